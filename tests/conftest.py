@@ -1,0 +1,65 @@
+"""What every test has: `async def` tests on uvloop with a time limit, and a port that is free.
+
+Asyncio tests need no marker and no plugin: an `async def test_*` runs on an event loop of its own, the loop the servers
+use too. A test that hangs fails after 60 seconds and says so; pytest-timeout bounds everything else (pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+ASYNC_TEST_TIMEOUT_S = 60.0
+
+
+async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    async with asyncio.timeout(ASYNC_TEST_TIMEOUT_S):
+        await test(**arguments)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine test function on a fresh uvloop; leave every other function to pytest."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run_bounded(pyfuncitem.obj, arguments))
+    return True
+
+
+def _unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def free_port() -> int:
+    """One TCP port of 127.0.0.1 that nobody listens on."""
+    return _unused_port()
+
+
+@pytest.fixture
+def free_ports() -> Callable[[int], list[int]]:
+    """`free_ports(n)`: n different TCP ports of 127.0.0.1 that nobody listens on."""
+
+    def ports(count: int) -> list[int]:
+        probes = [socket.socket() for _ in range(count)]
+        try:
+            for probe in probes:
+                probe.bind(("127.0.0.1", 0))
+            return [probe.getsockname()[1] for probe in probes]
+        finally:
+            for probe in probes:
+                probe.close()
+
+    return ports
