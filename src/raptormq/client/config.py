@@ -1,0 +1,182 @@
+"""Settings of clients, producers and consumers: plain values, checked when made, never changed afterwards.
+
+Every time is in seconds as a float unless the name says otherwise. Defaults are RocketMQ's where it has one.
+Neighbour: `instance`, of which there is one per `ClientConfig`. Source: RocketMQ `ClientConfig`, `DefaultMQProducer`,
+`DefaultMQPushConsumer`.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import os
+import re
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from raptormq.errors import ConfigError
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5})")
+_instances = itertools.count(1)
+
+
+class ConsumeFromWhere(enum.Enum):
+    """Where a group starts in a queue for which it has no committed offset."""
+
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+def _new_instance_name() -> str:
+    return f"{os.getpid()}#{time.time_ns()}#{next(_instances)}"
+
+
+def _name_servers_from_environment() -> tuple[str, ...]:
+    return parse_addresses(os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876"))
+
+
+def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the `host:port` addresses of `"host:port;host:port"` or of a sequence of such texts.
+
+    Raises:
+        ConfigError: there is none, or one is not `host:port`.
+    """
+    texts = [text] if isinstance(text, str) else list(text)
+    addresses = tuple(part.strip() for item in texts for part in re.split("[;,]", item) if part.strip())
+    for address in addresses:
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 0 < int(match["port"]) < 65536:
+            raise ConfigError(f"address {address!r} is not host:port")
+    if not addresses:
+        raise ConfigError("no name server address: pass name_servers or set NAMESRV_ADDR=host:port;host:port")
+    return tuple(dict.fromkeys(addresses))
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """How a process talks to one RaptorMQ (or RocketMQ) installation.
+
+    Producers and consumers made with the same `ClientConfig` share connections, routes and heartbeats.
+    """
+
+    name_servers: Sequence[str] | str = field(default_factory=_name_servers_from_environment)
+    """`"host:port;host:port"` or a sequence; default: environment variable NAMESRV_ADDR, else 127.0.0.1:9876."""
+    instance_name: str = field(default_factory=_new_instance_name)
+    """Second half of the client id, unique per host: two consumers of a group with the same id would share queues."""
+    request_timeout: float = 3.0
+    """Answer time of every request that has no time of its own."""
+    route_refresh_interval: float = 30.0
+    """How old a route may get before it is asked for again, as in the Java client."""
+    heartbeat_interval: float = 30.0
+    """Brokers forget a client after 120 s of silence."""
+    close_timeout: float = 5.0
+    """`close()` waits at most this long for what is in flight."""
+    client_ip: str = ""
+    """First half of the client id; default: the address this host uses towards the name server."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))
+        for name in ("request_timeout", "route_refresh_interval", "heartbeat_interval", "close_timeout"):
+            _require_positive(name, getattr(self, name))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The name servers, in the order given."""
+        return parse_addresses(self.name_servers)
+
+
+@dataclass(frozen=True)
+class ProducerConfig:
+    """How messages are sent."""
+
+    send_timeout: float = 3.0
+    """One deadline over all attempts of a send."""
+    retries: int = 2
+    """Further attempts after the first has failed (retryTimesWhenSendFailed)."""
+    avoid_failed_broker: float = 30.0
+    """A broker that failed gets no messages for this long while another one serves the topic."""
+    default_topic_queues: int = 4
+    """Queues of a topic that its first message creates (defaultTopicQueueNums)."""
+    compress_over_bytes: int = 4096
+    """Bodies of at least this size travel deflated (compressMsgBodyOverHowmuch); 0 sends all as they are."""
+    max_message_bytes: int = 4 * 1024 * 1024
+    """Largest body that the brokers take (maxMessageSize)."""
+
+    def __post_init__(self) -> None:
+        _require_positive("send_timeout", self.send_timeout)
+        _require_positive("default_topic_queues", self.default_topic_queues)
+        _require_positive("max_message_bytes", self.max_message_bytes)
+        for name in ("retries", "avoid_failed_broker", "compress_over_bytes"):
+            _require_not_negative(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class ConsumerConfig:
+    """How a `PushConsumer` fetches, hands out and commits."""
+
+    consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
+    """Where a new group starts. A young topic, whose first message is still there, is read from it in any case."""
+    consume_from_ms: int = 0
+    """With `TIMESTAMP`: milliseconds since 1970."""
+    concurrency: int = 20
+    """Listener calls at the same time, over all queues (consumeThreadMin)."""
+    consume_batch: int = 1
+    """Messages per listener call, at most (consumeMessageBatchMaxSize)."""
+    consume_timeout: float = 900.0
+    """A listener call longer than this is cancelled and its messages are retried (consumeTimeout, 15 minutes)."""
+    max_reconsume_times: int = 16
+    """Redeliveries before a message goes to the dead letters."""
+    pull_batch: int = 32
+    """Messages per pull (pullBatchSize)."""
+    pull_suspend: float = 15.0
+    """The broker holds a pull of an empty queue this long."""
+    pull_timeout: float = 30.0
+    """A pull without any answer for this long counts as failed."""
+    commit_interval: float = 5.0
+    """Progress is reported to the brokers this often, and on stop."""
+    rebalance_interval: float = 20.0
+    """Queues are shared out anew this often, and at once when the group changes."""
+    max_messages_per_queue: int = 1000
+    """Unfinished messages per queue at which fetching pauses (pullThresholdForQueue)."""
+    max_bytes_per_queue: int = 100 * 1024 * 1024
+    """The same in bytes of bodies (pullThresholdSizeForQueue)."""
+    max_span_per_queue: int = 2000
+    """The same in distance between first unfinished and next offset (consumeConcurrentlyMaxSpan)."""
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if name in ("consume_from_ms", "max_reconsume_times"):
+                _require_not_negative(name, value)
+            elif isinstance(value, int | float):
+                _require_positive(name, value)
+        if self.pull_timeout <= self.pull_suspend:
+            raise ConfigError("pull_timeout must be longer than pull_suspend")
+
+
+def local_address(towards: str) -> str:
+    """Return the IPv4 address this host has on the way to `towards` (`host:port`); 127.0.0.1 when there is no way."""
+    match = _ADDRESS.fullmatch(towards)
+    if match is None:
+        raise ConfigError(f"address {towards!r} is not host:port")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(
+                (match["host"], int(match["port"]))
+            )  # a datagram socket only looks up the way, nothing is sent
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{name} must be positive, not {value!r}")
+
+
+def _require_not_negative(name: str, value: float) -> None:
+    if not value >= 0:
+        raise ConfigError(f"{name} must not be negative, not {value!r}")

@@ -1,0 +1,47 @@
+"""What client calls return: results of sends and of listeners. Plain values.
+
+Source: RocketMQ `SendResult`, `SendStatus`, `ConsumeConcurrentlyStatus`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from raptormq.protocol.message import MessageQueue
+
+
+class SendStatus(enum.Enum):
+    """How safely a message that the broker has taken is kept; in every case it is stored."""
+
+    SEND_OK = 0
+    """Stored as safely as the broker is configured for."""
+    FLUSH_DISK_TIMEOUT = 10
+    """Under SYNC_FLUSH the disk did not confirm in time."""
+    SLAVE_NOT_AVAILABLE = 11
+    """Under SYNC_MASTER no slave was there."""
+    FLUSH_SLAVE_TIMEOUT = 12
+    """Under SYNC_MASTER the slave did not confirm in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where a message, or the first of a list, was stored."""
+
+    status: SendStatus
+    message_id: str
+    """The unique id given by the producer; for a list the ids of all its messages joined with commas."""
+    offset_message_id: str
+    """The id given by the broker: address and position; for a list joined with commas."""
+    queue: MessageQueue
+    queue_offset: int
+    """Offset in the queue; for a list that of its first message."""
+
+
+class ConsumeResult(enum.Enum):
+    """A listener's answer."""
+
+    SUCCESS = "CONSUME_SUCCESS"
+    """All messages of the call are done."""
+    RECONSUME_LATER = "RECONSUME_LATER"
+    """All messages of the call are to be delivered again later."""

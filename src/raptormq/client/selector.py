@@ -1,0 +1,76 @@
+"""Which queue a message is sent to: round robin that avoids failed brokers, or by key. Pure; time is passed in.
+
+Neighbour: `producer` asks once per attempt and reports failures.
+Source: RocketMQ `TopicPublishInfo.selectOneMessageQueue`, `SelectMessageQueueByHash`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.tags import java_hash
+
+
+class BrokerHealth:
+    """Brokers that failed lately, so that other messages do not run into the same failure.
+
+    Args:
+        avoid_seconds: how long a broker is avoided after a failure.
+    """
+
+    def __init__(self, avoid_seconds: float) -> None:
+        self._avoid_seconds = avoid_seconds
+        self._avoided_until: dict[str, float] = {}
+
+    def failed(self, broker_name: str, now: float) -> None:
+        """Avoid the broker from `now` (seconds of any steady clock) on."""
+        self._avoided_until[broker_name] = now + self._avoid_seconds
+
+    def succeeded(self, broker_name: str) -> None:
+        """Use the broker again at once."""
+        if self._avoided_until:
+            self._avoided_until.pop(broker_name, None)
+
+    def avoided(self, now: float) -> frozenset[str]:
+        """Brokers to avoid at `now`."""
+        if not self._avoided_until:
+            return frozenset()
+        self._avoided_until = {name: until for name, until in self._avoided_until.items() if until > now}
+        return frozenset(self._avoided_until)
+
+
+class RoundRobin:
+    """Takes the queues of one topic in turn."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self, start: int = 0) -> None:
+        self._next = start
+
+    def pick(self, queues: Sequence[MessageQueue], avoid: frozenset[str] = frozenset()) -> MessageQueue:
+        """Return the next queue whose broker is not in `avoid`, or simply the next one when all are.
+
+        Raises:
+            IndexError: `queues` is empty.
+        """
+        count = len(queues)
+        for _ in range(count if avoid else 0):
+            queue = queues[self._next % count]
+            self._next += 1
+            if queue.broker_name not in avoid:
+                return queue
+        queue = queues[self._next % count] if count else queues[0]
+        self._next += 1
+        return queue
+
+
+def pick_by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """Return the queue of `key`: the same for ever while the list of queues stays the same, also for Java producers.
+
+    Java's remainder takes the sign of the dividend and the client drops it, hence the absolute value before the modulo.
+
+    Raises:
+        IndexError: `queues` is empty.
+    """
+    return queues[abs(java_hash(key)) % len(queues)] if queues else queues[0]
