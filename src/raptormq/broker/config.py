@@ -1,0 +1,187 @@
+"""Settings of a broker, under RocketMQ's keys and with its defaults (``BrokerConfig``, ``MessageStoreConfig``,
+``NettyServerConfig``).
+
+:meth:`BrokerConfig.from_pairs` is the only way in: from ``broker.conf``, from the command line and from tests alike.
+Keys of RocketMQ that mean nothing here (thread pools and the like) are in :mod:`raptormq.broker.foreign_keys` and
+pass in silence; what a later version brings (replication, controller mode, ACL) is refused when it is switched on,
+because ignoring it would lose messages or open doors.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raptormq.broker.foreign_keys import FOREIGN_KEYS, refuse_unsupported
+from raptormq.config_file import (
+    choice,
+    integer,
+    known_keys,
+    load_settings,
+    parse_bool,
+    read_properties,
+    setting,
+    size,
+    unknown_key_warnings,
+)
+
+_PORT = integer(0, 65_535)
+_COUNT = integer(1, 1_000_000)
+_PERIOD_MS = integer(1, 86_400_000)
+_INT32 = (1 << 31) - 1
+
+
+def _own_address() -> str:
+    """The address other hosts most likely reach this one at: the source address of a route that leaves the host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address; a datagram socket sends nothing by connecting
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _permission(text: str) -> int:
+    if text not in ("2", "4", "6"):
+        raise ValueError("2 (write), 4 (read) or 6 (both)")
+    return int(text)
+
+
+def _hours(text: str) -> str:
+    hours = text.split(";")
+    if not all(hour.isdecimal() and int(hour) < 24 for hour in hours):
+        raise ValueError("hours from 00 to 23, separated by ;")
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the broker is, and where name servers and clients find it."""
+
+    cluster_name: str = setting("DefaultCluster", "brokerClusterName")
+    broker_name: str = setting(socket.gethostname, "brokerName")
+    broker_id: int = setting(0, "brokerId", parse=integer(0, _INT32))
+    """0 is a master, the only kind until replication arrives."""
+    name_servers: str = setting(lambda: os.environ.get("NAMESRV_ADDR", ""), "namesrvAddr")
+    """``host:port`` separated by ``;``; each name is resolved again at every registration, and all its addresses are
+    registered with."""
+    register_period_ms: int = setting(30_000, "registerNameServerPeriod", parse=integer(10_000, 60_000))
+    register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", parse=_PERIOD_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Where the broker listens and what it grants one peer."""
+
+    bind_address: str = setting("0.0.0.0", "bindAddress")
+    listen_port: int = setting(10_911, "listenPort", parse=_PORT)
+    """0 takes a free port (tests, embedding)."""
+    advertised_host: str = setting(_own_address, "brokerIP1")
+    """Goes into routes and into message ids: clients must reach the broker by it."""
+    max_connections: int = setting(20_000, "maxConnections", parse=_COUNT)
+    idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))
+    metrics_host: str = setting("0.0.0.0", "metricsPromExporterHost", "metricsHost")
+    metrics_port: int = setting(5_557, "metricsPort", "metricsPromExporterPort", parse=integer(-1, 65_535))
+    """GET /metrics, /healthz and /readyz; 0 takes a free port, -1 serves none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """What clients may do."""
+
+    permission: int = setting(6, "brokerPermission", parse=_permission)
+    auto_create_topic: bool = setting(True, "autoCreateTopicEnable", parse=parse_bool)
+    auto_create_group: bool = setting(True, "autoCreateSubscriptionGroup", parse=parse_bool)
+    default_queue_count: int = setting(8, "defaultTopicQueueNums", parse=_COUNT)
+    cluster_topic: bool = setting(True, "clusterTopicEnable", parse=parse_bool)
+    broker_topic: bool = setting(True, "brokerTopicEnable", parse=parse_bool)
+    trace_topic: bool = setting(False, "traceTopicEnable", parse=parse_bool)
+    validate_system_topics: bool = setting(True, "validateSystemTopicWhenUpdateTopic", parse=parse_bool)
+    reject_transactions: bool = setting(False, "rejectTransactionMessage", parse=parse_bool)
+    lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool)
+    notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool)
+    client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS)
+    region_id: str = setting("DefaultRegion", "regionId")
+    trace_on: bool = setting(True, "traceOn", parse=parse_bool)
+    max_message_bytes: int = setting(4_194_304, "maxMessageSize", parse=size(1, 8 << 20))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulling:
+    """How much one pull gets and how long it may wait."""
+
+    long_polling: bool = setting(True, "longPollingEnable", parse=parse_bool)
+    short_polling_ms: int = setting(1_000, "shortPollingTimeMills", parse=_PERIOD_MS)
+    max_held: int = setting(100_000, "maxHeldPulls", parse=_COUNT)
+    """Pulls waiting at a time; one more is answered at once with PULL_NOT_FOUND."""
+    memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=size(1, 16 << 20))
+    memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT)
+    disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=size(1, 16 << 20))
+    disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Where and for how long messages are kept; handed on to :class:`raptormq.storage.config.StoreConfig`."""
+
+    root_dir: str = setting(lambda: str(Path.home() / "store"), "storePathRootDir")
+    commit_log_dir: str = setting("", "storePathCommitLog")
+    """Empty means ``commitlog`` below the root directory."""
+    segment_bytes: int = setting(
+        1 << 30, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", parse=size(1 << 16, 1 << 31)
+    )
+    queue_file_bytes: int = setting(
+        6_000_000, "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", parse=size(20, 1 << 31)
+    )
+    flush_disk_type: str = setting("ASYNC_FLUSH", "flushDiskType", parse=choice("ASYNC_FLUSH", "SYNC_FLUSH"))
+    flush_interval_ms: int = setting(500, "flushIntervalCommitLog", parse=_PERIOD_MS)
+    sync_flush_timeout_ms: int = setting(5_000, "syncFlushTimeout", parse=_PERIOD_MS)
+    flush_offsets_ms: int = setting(5_000, "flushConsumerOffsetInterval", parse=_PERIOD_MS)
+    retention_hours: int = setting(72, "fileReservedTime", parse=integer(1, 1_000_000))
+    delete_when: str = setting("04", "deleteWhen", parse=_hours)
+    clean_period_ms: int = setting(10_000, "cleanResourceInterval", parse=_PERIOD_MS)
+    disk_used_percent_clean: int = setting(75, "diskMaxUsedSpaceRatio", parse=integer(10, 95))
+    disk_used_percent_forced: int = setting(85, "diskSpaceCleanForciblyRatio", parse=integer(30, 99))
+    disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100))
+    max_open_queue_files: int = setting(4_096, "maxOpenQueueFiles", parse=_COUNT)
+    check_crc: bool = setting(True, "checkCRCOnRecover", parse=parse_bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """All settings of one broker, in groups."""
+
+    identity: Identity = field(default_factory=Identity)
+    network: Network = field(default_factory=Network)
+    policies: Policies = field(default_factory=Policies)
+    pulling: Pulling = field(default_factory=Pulling)
+    keeping: Keeping = field(default_factory=Keeping)
+
+    @classmethod
+    def from_pairs(cls, pairs: Mapping[str, str]) -> BrokerConfig:
+        """Return the settings for RocketMQ ``key = value`` pairs.
+
+        Raises:
+            ConfigError: a value cannot be used, or asks for something that this version does not have.
+        """
+        refuse_unsupported(pairs)
+        return load_settings(cls, pairs)
+
+
+def warnings_for(pairs: Mapping[str, str]) -> list[str]:
+    """Return one line per key that neither this broker nor Apache RocketMQ knows."""
+    return unknown_key_warnings(pairs, known_keys(BrokerConfig) | FOREIGN_KEYS)
+
+
+def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:
+    """Return the settings of a ``broker.conf`` (or the defaults) with ``overrides`` on top, and the warnings to print.
+
+    Raises:
+        ConfigError: the file cannot be read or a value cannot be used.
+    """
+    pairs = read_properties(path) if path is not None else {}
+    pairs |= overrides or {}
+    return BrokerConfig.from_pairs(pairs), warnings_for(pairs)

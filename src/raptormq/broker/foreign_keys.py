@@ -1,0 +1,132 @@
+"""RocketMQ's broker keys that this broker does not act on.
+
+Most tune Java threads, memory or features that clients cannot see: they are accepted in silence so that an existing
+``broker.conf`` starts without noise. A few would change what a client is promised; those are refused when they ask
+for it (:func:`refuse_unsupported`). Source: ``BrokerConfig``, ``MessageStoreConfig``, ``NettyServerConfig``,
+``NettyClientConfig`` and ``AuthConfig`` of Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raptormq.errors import ConfigError
+
+_BROKER = """
+    accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
+    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+    appendCkAsync asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen brokerConfigPath
+    brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis
+    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond bitMapLengthConsumeQueueExt cleanOfflineBrokerInterval
+    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity commercialBaseCount commercialBigCount
+    commercialEnable commercialSizePerMsg commercialTimerCount commercialTransCount compatibleWithOldNameSrv
+    compressedRegister configBlackList configManagerVersion consumerFallbehindThreshold consumerManageThreadPoolNums
+    consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
+    controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
+    disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConsumeQueueExt
+    enableDetailStat enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePropertyFilter
+    enableRemoteEscape enableRetryTopicV2 enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
+    enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
+    expectConsumerNumUseFilter fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
+    fetchNamesrvAddrByAddressServer fetchNamesrvAddrByDnsLookup filterDataCleanTimeSpan filterSupportRetry
+    flushConsumerOffsetHistoryInterval forceRegister forwardTimeout heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode isolateLogEnable litePullMessageThreadPoolNums
+    litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
+    loadBalanceThreadPoolQueueCapacity lockInStrictMode maxErrorRateOfBloomFilter maxPopPollingSize messageStorePlugIn
+    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsOtelCardinalityLimit msgTraceTopicName popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
+    popCkStayBufferTimeOut popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
+    processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+    realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums
+    rejectPullConsumerEnable replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
+    reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
+    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline slaveReadEnable
+    startAcceptSendRequestTimeStamp storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod transactionCheckInterval transactionCheckMax
+    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
+    transferMsgByHeap useServerSideResetOffset useStaticSubscription waitTimeMillsInAckQueue
+    waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
+    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
+"""
+
+_STORE = """
+    accessMessageInMemoryMaxRatio allAckInSyncStateSet appendTopicForTimerDeleteKey asyncLearner
+    batchDispatchRequestThreadPoolNums bottomMostCompressionTypeForConsumeQueueStore checkSyncStateSetPeriod
+    cleanFileForciblyEnable coldDataFlowControlEnable coldDataScanEnable commitCommitLogLeastPages
+    commitCommitLogThoroughInterval commitIntervalCommitLog compactionCqMappedFileSize compactionMappedFileSize
+    compactionScheduleInternal compactionThreadNum correctLogicMinOffsetForceInterval
+    correctLogicMinOffsetSleepInterval debugLockEnable defaultQueryMaxNum deleteCommitLogFilesInterval
+    deleteConsumeQueueFilesInterval deleteFileBatchMax destroyMapedFileIntervalForcibly dispatchCqCacheNum
+    dispatchCqThreads dispatchFromSenderThread duplicationEnable diskFallRecorded enableAsyncReput
+    enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently enableCleanExpiredOffset
+    enableCompaction enableControllerInDeleteMode enableLmq enableLmqQuota enableMultiDispatch enableRocksDBLog
+    enableRecordBackTrace enableScheduleAsyncDeliver enableScheduleMessageStats enableTimerMetricsCollect
+    enabledAppendPropCRC encodeCompactionPosition enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId
+    preferredLeaderId fastFailIfNoBufferInStorePool flushCommitLogLeastPages flushCommitLogThoroughInterval
+    flushCommitLogTimed flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDelayOffsetInterval
+    flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC haFlowControlEnable
+    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+    haSendHeartbeatInterval haTransferBatchSize haSlaveFallbehindMax inSyncReplicas isEnableBatchPush
+    logWhenTimerIndexEmpty lowerWriteThreshold mapperFileSizeBatchConsumeQueue mappedFileSizeConsumeQueueExt
+    mappedFileSizeTimerLog maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
+    maxFilterMessageSize maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMap
+    maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength memTableFlushIntervalMs messageCRCCheck
+    messageDelayLevel messageIndexEnable messageIndexSafe messageVersionOnTopicLen minInSyncReplicas multiDispatchNum
+    notifyMessageArriveInBatch offsetCheckInSlave osPageCacheBusyTimeOutMills putMsgIndexHightWater
+    readOnlyCommitLogStorePaths readUnCommitted recheckReputOffsetFromCq redeleteHangedFileInterval
+    rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency sampleCountThreshold sampleSteps
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable slaveTimeout
+    sslEnable storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity storeType
+    syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerCongestNumEachSlot
+    timerEnableCheckMetrics timerEnableDisruptor timerFlushIntervalMs timerGetMessageThreadNum
+    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
+    timerPutMessageThreadNum timerRocksDBEnable timerRollWindowSlot timerSkipUnknownError timerStopDequeue
+    timerStopEnqueue timerWarmEnable timerWheelEnable topicQueueLockNum totalReplicas transientStorePoolEnable
+    transientStorePoolSize travelCqFileNumWhenGetMessage useABSLock useReentrantLockWhenPutMessage useScheduledPurge
+    useWatermark warmMapedFileEnable writeWithoutMmap
+"""
+
+_NETWORK = """
+    disableNettyWorkerGroup enableShutdownGracefully enableTransparentRetry serverAsyncSemaphoreValue
+    serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds useEpollNativeSelector useTLS
+    writeBufferHighWaterMark writeBufferLowWaterMark clientAsyncSemaphoreValue clientCallbackExecutorThreads
+    clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
+    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
+    connectTimeoutMillis
+"""
+
+_SECURITY = """
+    aclEnable authConfigPath authStrategyCacheEnable authenticationEnabled authenticationMetadataProvider
+    authenticationProvider authenticationStrategy authenticationWhitelist authorizationEnabled
+    authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
+    initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
+"""
+
+_REFUSED = {
+    "brokerRole": {"SYNC_MASTER", "SLAVE"},
+    "enableDLegerCommitLog": {"true"},
+    "enableControllerMode": {"true"},
+    "aclEnable": {"true"},
+    "authenticationEnabled": {"true"},
+    "authorizationEnabled": {"true"},
+}
+"""Key -> the values that ask for what this version does not have."""
+
+FOREIGN_KEYS = frozenset(f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split()) | set(_REFUSED)
+
+
+def refuse_unsupported(pairs: Mapping[str, str]) -> None:
+    """Stop a start whose settings promise replication or access control.
+
+    Raises:
+        ConfigError: one of the refused values is set.
+    """
+    for key, refused in _REFUSED.items():
+        value = pairs.get(key)
+        if value is not None and value in refused:
+            raise ConfigError(f"setting {key} = {value!r} is not supported by this version; remove it to start without")

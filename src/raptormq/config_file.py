@@ -1,0 +1,238 @@
+"""Settings files: `key = value` text into typed dataclasses, shared by the broker and the name server.
+
+A settings class is a frozen dataclass whose fields were made by :func:`setting`; a field that is itself such a class
+is a group and is filled from the same file. Keys are RocketMQ's (``BrokerConfig``, ``MessageStoreConfig``,
+``NamesrvConfig``), so that an existing ``broker.conf`` works as it is. A value that cannot be used is a
+:class:`~raptormq.errors.ConfigError` of one line; a key that nobody knows is a warning which names the nearest known
+one, since it is most often a typing error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from raptormq.errors import ConfigError
+
+Settings = TypeVar("Settings")
+Parser = Callable[[str], Any]
+
+_KEYS = "keys"
+_PARSE = "parse"
+_SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?")
+_SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+# --- the text -------------------------------------------------------------------------------------------------------
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the pairs of a Java properties text, later lines winning.
+
+    ``#`` and ``!`` start a comment line, ``=`` or ``:`` (or white space) ends the key, a backslash at the end of a
+    line joins the next one and elsewhere escapes a character (``\\uXXXX`` included).
+    """
+    pairs: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key, value = _split_pair(line)
+        pairs[_unescape(key)] = _unescape(value).strip()
+    return pairs
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Return the pairs of a properties file.
+
+    Raises:
+        ConfigError: the file cannot be read or is not UTF-8 text.
+    """
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read settings file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"settings file {path} is not UTF-8 text") from error
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    joined = ""
+    for raw in text.splitlines():
+        line = joined + raw.lstrip()
+        joined = ""
+        if not line or line[0] in "#!":
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            joined = line[:-1]
+            continue
+        yield line
+    if joined:
+        yield joined
+
+
+def _split_pair(line: str) -> tuple[str, str]:
+    escaped = False
+    for position, char in enumerate(line):
+        if not escaped and char in "=: \t":
+            rest = line[position:].lstrip(" \t")
+            return line[:position], rest[1:].lstrip(" \t") if rest[:1] in ("=", ":") else rest
+        escaped = char == "\\" and not escaped
+    return line, ""
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    chars = iter(text)
+    for char in chars:
+        if char != "\\":
+            out.append(char)
+            continue
+        escape = next(chars, "")
+        if escape != "u":
+            out.append(_ESCAPES.get(escape, escape))
+            continue
+        digits = "".join(next(chars, "") for _ in range(4))
+        try:
+            out.append(chr(int(digits, 16)))
+        except ValueError:
+            raise ConfigError(f"bad escape \\u{digits} in settings file") from None
+    return "".join(out)
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def parse_bool(text: str) -> bool:
+    """Return the boolean ``text`` stands for; anything but true and false is an error (Java would read it as false)."""
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("true or false")
+    return lowered == "true"
+
+
+def integer(minimum: int, maximum: int) -> Parser:
+    """Return a parser of decimal integers within the bounds, both included."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if not minimum <= value <= maximum:
+            raise ValueError(f"a whole number from {minimum} to {maximum}")
+        return value
+
+    return parse
+
+
+def size(minimum: int, maximum: int = 1 << 50) -> Parser:
+    """Return a parser of byte counts: a whole number, optionally followed by K, M, G or T (powers of 1024)."""
+
+    def parse(text: str) -> int:
+        matched = _SIZE.fullmatch(text.upper())
+        value = int(matched[1]) * _SIZE_UNITS[matched[2]] if matched else -1
+        if not minimum <= value <= maximum:
+            raise ValueError(f"a size in bytes from {minimum} to {maximum}, with K, M or G if you like")
+        return value
+
+    return parse
+
+
+def choice(*allowed: str) -> Parser:
+    """Return a parser that takes exactly the words of ``allowed``."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError("one of " + ", ".join(allowed))
+        return text
+
+    return parse
+
+
+# --- classes of settings --------------------------------------------------------------------------------------------
+
+
+def setting(default: Any, *keys: str, parse: Parser = str) -> Any:
+    """Declare one setting: its default (or a function that finds it), its key (first) with aliases, and its parser.
+
+    A parser raises ValueError whose text says what is expected.
+    """
+    metadata = {_KEYS: keys, _PARSE: parse}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def known_keys(cls: type[Any]) -> set[str]:
+    """Return every key, aliases included, that the class and its groups read."""
+    keys: set[str] = set()
+    for field, group in _fields(cls):
+        keys |= known_keys(group) if group else set(field.metadata[_KEYS])
+    return keys
+
+
+def load_settings(cls: type[Settings], pairs: Mapping[str, str]) -> Settings:
+    """Return an instance of ``cls`` filled from ``pairs``; pairs it does not know are left alone
+    (:func:`unknown_key_warnings`).
+
+    Raises:
+        ConfigError: a value cannot be used; the text names the key, the value and what is expected.
+    """
+    values: dict[str, Any] = {}
+    for field, group in _fields(cls):
+        if group:
+            values[field.name] = load_settings(group, pairs)
+            continue
+        for key in field.metadata[_KEYS]:
+            if key in pairs:
+                values[field.name] = _parse_value(key, pairs[key], field.metadata[_PARSE])
+                break
+    return cls(**values)
+
+
+def dump_settings(settings: Any) -> dict[str, str]:
+    """Return the settings in force as pairs under their first keys, booleans in lower case (the inverse of loading)."""
+    pairs: dict[str, str] = {}
+    for field, group in _fields(type(settings)):
+        value = getattr(settings, field.name)
+        if group:
+            pairs |= dump_settings(value)
+        else:
+            pairs[field.metadata[_KEYS][0]] = str(value).lower() if isinstance(value, bool) else str(value)
+    return pairs
+
+
+def unknown_key_warnings(pairs: Mapping[str, str], known: set[str]) -> list[str]:
+    """Return one line per key that is not in ``known``, with the nearest known key where one is near."""
+    lowered = {key.lower(): key for key in known}
+    warnings: list[str] = []
+    for key in pairs:
+        if key in known:
+            continue
+        near = difflib.get_close_matches(key.lower(), lowered, n=1, cutoff=0.7)
+        hint = f", did you mean {lowered[near[0]]}?" if near else ""
+        warnings.append(f"unknown setting {key} is ignored{hint}")
+    return warnings
+
+
+def _fields(cls: type[Any]) -> list[tuple[dataclasses.Field[Any], type[Any] | None]]:
+    hints = get_type_hints(cls)
+    found: list[tuple[dataclasses.Field[Any], type[Any] | None]] = []
+    for field in dataclasses.fields(cls):
+        if _KEYS in field.metadata:
+            found.append((field, None))
+        elif dataclasses.is_dataclass(hints[field.name]):
+            found.append((field, hints[field.name]))
+    return found
+
+
+def _parse_value(key: str, text: str, parse: Parser) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"setting {key} = {text!r} is not usable: expected {error}") from None

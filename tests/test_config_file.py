@@ -1,0 +1,121 @@
+"""The settings file: text to pairs, pairs to typed settings, and what is said about mistakes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from raptormq.config_file import (
+    choice,
+    dump_settings,
+    integer,
+    known_keys,
+    load_settings,
+    parse_bool,
+    parse_properties,
+    read_properties,
+    setting,
+    size,
+    unknown_key_warnings,
+)
+from raptormq.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    limit: int = setting(4096, "limitBytes", "oldLimit", parse=size(1))
+    mode: str = setting("FAST", "mode", parse=choice("FAST", "SAFE"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    name: str = setting(lambda: "made", "name")
+    port: int = setting(9876, "listenPort", parse=integer(0, 65_535))
+    enabled: bool = setting(False, "enabled", parse=parse_bool)
+    inner: Inner = field(default_factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a=1\nb = 2 \n c:3\nd 4\n", {"a": "1", "b": "2", "c": "3", "d": "4"}),
+        ("# note\n! note\n\na=x=y:z\n", {"a": "x=y:z"}),
+        ("a=1\na=2\n", {"a": "2"}),
+        ("long=one,\\\n    two\nnext=3", {"long": "one,two", "next": "3"}),
+        ("path=C\\:\\\\dir\nuni=\\u00e9", {"path": "C:\\dir", "uni": "é"}),
+        ("empty=\nalone", {"empty": "", "alone": ""}),
+        ("end=1\\", {"end": "1"}),
+        ("a=1\r\nb=2\r\n", {"a": "1", "b": "2"}),
+    ],
+)
+def test_properties_text(text: str, pairs: dict[str, str]) -> None:
+    assert parse_properties(text) == pairs
+
+
+def test_bad_unicode_escape_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"bad escape \\uzz"):
+        parse_properties("a=\\uzz")
+
+
+def test_missing_file_and_binary_file_are_config_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read settings file .*none\.conf: No such file"):
+        read_properties(tmp_path / "none.conf")
+    (tmp_path / "binary.conf").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        read_properties(tmp_path / "binary.conf")
+
+
+def test_defaults_and_groups() -> None:
+    settings = load_settings(Outer, {"listenPort": "1", "oldLimit": "2K", "enabled": "TRUE"})
+    assert settings == Outer(name="made", port=1, enabled=True, inner=Inner(limit=2048))
+
+
+def test_first_key_wins_over_its_alias() -> None:
+    assert load_settings(Inner, {"oldLimit": "1", "limitBytes": "2"}).limit == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1024", 1024), ("4K", 4096), ("4kb", 4096), ("2M", 2 << 20), ("1GiB", 1 << 30)]
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert size(1)(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "complaint"),
+    [
+        ({"listenPort": "65536"}, "listenPort = '65536' is not usable: expected a whole number from 0 to 65535"),
+        ({"listenPort": "ten"}, "listenPort = 'ten'"),
+        ({"listenPort": ""}, "listenPort = ''"),
+        ({"enabled": "yes"}, "enabled = 'yes' is not usable: expected true or false"),
+        ({"mode": "fast"}, "mode = 'fast' is not usable: expected one of FAST, SAFE"),
+        ({"limitBytes": "0"}, "limitBytes = '0'"),
+        ({"limitBytes": "4X"}, "limitBytes = '4X'"),
+        ({"limitBytes": "-1K"}, "limitBytes = '-1K'"),
+        ({"limitBytes": "KM"}, "limitBytes = 'KM'"),
+        ({"limitBytes": "1KM"}, "limitBytes = '1KM'"),
+    ],
+)
+def test_bad_value_names_key_value_and_expectation(pairs: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(Outer, pairs)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_key_names_the_nearest() -> None:
+    warnings = unknown_key_warnings({"listenport": "1", "mdoe": "FAST", "zzz": "1", "mode": "SAFE"}, known_keys(Outer))
+    assert warnings == [
+        "unknown setting listenport is ignored, did you mean listenPort?",
+        "unknown setting mdoe is ignored, did you mean mode?",
+        "unknown setting zzz is ignored",
+    ]
+
+
+def test_dump_is_the_inverse_of_load() -> None:
+    settings = Outer(name="n", port=7, enabled=True, inner=Inner(limit=5, mode="SAFE"))
+    pairs = dump_settings(settings)
+    assert pairs == {"name": "n", "listenPort": "7", "enabled": "true", "limitBytes": "5", "mode": "SAFE"}
+    assert load_settings(Outer, pairs) == settings
