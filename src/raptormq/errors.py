@@ -1,0 +1,144 @@
+"""The error tree of RaptorMQ.
+
+Everything the project raises on purpose derives from :class:`RaptorMQError`; the command line turns any of it into one line
+and exit code 2. ``retriable`` says whether the same call may succeed when it is simply made again (perhaps on another broker)::
+
+    RaptorMQError
+    |- ConfigError              a setting or an option is unusable
+    |- ProtocolError            the peer's bytes are not what the protocol allows
+    |  |- FrameError            length prefix or header length out of bounds
+    |  |- CommandError          header bytes are neither JSON nor ROCKETMQ binary
+    |  |- HeaderError           a header field is missing or of the wrong type
+    |  |- BodyError             a JSON body does not have the expected shape
+    |  `- RecordError           a stored or batched message is cut, damaged or lies about its size
+    |- MessageError             a message breaks a rule before anything is sent (topic, size, properties)
+    |- StorageError
+    |  |- StoreLocked           another process uses the directory
+    |  |- StoreReadOnly         writes are refused: volume read-only, or a flush has failed
+    |  |- DiskFull              no space for the next segment or above the configured ratio
+    |  `- StoreDamaged          a file is not what its format says, and repair would lose records
+    |- TransportError
+    |  |- ConnectError          nobody answers at the address              (retriable)
+    |  |- ConnectionClosed      the peer went away during the call         (retriable)
+    |  |- RequestTimeout        no answer in time                          (retriable)
+    |  `- BufferFull            the peer does not read what it is owed
+    |- ServerError              the peer answered with an error code       (retriable by code)
+    `- ClientError
+       |- NoRoute               no broker serves the topic                 (retriable)
+       `- ClientClosed          the producer, consumer or pool was closed
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RaptorMQError(Exception):
+    """Root of all errors raised on purpose; ``str()`` is one line a user understands."""
+
+    retriable: ClassVar[bool] = False
+
+
+class ConfigError(RaptorMQError):
+    """A setting, file or option is unusable; the text names it and says what is expected."""
+
+
+class ProtocolError(RaptorMQError):
+    """The peer's bytes break the protocol."""
+
+
+class FrameError(ProtocolError):
+    """A frame's length or header length is out of bounds; the connection cannot be used any more."""
+
+
+class CommandError(ProtocolError):
+    """A frame's header cannot be decoded."""
+
+
+class HeaderError(ProtocolError):
+    """A header field is missing or does not have the declared type."""
+
+
+class BodyError(ProtocolError):
+    """A body does not have the expected shape."""
+
+
+class RecordError(ProtocolError):
+    """A message record is cut, damaged or of an unknown format."""
+
+
+class MessageError(RaptorMQError):
+    """A message breaks a rule of the broker and was not sent."""
+
+
+class StorageError(RaptorMQError):
+    """Root of the storage errors."""
+
+
+class StoreLocked(StorageError):
+    """Another process holds the store's lock file."""
+
+
+class StoreReadOnly(StorageError):
+    """The store takes no writes: the volume is read-only or an earlier flush failed."""
+
+
+class DiskFull(StorageError):
+    """There is no room for the next record."""
+
+
+class StoreDamaged(StorageError):
+    """A file is damaged in a way that repair would lose acknowledged records."""
+
+
+class TransportError(RaptorMQError):
+    """Root of the network errors."""
+
+
+class ConnectError(TransportError):
+    """No connection to the address could be made."""
+
+    retriable = True
+
+
+class ConnectionClosed(TransportError):
+    """The connection ended before the answer came."""
+
+    retriable = True
+
+
+class RequestTimeout(TransportError):
+    """No answer came within the time-out."""
+
+    retriable = True
+
+
+class BufferFull(TransportError):
+    """The peer does not read what it is owed; nothing more is queued for it."""
+
+
+class ServerError(RaptorMQError):
+    """The peer answered with an error.
+
+    ``code`` is the response code (:class:`raptormq.protocol.codes.ResponseCode` where known), ``remark`` the peer's text.
+    """
+
+    def __init__(self, code: int, remark: str | None, peer: str = "") -> None:
+        where = f" from {peer}" if peer else ""
+        super().__init__(f"code {code}{where}: {remark or 'no remark'}")
+        self.code = code
+        self.remark = remark or ""
+
+
+class ClientError(RaptorMQError):
+    """Root of the errors that our own client raises about its own state."""
+
+
+class NoRoute(ClientError):
+    """No name server knows a broker for the topic."""
+
+    retriable = True
+
+
+class ClientClosed(ClientError):
+    """The object was closed."""

@@ -1,0 +1,140 @@
+"""RemotingCommand: the one envelope of every request and response.
+
+Source: Apache RocketMQ ``RemotingCommand``. The header inside a frame comes in two encodings, one module each
+(:mod:`.json_header`, :mod:`.binary_header`); a response uses the encoding of its request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+
+from raptormq.errors import CommandError
+from raptormq.protocol import binary_header, json_header, schema
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.frame import join_frame, split_payload
+from raptormq.protocol.language import Language
+
+PROTOCOL_VERSION = 479
+"""Ordinal of V5_3_3 in RocketMQ's version list; clients derive features from it."""
+
+
+class SerializeType(IntEnum):
+    """Encoding of the header, the first byte after the length prefix."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+class CommandFlag(IntFlag):
+    """Bits of ``flag``."""
+
+    RESPONSE = 1
+    ONEWAY = 2
+
+
+@dataclass(slots=True)
+class RemotingCommand:
+    """One request or response.
+
+    ``ext_fields`` are the header's fields, always strings on both sides; ``body`` is opaque here. ``opaque`` pairs a response with its
+    request and is chosen by the sending connection.
+    """
+
+    code: int
+    ext_fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    language: int = Language.PYTHON
+    version: int = PROTOCOL_VERSION
+    serialize_type: int = SerializeType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """True for an answer, false for a request."""
+        return bool(self.flag & CommandFlag.RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """True for a request that must not be answered."""
+        return bool(self.flag & CommandFlag.ONEWAY)
+
+
+def request(
+    code: int, header: schema.Header | None = None, body: bytes = b"", *, oneway: bool = False
+) -> RemotingCommand:
+    """Build a request; the connection that sends it sets ``opaque``."""
+    ext_fields = schema.encode_header(header) if header is not None else {}
+    return RemotingCommand(code, ext_fields, body, flag=CommandFlag.ONEWAY if oneway else 0)
+
+
+def response_to(
+    request: RemotingCommand,
+    code: int = ResponseCode.SUCCESS,
+    remark: str | None = None,
+    header: schema.Header | None = None,
+    body: bytes = b"",
+) -> RemotingCommand:
+    """Build the response to ``request``: same opaque, same header encoding."""
+    return RemotingCommand(
+        code,
+        schema.encode_header(header) if header is not None else {},
+        body,
+        request.opaque,
+        CommandFlag.RESPONSE,
+        remark,
+        serialize_type=request.serialize_type,
+    )
+
+
+def decode(payload: bytes) -> RemotingCommand:
+    """Decode a frame's payload (what :class:`~raptormq.protocol.frame.FrameDecoder` returns).
+
+    Raises:
+        FrameError: the header does not fit the payload.
+        CommandError: the header is not in the encoding that it claims.
+    """
+    serialize_type, start, end = split_payload(payload)
+    if serialize_type == 0:
+        fields = json_header.decode(payload[start:end])
+    elif serialize_type == 1:
+        fields = binary_header.decode(payload[start:end])
+    else:
+        raise CommandError(f"unknown header encoding {serialize_type}")
+    code, language, version, opaque, flag, remark, ext_fields = fields
+    return RemotingCommand(
+        code, ext_fields, payload[end:], opaque, flag, remark, language, version, serialize_type
+    )
+
+
+def encode_head(command: RemotingCommand, body_length: int) -> bytes:
+    """Encode everything up to the body, which the caller sends behind it as one or more buffers of ``body_length`` bytes."""
+    if command.serialize_type == SerializeType.ROCKETMQ and 0 <= command.code <= binary_header.MAX_CODE:
+        header = binary_header.encode(
+            command.code,
+            command.language,
+            command.version,
+            command.opaque,
+            command.flag,
+            command.remark,
+            command.ext_fields,
+        )
+        return join_frame(SerializeType.ROCKETMQ, header, body_length)
+    # Codes above 32,767 (POP) do not fit the binary header; peers accept JSON at any time.
+    header = json_header.encode(
+        command.code,
+        command.language,
+        command.version,
+        command.opaque,
+        command.flag,
+        command.remark,
+        command.ext_fields,
+    )
+    return join_frame(SerializeType.JSON, header, body_length)
+
+
+def encode(command: RemotingCommand) -> bytes:
+    """Encode a whole frame, length prefix and body included."""
+    return encode_head(command, len(command.body)) + command.body

@@ -1,0 +1,48 @@
+"""Bodies compressed by producers, as SYSFLAG tells (Apache RocketMQ ``CompressorFactory``): zlib, LZ4 frame, zstd.
+
+Brokers never look inside; producers compress once and consumers decompress once.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import lz4.frame
+import zstandard
+
+from raptormq.errors import RecordError
+from raptormq.protocol.record import SysFlag
+
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+"""Bodies that grow beyond this are refused: nothing that was sent under the size limit of brokers legitimately does."""
+
+
+def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """Return the plain body of a record with this SYSFLAG; uncompressed bodies come back as they are.
+
+    Raises:
+        RecordError: damaged, of an unknown compression, or longer than ``max_bytes``.
+    """
+    if not sys_flag & SysFlag.COMPRESSED:
+        return body
+    kind = sys_flag & SysFlag.COMPRESSION_MASK
+    try:
+        if kind in (0, SysFlag.COMPRESSION_ZLIB):
+            inflater = zlib.decompressobj()
+            plain = inflater.decompress(body, max_bytes)
+            complete = inflater.eof
+        elif kind == SysFlag.COMPRESSION_LZ4:
+            decompressor = lz4.frame.LZ4FrameDecompressor()
+            plain = decompressor.decompress(body, max_length=max_bytes)
+            complete = decompressor.eof
+        elif kind == SysFlag.COMPRESSION_ZSTD:
+            with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+                plain = reader.read(max_bytes)
+                complete = len(plain) < max_bytes or not reader.read(1)
+        else:
+            raise RecordError(f"unknown compression {kind:#x}")
+    except (zlib.error, RuntimeError, zstandard.ZstdError) as error:
+        raise RecordError(f"the compressed body is damaged: {error}") from error
+    if not complete:
+        raise RecordError(f"the compressed body is cut or longer than {max_bytes} bytes")
+    return plain

@@ -1,0 +1,103 @@
+"""Frames: how commands are cut out of a byte stream.
+
+A frame (Apache RocketMQ ``NettyDecoder``, ``RemotingCommand``), all integers big-endian::
+
+    0        4        5            8                8+H              4+L
+    +--------+--------+------------+----------------+----------------+
+    | L i32  | type u8| H u24      | header, H bytes| body           |
+    +--------+--------+------------+----------------+----------------+
+             `------------------ L bytes ---------------------------'
+
+``L`` does not count itself; ``type`` says how the header is serialised (0 JSON, 1 ROCKETMQ binary). This module knows lengths
+only; :mod:`raptormq.protocol.command` knows what is inside.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from raptormq.errors import FrameError
+
+MAX_FRAME_BYTES = 16_777_216
+"""Largest ``L`` accepted, as in the reference (``com.rocketmq.remoting.frameMaxLength``)."""
+
+_MIN_PAYLOAD_BYTES = 4
+_LENGTH = struct.Struct(">i")
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frame payloads (everything after the length prefix).
+
+    It holds at most one incomplete frame, so memory is bounded by ``max_frame_bytes`` plus one read; a length that is out of
+    bounds is refused as soon as its four bytes are there, before anything is allocated for it.
+    """
+
+    __slots__ = ("_max_frame_bytes", "_missing", "_pieces")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._pieces: list[bytes] = []
+        self._missing = 0  # bytes wanted before the pieces are worth joining
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the incomplete frame held back."""
+        return sum(map(len, self._pieces))
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the payloads that ``data`` completes, in order.
+
+        Raises:
+            FrameError: a length prefix is below 4 or above the limit. The stream is lost: close the connection.
+        """
+        if self._pieces:
+            self._pieces.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:  # a large frame arrives in many reads: join once, not at every read
+                return []
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+        frames: list[bytes] = []
+        position, end = 0, len(data)
+        while end - position >= 4:
+            (length,) = _LENGTH.unpack_from(data, position)
+            if not _MIN_PAYLOAD_BYTES <= length <= self._max_frame_bytes:
+                raise FrameError(f"frame length {length} is outside {_MIN_PAYLOAD_BYTES}..{self._max_frame_bytes}")
+            stop = position + 4 + length
+            if stop > end:
+                self._missing = stop - end
+                break
+            frames.append(data[position + 4 : stop])
+            position = stop
+        else:
+            self._missing = 4 - (end - position)
+        if position < end:
+            self._pieces.append(data[position:] if position else data)
+        return frames
+
+
+def split_payload(payload: bytes) -> tuple[int, int, int]:
+    """Return ``(serialize type, header start, header end)`` of a payload; the body is ``payload[header end:]``.
+
+    Raises:
+        FrameError: the header is said to be longer than the payload.
+    """
+    if len(payload) < _MIN_PAYLOAD_BYTES:
+        raise FrameError(f"payload of {len(payload)} bytes is too short for a header length")
+    header_end = 4 + (payload[1] << 16 | payload[2] << 8 | payload[3])
+    if header_end > len(payload):
+        raise FrameError(f"header of {header_end - 4} bytes does not fit the payload of {len(payload)} bytes")
+    return payload[0], 4, header_end
+
+
+def join_frame(serialize_type: int, header: bytes, body_length: int) -> bytes:
+    """Return length prefix, header length and ``header``; the caller sends ``body_length`` bytes of body behind it.
+
+    The body stays apart so that slices of a mapped file can follow without being copied.
+    """
+    return b"%b%c%b%b" % (
+        _LENGTH.pack(4 + len(header) + body_length),
+        serialize_type,
+        len(header).to_bytes(3, "big"),
+        header,
+    )

@@ -1,0 +1,67 @@
+"""Headers of the offset requests: 14, 15 (a group's progress), 29, 30, 31, 32 (a queue's bounds), 33 (a record by place)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.protocol.schema import Header
+
+
+@dataclass(slots=True)
+class QueryConsumerOffsetRequestHeader(Header):
+    """14: where a group stands in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+
+
+@dataclass(slots=True)
+class UpdateConsumerOffsetRequestHeader(Header):
+    """15: the next offset that a group will consume."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+
+
+@dataclass(slots=True)
+class SearchOffsetRequestHeader(Header):
+    """29: ``boundary_type`` LOWER is the first message at or after ``timestamp`` (ms), UPPER the last one at or before it."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str | None = None
+
+
+@dataclass(slots=True)
+class QueueRequestHeader(Header):
+    """30, 31, 32: a queue, nothing more."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class OffsetResponseHeader(Header):
+    """14, 29, 30, 31: one offset."""
+
+    offset: int
+
+
+@dataclass(slots=True)
+class TimestampResponseHeader(Header):
+    """32: a store time in ms, -1 when the queue is empty."""
+
+    timestamp: int
+
+
+@dataclass(slots=True)
+class ViewMessageRequestHeader(Header):
+    """33: a physical offset."""
+
+    offset: int
+    topic: str | None = None

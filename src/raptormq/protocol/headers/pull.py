@@ -1,0 +1,49 @@
+"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) (Apache RocketMQ ``PullMessageRequestHeader``, ``PullSysFlag``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+from raptormq.protocol.schema import Header, wire
+
+
+class PullFlag(IntFlag):
+    """Bits of a pull's ``sys_flag``."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+
+
+@dataclass(slots=True)
+class PullMessageRequestHeader(Header):
+    """``suspend_timeout_millis`` is how long an empty answer may be held when SUSPEND is set."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_millis: int
+    sub_version: int
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+    request_source: int | None = None
+    broker_name: str | None = wire("bname", None)
+
+
+@dataclass(slots=True)
+class PullMessageResponseHeader(Header):
+    """All four offsets and ids must be there for codes 0, 19, 20 and 21: Java clients unbox them."""
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    forbidden_type: int | None = None

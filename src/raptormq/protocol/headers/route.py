@@ -1,0 +1,126 @@
+"""Headers between brokers, clients and name servers (Apache RocketMQ ``header.namesrv``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.protocol.schema import Header
+
+
+@dataclass(slots=True)
+class RegisterBrokerRequestHeader(Header):
+    """103. ``body_crc32`` 0 or absent is not checked; ``compressed`` is unreliable in 5.3 (look at the body's first byte)."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    heartbeat_timeout_millis: int | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: int = 0
+
+
+@dataclass(slots=True)
+class RegisterBrokerResponseHeader(Header):
+    """103: the master's addresses, for slaves."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(slots=True)
+class UnregisterBrokerRequestHeader(Header):
+    """104, 322: one broker process."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(slots=True)
+class BrokerHeartbeatRequestHeader(Header):
+    """904: liveness only."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int | None = None
+    heartbeat_timeout_mills: int | None = None
+
+
+@dataclass(slots=True)
+class DataVersionResponseHeader(Header):
+    """322: whether the name server's copy is another version than the one asked about."""
+
+    changed: bool
+
+
+@dataclass(slots=True)
+class RouteRequestHeader(Header):
+    """105: a topic."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@dataclass(slots=True)
+class BrokerNameRequestHeader(Header):
+    """205, 327: a broker group."""
+
+    broker_name: str
+
+
+@dataclass(slots=True)
+class WipeWritePermResponseHeader(Header):
+    """205: how many topics lost the write permission."""
+
+    wipe_topic_count: int
+
+
+@dataclass(slots=True)
+class AddWritePermResponseHeader(Header):
+    """327: how many topics got the write permission back."""
+
+    add_topic_count: int
+
+
+@dataclass(slots=True)
+class DeleteTopicRequestHeader(Header):
+    """216, 217, 351: a topic, in one cluster or in all."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@dataclass(slots=True)
+class ClusterRequestHeader(Header):
+    """224: a cluster."""
+
+    cluster: str
+
+
+@dataclass(slots=True)
+class MemberGroupRequestHeader(Header):
+    """901: a broker group of a cluster."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@dataclass(slots=True)
+class KVConfigRequestHeader(Header):
+    """100, 101, 102, 219: a namespace, a key, a value, as far as the code has them."""
+
+    namespace: str
+    key: str | None = None
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class KVConfigResponseHeader(Header):
+    """101: the value."""
+
+    value: str | None = None

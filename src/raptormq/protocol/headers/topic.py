@@ -1,0 +1,74 @@
+"""Headers of topic and group administration (17, 21, 26, 201, 202, 207, 208, 215, 351, 352)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.protocol.schema import Header
+
+
+@dataclass(slots=True)
+class CreateTopicRequestHeader(Header):
+    """17. ``attributes`` is ``+key=value,-key``; see TopicConfig for the numbers."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    order: bool
+    topic_sys_flag: int | None = None
+    attributes: str | None = None
+    force: bool | None = None
+
+
+@dataclass(slots=True)
+class TopicRequestHeader(Header):
+    """202, 215, 351: a topic."""
+
+    topic: str
+
+
+@dataclass(slots=True)
+class GroupRequestHeader(Header):
+    """352: a consumer group."""
+
+    group: str
+
+
+@dataclass(slots=True)
+class DeleteGroupRequestHeader(Header):
+    """207: a consumer group, and whether its offsets go too."""
+
+    group_name: str
+    clean_offset: bool | None = None
+
+
+@dataclass(slots=True)
+class ConsumeStatsRequestHeader(Header):
+    """208: a group, for one topic or all."""
+
+    consumer_group: str
+    topic: str | None = None
+
+
+@dataclass(slots=True)
+class TotalTopicResponseHeader(Header):
+    """21: how many topics there are."""
+
+    total_topic_num: int | None = None
+
+
+@dataclass(slots=True)
+class TotalGroupResponseHeader(Header):
+    """201: how many groups there are."""
+
+    total_group_num: int
+
+
+@dataclass(slots=True)
+class VersionResponseHeader(Header):
+    """26: DataVersion as JSON."""
+
+    version: str

@@ -1,0 +1,96 @@
+"""JSON encoding of the header (serialise type 0), the default of Java clients and the only one of ali-ons.
+
+Source: Apache RocketMQ ``RemotingSerializable``. Keys: ``code``, ``language`` (name), ``version``, ``opaque``, ``flag``, ``remark`` (absent
+when null), ``extFields``, ``serializeTypeCurrentRPC``; unknown keys are ignored, order means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from raptormq.errors import CommandError
+from raptormq.protocol.language import BY_CODE, BY_NAME, Language
+
+Fields = tuple[int, int, int, int, int, str | None, dict[str, str]]
+"""``(code, language, version, opaque, flag, remark, ext_fields)``, the same for both encodings."""
+
+_INT32 = 1 << 31
+_LANGUAGE_NAMES = {code: language.name for code, language in BY_CODE.items()}
+
+
+def decode(data: bytes) -> Fields:
+    """Decode header bytes.
+
+    Values of ``extFields`` that travel as JSON numbers or booleans (ali-ons sends them so) become the strings that JavaScript
+    would print; null values are dropped.
+
+    Raises:
+        CommandError: not a JSON object, or a field of the wrong type.
+    """
+    try:
+        fields = orjson.loads(data)
+    except ValueError as error:
+        raise CommandError(f"header is not JSON: {error}") from error
+    if type(fields) is not dict:
+        raise CommandError("header is not a JSON object")
+    get = fields.get
+    code = get("code")
+    version = get("version", 0)
+    opaque = get("opaque", 0)
+    flag = get("flag", 0)
+    for name, value in (("code", code), ("version", version), ("opaque", opaque), ("flag", flag)):
+        if type(value) is not int or not -_INT32 <= value < _INT32:
+            raise CommandError(f"header field {name} is not a 32-bit integer: {value!r:.40}")
+    remark = get("remark")
+    if remark is not None and type(remark) is not str:
+        raise CommandError("header field remark is not a string")
+    ext_fields = get("extFields")
+    if ext_fields is None:
+        ext_fields = {}
+    elif type(ext_fields) is not dict:
+        raise CommandError("header field extFields is not an object")
+    else:
+        for value in ext_fields.values():
+            if type(value) is not str:
+                ext_fields = {key: _text(value) for key, value in ext_fields.items() if value is not None}
+                break
+    language = BY_NAME.get(get("language"), Language.OTHER)
+    return code, language, version, opaque, flag, remark, ext_fields
+
+
+def encode(
+    code: int,
+    language: int,
+    version: int,
+    opaque: int,
+    flag: int,
+    remark: str | None,
+    ext_fields: dict[str, str],
+) -> bytes:
+    """Encode header bytes; ``extFields`` is always there, because Java clients dereference it."""
+    fields: dict[str, Any] = {
+        "code": code,
+        "extFields": ext_fields,
+        "flag": flag,
+        "language": _LANGUAGE_NAMES.get(language, "OTHER"),
+        "opaque": opaque,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": version,
+    }
+    if remark is not None:
+        fields["remark"] = remark
+    return orjson.dumps(fields)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    raise CommandError(f"extFields value is neither a string, a number nor a boolean: {value!r:.40}")

@@ -1,0 +1,79 @@
+"""Messages as applications see them: :class:`Message` to send, :class:`MessageExt` received, :class:`MessageQueue` in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raptormq.protocol import properties as names
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic on one broker; the order (topic, broker, queue) is the one that rebalancing relies on."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to send.
+
+    ``tags`` is the one word brokers filter by, ``keys`` are the words it can be found by; ``properties`` are the application's own.
+    With ``wait_stored`` false the broker answers before the message is flushed or replicated.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    flag: int = 0
+    wait_stored: bool = True
+
+    def all_properties(self) -> dict[str, str]:
+        """Application properties and the system's own, as they travel."""
+        merged = dict(self.properties)
+        if self.keys:
+            merged[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
+        if self.tags:
+            merged[names.TAGS] = self.tags
+        merged[names.WAIT] = "true" if self.wait_stored else "false"
+        return merged
+
+
+@dataclass(slots=True)
+class MessageExt:
+    """A message as it was stored, with where it is.
+
+    ``message_id`` is the producer's unique key where there is one, else the offset id; times are milliseconds since 1970;
+    ``body`` is decompressed.
+    """
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    queue: MessageQueue
+    queue_offset: int
+    physical_offset: int
+    message_id: str
+    offset_message_id: str
+    born_timestamp: int
+    store_timestamp: int
+    reconsume_times: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, or ``None``."""
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys, possibly none."""
+        return tuple(self.properties.get(names.KEYS, "").split())

@@ -1,0 +1,96 @@
+"""Message properties: their text form and the well-known names (Apache RocketMQ ``MessageConst``, ``MessageDecoder``).
+
+Text form, UTF-8, at most 32,767 bytes::
+
+    name 0x01 value 0x02 name 0x01 value 0x02 …        (the last 0x02 may be absent)
+
+Names and values are never empty; a name that comes twice counts with its last value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raptormq.errors import MessageError
+
+NAME_SEPARATOR = "\x01"
+PAIR_SEPARATOR = "\x02"
+MAX_PROPERTIES_BYTES = 32_767
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+WAIT = "WAIT"
+DELAY = "DELAY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+MSG_REGION = "MSG_REGION"
+TRACE_SWITCH = "TRACE_ON"
+UNIQUE_KEY = "UNIQ_KEY"
+INNER_NUM = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+INSTANCE_ID = "INSTANCE_ID"
+CLUSTER = "CLUSTER"
+POP_CHECKPOINT = "POP_CK"
+SHARDING_KEY = "__SHARDINGKEY"
+
+KEY_SEPARATOR = " "
+
+RESERVED = frozenset(
+    """KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
+    ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY
+    EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET 1ST_POP_TIME
+    TRAN_PREPARED_QUEUE_OFFSET DUP_INFO INNER_NUM INNER_BASE CLUSTER MSG_TYPE INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT
+    TTL ARRIVE_TIME PUSH_REPLY_TIME TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS
+    TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __SHARDINGKEY
+    __transactionId__ TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS __CRC32#""".split()
+)
+"""Names that an application may not set as its own properties."""
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """Return the text form; the caller encodes it as UTF-8.
+
+    Raises:
+        MessageError: a name or value is empty or holds a separator, or the text is too long.
+    """
+    parts: list[str] = []
+    for name, value in properties.items():
+        if not name or not value:
+            raise MessageError(f"the property {name!r} has an empty {'value' if name else 'name'}")
+        parts += name, NAME_SEPARATOR, value, PAIR_SEPARATOR
+    text = "".join(parts)
+    if text.count(NAME_SEPARATOR) != len(properties) or text.count(PAIR_SEPARATOR) != len(properties):
+        raise MessageError("a property holds one of the separators \\x01 and \\x02")
+    if len(text) > MAX_PROPERTIES_BYTES // 4 and len(text.encode()) > MAX_PROPERTIES_BYTES:
+        raise MessageError(f"the properties are longer than {MAX_PROPERTIES_BYTES} bytes")
+    return text
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Return the properties of a text form; pairs without a name or a value are skipped, as the reference does."""
+    properties: dict[str, str] = {}
+    for pair in text.split(PAIR_SEPARATOR):
+        name, separator, value = pair.partition(NAME_SEPARATOR)
+        if separator and name and value:
+            properties[name] = value
+    return properties
+
+
+def find_property(text: str, name: str) -> str | None:
+    """Return one property of a text form without parsing the others; the hot path of brokers. The last one counts."""
+    start = text.rfind(PAIR_SEPARATOR + name + NAME_SEPARATOR)
+    if start < 0:
+        if not text.startswith(name + NAME_SEPARATOR):
+            return None
+        start = -1
+    start += len(name) + 2
+    end = text.find(PAIR_SEPARATOR, start)
+    return (text[start:end] if end >= 0 else text[start:]) or None

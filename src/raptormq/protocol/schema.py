@@ -1,0 +1,155 @@
+"""Header declarations: a dataclass declared once gives the decoder, the encoder and the checks.
+
+A header is a dataclass derived from :class:`Header`. Field names are snake_case; the wire name is the camelCase form unless
+``wire("x")`` says otherwise. The type decides the text form: ``str``, ``int`` (32 or 64 bit alike), ``bool`` ("true"/"false"). A field without
+a default is required; one with default ``None`` is left out when it is ``None``::
+
+    @dataclass(slots=True)
+    class PullMessageRequestHeader(Header):
+        consumer_group: str
+        queue_id: int
+        max_msg_bytes: int | None = None
+
+The decoder of each class is compiled on first use, because the send path decodes a dozen fields for every message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from raptormq.errors import HeaderError
+
+_WIRE_NAME = "wire_name"
+_MISSING = dataclasses.MISSING
+_INT64 = 1 << 63
+
+
+class Header:
+    """Base of all header declarations; subclasses are dataclasses with ``slots=True``."""
+
+    __slots__ = ()
+
+
+H = TypeVar("H", bound=Header)
+
+
+def wire(name: str, default: Any = _MISSING) -> Any:
+    """Declare a field whose wire name is not the camelCase form of its own."""
+    return dataclasses.field(default=default, metadata={_WIRE_NAME: name})
+
+
+def encode_header(header: Header) -> dict[str, str]:
+    """Return the header's ext fields; ``None`` is left out."""
+    return _codec(type(header))[0](header)
+
+
+def decode_header(cls: type[H], ext_fields: dict[str, str]) -> H:
+    """Build a ``cls`` from ext fields; unknown ones are ignored.
+
+    Raises:
+        HeaderError: a required field is missing or a value does not have the declared type; the text names the field.
+    """
+    header: H = _codec(cls)[1](ext_fields)
+    return header
+
+
+_Codec = tuple[Callable[[Any], dict[str, str]], Callable[[dict[str, str]], Any]]
+_codecs: dict[type, _Codec] = {}
+
+
+def _codec(cls: type) -> _Codec:
+    codec = _codecs.get(cls)
+    if codec is None:
+        codec = _codecs[cls] = _encoder(cls), _decoder(cls)
+    return codec
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def _fields(cls: type) -> list[tuple[str, str, type, Any]]:
+    hints = get_type_hints(cls)
+    found: list[tuple[str, str, type, Any]] = []
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        kind = next((arg for arg in get_args(hint) if arg is not type(None)), hint)
+        if kind not in (str, int, bool):
+            raise TypeError(f"{cls.__name__}.{field.name}: headers hold str, int and bool only, not {kind}")
+        found.append((field.name, field.metadata.get(_WIRE_NAME, _camel(field.name)), kind, field.default))
+    return found
+
+
+def _encoder(cls: type) -> Callable[[Any], dict[str, str]]:
+    fields = [(name, wire_name, kind is bool) for name, wire_name, kind, _ in _fields(cls)]
+
+    def encode(header: Any) -> dict[str, str]:
+        ext_fields: dict[str, str] = {}
+        for name, wire_name, is_bool in fields:
+            value = getattr(header, name)
+            if value is None:
+                continue
+            ext_fields[wire_name] = ("true" if value else "false") if is_bool else str(value)
+        return ext_fields
+
+    return encode
+
+
+def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
+    """Compile the assignments ``v0 = ext["a"]; v1 = int(ext["b"]); …``; the slow path runs only to say what is wrong."""
+    fields = _fields(cls)
+    lines: list[str] = ["get = ext.get"]
+    required_integers: list[str] = []
+    for index, (_, wire_name, kind, default) in enumerate(fields):
+        convert = {str: "{}", int: "int({})", bool: "({}.lower() == 'true')"}[kind]
+        if default is _MISSING:
+            lines.append(f"v{index} = {convert.format(f'ext[{wire_name!r}]')}")
+            if kind is int:
+                required_integers.append(f"v{index}")
+        else:
+            lines.append(f"v{index} = get({wire_name!r})")
+            bound = f"; in_range(v{index}, v{index})" if kind is int else ""
+            lines.append(f"if v{index} is None: v{index} = default{index}")
+            lines.append(f"else: v{index} = {convert.format(f'v{index}')}{bound}")
+    if required_integers:  # a longer integer would fail much later, in a struct
+        low, high = (f"{f}({', '.join(required_integers)}, 0)" for f in ("min", "max"))
+        lines.append(f"in_range({low}, {high})")
+    lines.append(f"return cls({', '.join(f'v{index}' for index in range(len(fields)))})")
+    source = "def decode(ext):\n" + "".join(f"    {line}\n" for line in lines)
+    namespace: dict[str, Any] = {"cls": cls, "in_range": _in_range} | {f"default{i}": field[3] for i, field in enumerate(fields)}
+    exec(source, namespace)  # noqa: S102 - the source is made of declared names only
+    fast: Callable[[dict[str, str]], Any] = namespace["decode"]
+
+    def decode(ext_fields: dict[str, str]) -> Any:
+        try:
+            return fast(ext_fields)
+        except (KeyError, ValueError):
+            raise HeaderError(_complaint(cls.__name__, fields, ext_fields)) from None
+
+    return decode
+
+
+def _complaint(header: str, fields: list[tuple[str, str, type, Any]], ext_fields: dict[str, str]) -> str:
+    for _, wire_name, kind, default in fields:
+        value = ext_fields.get(wire_name)
+        if value is None:
+            if default is _MISSING:
+                return f"the required field {wire_name} of {header} is missing"
+        elif kind is int and not _is_int(value):
+            return f"the field {wire_name} of {header} is not a 64-bit integer: {value[:40]!r}"
+    return f"{header} cannot be decoded"
+
+
+def _in_range(low: int, high: int) -> None:
+    if low < -_INT64 or high >= _INT64:
+        raise ValueError
+
+
+def _is_int(value: str) -> bool:
+    try:
+        return -_INT64 <= int(value) < _INT64
+    except ValueError:
+        return False

@@ -1,0 +1,70 @@
+"""Names of topics and groups: what is allowed, what is reserved (Apache RocketMQ ``TopicValidator``, ``MixAll``)."""
+
+from __future__ import annotations
+
+import re
+
+from raptormq.errors import MessageError
+
+MAX_TOPIC_LENGTH = 127
+MAX_DERIVED_TOPIC_LENGTH = 255
+"""Limit for ``%RETRY%`` and ``%DLQ%`` topics, whose names are longer than the group's."""
+MAX_GROUP_LENGTH = 120
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+AUTO_CREATE_TOPIC = "TBW102"
+"""Its configuration is the template of topics that are created by the first message."""
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC = "BenchmarkTest"
+OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+NOT_SENDABLE = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
+)
+SYSTEM_TOPICS = NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TIMER_TOPIC, TRACE_TOPIC}
+SYSTEM_PREFIX = "rmq_sys_"
+
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def retry_topic(group: str) -> str:
+    """Topic of the messages that ``group`` has to consume again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Topic of the messages that ``group`` has given up."""
+    return DLQ_PREFIX + group
+
+
+def is_system_topic(topic: str) -> bool:
+    """True for topics that the broker itself owns."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def check_topic(topic: str) -> None:
+    """Raise :class:`MessageError` when ``topic`` is empty, too long or has a character outside ``%|a-zA-Z0-9_-``."""
+    derived = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    _check("topic", topic, MAX_DERIVED_TOPIC_LENGTH if derived else MAX_TOPIC_LENGTH)
+
+
+def check_group(group: str) -> None:
+    """Raise :class:`MessageError` when ``group`` is empty, too long or has a character outside ``%|a-zA-Z0-9_-``."""
+    _check("group", group, MAX_GROUP_LENGTH)
+
+
+def _check(what: str, name: str, max_length: int) -> None:
+    if not name.strip():
+        raise MessageError(f"the {what} is blank")
+    if len(name) > max_length:
+        raise MessageError(f"the {what} is longer than {max_length} characters: {name[:40]}…")
+    if not _ALLOWED.fullmatch(name):
+        raise MessageError(f"the {what} {name!r} has characters outside %|a-zA-Z0-9_-")
