@@ -1,0 +1,78 @@
+# Every target installs what it needs first; `make help` lists them. The figures are the seconds a part of `make test` may take.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+INSTALL := scripts/install.sh
+# pytest's exit code 5 (no test ran) fails a target like any other.
+PYTEST = $(BIN)/pytest --session-timeout=$(1)
+SUITES := tests/interop tests/faults tests/simulation tests/spark
+TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples tests)
+
+.PHONY: help install format lint test test-unit test-interop test-faults test-simulation test-spark test-client demo e2e bench image soak lock clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
+
+install: .venv/.installed ## .venv with the package, all extras and the tools, from requirements.lock
+
+.venv/.installed: requirements.lock pyproject.toml
+	@$(INSTALL) venv
+
+format: install ## rewrite the sources the way lint wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lint: install ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-cache
+
+test: lint test-unit test-client test-faults test-simulation test-interop test-spark ## everything but e2e
+
+test-unit: install ## unit tests with coverage (600 s)
+	$(call PYTEST,600) --cov --cov-report=term $(addprefix --ignore=,$(SUITES)) -m 'not client'
+
+test-client: install ## our client against a broker in a process of its own (300 s)
+	$(call PYTEST,300) -m client tests/client
+
+test-faults: install ## killed brokers, full disks, hostile peers (600 s)
+	$(call PYTEST,600) tests/faults
+
+test-simulation: install ## seeded simulations of crashes (600 s)
+	$(call PYTEST,600) tests/simulation
+
+test-interop: install ## the official Java client against our broker (900 s)
+	@$(INSTALL) commands javac mvn
+	$(call PYTEST,900) tests/interop
+
+test-spark: install ## the Spark source in a local session (600 s)
+	@$(INSTALL) commands java
+	$(call PYTEST,600) tests/spark
+
+demo: install ## 860,000 lines through the broker, counted by Spark, compared
+	@$(INSTALL) commands java
+	@$(BIN)/python -m demo
+
+e2e: install ## a cluster by kind, the operator, and Spark on it
+	$(BIN)/python -m e2e
+
+bench: install ## Apache RocketMQ and RaptorMQ side by side
+	@$(INSTALL) commands javac mvn
+	$(BIN)/python -m bench
+
+image: install ## the wheel and the broker image
+	broker_image/build.sh
+
+soak: install ## the fault tests ROUNDS times (default 10)
+	for round in $$(seq $(or $(ROUNDS),10)); do echo "round $$round"; $(call PYTEST,600) -q tests/faults tests/simulation; done
+
+lock: install ## resolve requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --all-extras --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+clean: ## what builds and tests left in the checkout
+	rm -rf build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
