@@ -1,0 +1,144 @@
+"""Heartbeats of clients and the lists of a group's members (Apache RocketMQ ``HeartbeatData``, ``SubscriptionData``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.tags import parse_expression, tag_hash
+
+
+@dataclass(slots=True)
+class Subscription:
+    """What a group wants of a topic; ``code_set`` are the hashes of ``tags``, both empty for "all"."""
+
+    topic: str
+    expression: str = "*"
+    tags: frozenset[str] = frozenset()
+    code_set: frozenset[int] = frozenset()
+    version: int = 0
+    expression_type: str = "TAG"
+    class_filter_mode: bool = False
+
+    @classmethod
+    def parse(cls, topic: str, expression: str, version: int) -> Subscription:
+        """Build a tag subscription from ``"A || B"``; raises :class:`raptormq.errors.MessageError`."""
+        tags = parse_expression(expression)
+        return cls(topic, expression, tags, frozenset(map(tag_hash, tags)), version)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "classFilterMode": self.class_filter_mode,
+            "codeSet": sorted(self.code_set),
+            "expressionType": self.expression_type,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": sorted(self.tags),
+            "topic": self.topic,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Subscription:
+        """Read the JSON object; raises :class:`BodyError`."""
+        try:
+            return cls(
+                str(value["topic"]),
+                str(value.get("subString") or "*"),
+                frozenset(str(tag) for tag in value.get("tagsSet") or ()),
+                frozenset(int(code) for code in value.get("codeSet") or ()),
+                int(value.get("subVersion") or 0),
+                str(value.get("expressionType") or "TAG"),
+                bool(value.get("classFilterMode")),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not a subscription: {value!r:.80}") from error
+
+
+@dataclass(slots=True)
+class ConsumerData:
+    """One consumer group of a client. The strings are RocketMQ's enum names."""
+
+    group: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscriptions: list[Subscription] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "consumeFromWhere": self.consume_from_where,
+            "consumeType": self.consume_type,
+            "groupName": self.group,
+            "messageModel": self.message_model,
+            "subscriptionDataSet": [subscription.to_dict() for subscription in self.subscriptions],
+            "unitMode": False,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any) -> ConsumerData:
+        """Read the JSON object; raises :class:`BodyError`."""
+        try:
+            return cls(
+                str(value["groupName"]),
+                str(value.get("consumeType") or "CONSUME_PASSIVELY"),
+                str(value.get("messageModel") or "CLUSTERING"),
+                str(value.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
+                [Subscription.from_dict(item) for item in value.get("subscriptionDataSet") or ()],
+            )
+        except (AttributeError, KeyError, TypeError) as error:
+            raise BodyError(f"not consumer data: {value!r:.80}") from error
+
+
+@dataclass(slots=True)
+class HeartbeatData:
+    """Who a client is and which groups it belongs to: body of HEART_BEAT (34)."""
+
+    client_id: str
+    producer_groups: list[str] = field(default_factory=list)
+    consumers: list[ConsumerData] = field(default_factory=list)
+    fingerprint: int = 0
+    without_sub: bool = False
+
+    def to_json(self) -> bytes:
+        """Return the body."""
+        return dumps(
+            {
+                "clientID": self.client_id,
+                "consumerDataSet": [consumer.to_dict() for consumer in self.consumers],
+                "heartbeatFingerprint": self.fingerprint,
+                "producerDataSet": [{"groupName": group} for group in self.producer_groups],
+                "withoutSub": self.without_sub,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> HeartbeatData:
+        """Read the body; raises :class:`BodyError`."""
+        value = loads_object(data)
+        try:
+            return cls(
+                str(value["clientID"]),
+                [str(producer["groupName"]) for producer in value.get("producerDataSet") or ()],
+                [ConsumerData.from_dict(consumer) for consumer in value.get("consumerDataSet") or ()],
+                int(value.get("heartbeatFingerprint") or 0),
+                bool(value.get("withoutSub")),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not a heartbeat: {value!r:.80}") from error
+
+
+def encode_consumer_ids(client_ids: list[str]) -> bytes:
+    """Return the body of GET_CONSUMER_LIST_BY_GROUP (38)."""
+    return dumps({"consumerIdList": client_ids})
+
+
+def decode_consumer_ids(data: bytes) -> list[str]:
+    """Read the body of GET_CONSUMER_LIST_BY_GROUP (38); raises :class:`BodyError`."""
+    ids = loads_object(data).get("consumerIdList") or []
+    if not isinstance(ids, list):
+        raise BodyError("consumerIdList is not a list")
+    return [str(client_id) for client_id in ids]

@@ -1,0 +1,119 @@
+"""Bodies that hold queues: locks (41, 42), topic statistics (202), key-value tables (28, 219).
+
+Source: Apache RocketMQ ``LockBatchRequestBody``, ``LockBatchResponseBody``, ``TopicStatsTable``, ``KVTable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
+from raptormq.protocol.message import MessageQueue
+
+
+def queue_to_dict(queue: MessageQueue) -> dict[str, Any]:
+    """Return the JSON object of a queue, as key or as value."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def queue_from_dict(value: Any) -> MessageQueue:
+    """Read the JSON object of a queue; raises :class:`BodyError`."""
+    try:
+        return MessageQueue(str(value["topic"]), str(value["brokerName"]), int(value["queueId"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BodyError(f"not a queue: {value!r:.80}") from error
+
+
+@dataclass(slots=True)
+class QueueLockRequest:
+    """Body of LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
+
+    consumer_group: str
+    client_id: str
+    queues: list[MessageQueue]
+
+    def to_json(self) -> bytes:
+        """Return the body."""
+        return dumps(
+            {
+                "clientId": self.client_id,
+                "consumerGroup": self.consumer_group,
+                "mqSet": [queue_to_dict(queue) for queue in self.queues],
+                "onlyThisBroker": False,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> QueueLockRequest:
+        """Read the body; raises :class:`BodyError`."""
+        value = loads_object(data)
+        try:
+            queues = [queue_from_dict(queue) for queue in value.get("mqSet") or ()]
+            return cls(str(value["consumerGroup"]), str(value["clientId"]), queues)
+        except (KeyError, TypeError) as error:
+            raise BodyError("not a lock request: consumerGroup or clientId is missing") from error
+
+
+def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
+    """Return the response body of LOCK_BATCH_MQ (41)."""
+    return dumps({"lockOKMQSet": [queue_to_dict(queue) for queue in queues]})
+
+
+def decode_locked_queues(data: bytes) -> list[MessageQueue]:
+    """Read the response body of LOCK_BATCH_MQ (41); raises :class:`BodyError`."""
+    return [queue_from_dict(queue) for queue in loads_object(data).get("lockOKMQSet") or ()]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffset:
+    """Bounds of a queue and the store time (ms) of its last message, 0 when it is empty."""
+
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int = 0
+
+
+def encode_topic_stats(offsets: dict[MessageQueue, TopicOffset]) -> bytes:
+    """Return the body of GET_TOPIC_STATS_INFO (202): a table keyed by queue objects."""
+    pairs = (
+        (
+            queue_to_dict(queue),
+            {
+                "lastUpdateTimestamp": offset.last_update_timestamp,
+                "maxOffset": offset.max_offset,
+                "minOffset": offset.min_offset,
+            },
+        )
+        for queue, offset in offsets.items()
+    )
+    return b'{"offsetTable":' + dump_object_keyed(pairs) + b',"topicPutTps":0.0}'
+
+
+def decode_topic_stats(data: bytes) -> dict[MessageQueue, TopicOffset]:
+    """Read the body of GET_TOPIC_STATS_INFO (202); raises :class:`BodyError`."""
+    offsets: dict[MessageQueue, TopicOffset] = {}
+    for key, value in (loads_object(data).get("offsetTable") or {}).items():
+        queue = queue_from_dict(loads_object(key.encode()))
+        try:
+            offsets[queue] = TopicOffset(
+                int(value["minOffset"]), int(value["maxOffset"]), int(value.get("lastUpdateTimestamp") or 0)
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not a topic offset: {value!r:.80}") from error
+    return offsets
+
+
+def encode_kv_table(table: dict[str, str]) -> bytes:
+    """Return a KVTable body (28, 219)."""
+    return dumps({"table": table})
+
+
+def decode_kv_table(data: bytes) -> dict[str, str]:
+    """Read a KVTable body (28, 219); raises :class:`BodyError`."""
+    table = loads_object(data).get("table") or {}
+    if not isinstance(table, dict):
+        raise BodyError("table is not an object")
+    return {str(key): str(value) for key, value in table.items()}

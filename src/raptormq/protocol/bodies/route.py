@@ -1,0 +1,194 @@
+"""Routes, cluster info and broker registration (Apache RocketMQ ``TopicRouteData``, ``ClusterInfo``, ``RegisterBrokerBody``, ``TopicList``)."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigTable
+
+MASTER_ID = 0
+_MAX_INFLATED_BYTES = 64 * 1024 * 1024
+_INT = struct.Struct(">i")
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """A broker group: its members' addresses by broker id (0 is the master)."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "brokerAddrs": {str(broker_id): addr for broker_id, addr in sorted(self.broker_addrs.items())},
+            "brokerName": self.broker_name,
+            "cluster": self.cluster,
+            "enableActingMaster": False,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any) -> BrokerData:
+        """Read the JSON object; raises :class:`BodyError`."""
+        try:
+            addrs = {int(key): str(addr) for key, addr in (value.get("brokerAddrs") or {}).items()}
+            return cls(str(value.get("cluster") or ""), str(value["brokerName"]), addrs)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not a broker group: {value!r:.80}") from error
+
+
+@dataclass(slots=True)
+class QueueData:
+    """The queues of a topic on one broker group."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "brokerName": self.broker_name,
+            "perm": int(self.perm),
+            "readQueueNums": self.read_queue_nums,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any) -> QueueData:
+        """Read the JSON object; raises :class:`BodyError`."""
+        try:
+            numbers = (int(value[name]) for name in ("readQueueNums", "writeQueueNums", "perm"))
+            return cls(str(value["brokerName"]), *numbers, int(value.get("topicSysFlag") or 0))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not queue data: {value!r:.80}") from error
+
+
+@dataclass(slots=True)
+class TopicRoute:
+    """Where a topic is: body of GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    queues: list[QueueData] = field(default_factory=list)
+    brokers: list[BrokerData] = field(default_factory=list)
+    order_topic_conf: str | None = None
+
+    def to_json(self) -> bytes:
+        """Return the body, with quoted keys, which every client reads."""
+        value: dict[str, Any] = {
+            "brokerDatas": [broker.to_dict() for broker in self.brokers],
+            "filterServerTable": {},
+            "queueDatas": [queue.to_dict() for queue in self.queues],
+        }
+        if self.order_topic_conf:
+            value["orderTopicConf"] = self.order_topic_conf
+        return dumps(value)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TopicRoute:
+        """Read the body; raises :class:`BodyError`."""
+        value = loads_object(data)
+        return cls(
+            [QueueData.from_dict(queue) for queue in value.get("queueDatas") or []],
+            [BrokerData.from_dict(broker) for broker in value.get("brokerDatas") or []],
+            value.get("orderTopicConf"),
+        )
+
+
+@dataclass(slots=True)
+class ClusterInfo:
+    """All broker groups of all clusters: body of GET_BROKER_CLUSTER_INFO (106)."""
+
+    brokers: dict[str, BrokerData] = field(default_factory=dict)
+    clusters: dict[str, list[str]] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """Return the body."""
+        table = {name: broker.to_dict() for name, broker in self.brokers.items()}
+        return dumps({"brokerAddrTable": table, "clusterAddrTable": self.clusters})
+
+    @classmethod
+    def from_json(cls, data: bytes) -> ClusterInfo:
+        """Read the body; raises :class:`BodyError`."""
+        value = loads_object(data)
+        brokers = {str(k): BrokerData.from_dict(v) for k, v in (value.get("brokerAddrTable") or {}).items()}
+        clusters = {str(k): [str(name) for name in v] for k, v in (value.get("clusterAddrTable") or {}).items()}
+        return cls(brokers, clusters)
+
+
+@dataclass(slots=True)
+class TopicList:
+    """Names of topics (206, 224, 304, 305, 343)."""
+
+    topics: list[str] = field(default_factory=list)
+    broker_addr: str | None = None
+
+    def to_json(self) -> bytes:
+        """Return the body."""
+        value: dict[str, Any] = {"topicList": self.topics}
+        if self.broker_addr:
+            value["brokerAddr"] = self.broker_addr
+        return dumps(value)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TopicList:
+        """Read the body; raises :class:`BodyError`."""
+        value = loads_object(data)
+        return cls([str(topic) for topic in value.get("topicList") or []], value.get("brokerAddr"))
+
+
+def encode_registration(table: TopicConfigTable) -> bytes:
+    """Return the body of REGISTER_BROKER (103), uncompressed."""
+    wrapper = table.to_dict() | {
+        "mappingDataVersion": table.data_version.to_dict(),
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    return dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+
+
+def decode_registration(data: bytes) -> TopicConfigTable:
+    """Read the body of REGISTER_BROKER (103), plain or zlib; told apart by the first byte, because the header flag lies in 5.3.
+
+    Raises:
+        BodyError: neither form, or inflating to more than 64 MiB.
+    """
+    if data[:1] == b"\x78":
+        return _decode_compressed(data)
+    return TopicConfigTable.from_dict(loads_object(data).get("topicConfigSerializeWrapper") or {})
+
+
+def _decode_compressed(data: bytes) -> TopicConfigTable:
+    """``len i32, DataVersion JSON | count i32 | count x (len i32, "name read write perm filterType attributesJson")`` …"""
+    try:
+        plain = zlib.decompressobj().decompress(data, _MAX_INFLATED_BYTES)
+        version, position = _counted(plain, 0)
+        (count,) = _INT.unpack_from(plain, position)
+        position += 4
+        topics: dict[str, TopicConfig] = {}
+        for _ in range(count):
+            text, position = _counted(plain, position)
+            name, reads, writes, perm, filter_type, *attributes = text.decode().split(" ", 5)
+            values = loads_object(attributes[0].encode()) if attributes and attributes[0] else {}
+            topics[name] = TopicConfig(
+                name, int(reads), int(writes), int(perm), filter_type, attributes={k: str(v) for k, v in values.items()}
+            )
+        return TopicConfigTable(topics, DataVersion.from_dict(loads_object(version)))
+    except (zlib.error, struct.error, ValueError) as error:
+        raise BodyError(f"the compressed registration is damaged: {error}") from error
+
+
+def _counted(data: bytes, position: int) -> tuple[bytes, int]:
+    (length,) = _INT.unpack_from(data, position)
+    end = position + 4 + length
+    if length < 0 or end > len(data):
+        raise BodyError("the compressed registration is cut")
+    return data[position + 4 : end], end
