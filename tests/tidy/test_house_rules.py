@@ -1,0 +1,162 @@
+"""The house rules of CONTRIBUTING.md that no linter knows, as tests: sizes, names, words, sleeps, skips.
+
+Each test names every offender at once, so that one run shows all there is to do.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+PRODUCT_FOLDERS = ("src", "operator", "spark", "demo", "bench", "e2e", "examples")
+JUNK_DRAWERS = {"common", "helper", "helpers", "misc", "util", "utils"}
+# Spelled in two halves, so that this file obeys its own rule.
+MACHINE_FOLDERS = ["wo" + "rk/", "ro" + "ot/", "ho" + "me/[a-z]", "tmp/r" + "mq"]
+MACHINE_PATHS = re.compile(rf"(?<![A-Za-z0-9._-])/(?:{'|'.join(MACHINE_FOLDERS)})")
+LEFTOVERS = re.compile(rf"\b(?:{'|'.join(['TO' + 'DO', 'FIX' + 'ME', 'XX' + 'X'])})\b")
+TEXT_SUFFIXES = {
+    ".py",
+    ".sh",
+    ".md",
+    ".toml",
+    ".yaml",
+    ".yml",
+    ".java",
+    ".xml",
+    ".json",
+    ".tpl",
+    ".txt",
+    ".lock",
+    ".conf",
+    "",
+}
+
+
+@cache
+def committed_files() -> tuple[Path, ...]:
+    """Every file that git tracks or would track: what a clone will contain."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    paths = (ROOT / name for name in listing.stdout.split("\0") if name)
+    return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for path in committed_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders]
+
+
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(syntax_tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def committed_text() -> Iterator[tuple[str, int, str]]:
+    """(file, line number, line) of every text file that is committed."""
+    for path in committed_files():
+        if path.suffix not in TEXT_SUFFIXES or path.name == "LICENSE":
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            yield relative(path), number, line
+
+
+def test_the_rules_see_the_sources() -> None:
+    names = [relative(path) for path in python_files(*PRODUCT_FOLDERS)]
+    assert {"src/raptormq/__init__.py", "src/raptormq/errors.py"} <= set(names)
+
+
+def test_a_file_has_at_most_400_lines() -> None:
+    sizes = {relative(path): len(path.read_bytes().splitlines()) for path in python_files(*PRODUCT_FOLDERS, "tests")}
+    assert {name: size for name, size in sizes.items() if size > FILE_LINES_MAX} == {}
+
+
+def test_a_function_has_at_most_60_lines() -> None:
+    offenders = [
+        f"{relative(path)}:{node.lineno} {node.name}"
+        for path in python_files(*PRODUCT_FOLDERS)
+        for node in functions(path)
+        if (node.end_lineno or node.lineno) - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert offenders == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    files = python_files(*PRODUCT_FOLDERS, "tests")
+    assert [relative(path) for path in files if not ast.get_docstring(syntax_tree(path))] == []
+
+
+def test_no_module_is_a_junk_drawer() -> None:
+    files = python_files(*PRODUCT_FOLDERS, "tests")
+    assert [relative(path) for path in files if JUNK_DRAWERS & {*path.relative_to(ROOT).parent.parts, path.stem}] == []
+
+
+@pytest.mark.parametrize(
+    ("what", "pattern"), [("a path of some machine", MACHINE_PATHS), ("something left for later", LEFTOVERS)]
+)
+def test_no_committed_line_names(what: str, pattern: re.Pattern[str]) -> None:
+    offenders = [f"{name}:{number}: {line.strip()}" for name, number, line in committed_text() if pattern.search(line)]
+    assert offenders == [], what
+
+
+def test_the_lock_names_no_host() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    requirements = [line for line in lock.splitlines() if line and not line.startswith((" ", "#"))]
+    assert len(requirements) > 20
+    assert [line for line in requirements if not re.match(r"[a-z0-9-]+==[^ ]+( ; .*)? \\$", line)] == []
+    assert "://" not in lock
+
+
+def is_waiting(call: ast.Call) -> bool:
+    """`time.sleep(x)`, or `asyncio.sleep(x)` with anything but 0 (which only yields to the loop)."""
+    function = call.func
+    if not (isinstance(function, ast.Attribute) and function.attr == "sleep" and isinstance(function.value, ast.Name)):
+        return False
+    yields_only = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+    return function.value.id in {"time", "asyncio"} and not yields_only
+
+
+def test_tests_wait_for_conditions_not_for_time() -> None:
+    """A sleep is allowed inside a loop that looks for its condition, and nowhere else."""
+    offenders = []
+    for path in python_files("tests"):
+        loops = [node for node in ast.walk(syntax_tree(path)) if isinstance(node, ast.While)]
+        polled = {id(inner) for loop in loops for inner in ast.walk(loop)}
+        calls = [node for node in ast.walk(syntax_tree(path)) if isinstance(node, ast.Call)]
+        offenders += [
+            f"{relative(path)}:{call.lineno}" for call in calls if is_waiting(call) and id(call) not in polled
+        ]
+    assert offenders == []
+
+
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
+    excuses = {"skip", "skipif", "xfail", "importorskip"}
+    offenders = [
+        f"{relative(path)}:{node.lineno} {node.attr}"
+        for path in python_files("tests")
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Attribute) and node.attr in excuses and "pytest" in ast.unparse(node.value)
+    ]
+    assert offenders == []
