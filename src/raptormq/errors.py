@@ -1,7 +1,8 @@
 """The error tree of RaptorMQ.
 
-Everything the project raises on purpose derives from :class:`RaptorMQError`; the command line turns any of it into one line
-and exit code 2. ``retriable`` says whether the same call may succeed when it is simply made again (perhaps on another broker)::
+Everything the project raises on purpose derives from :class:`RaptorMQError`; the command line turns any of it into one
+line and exit code 2. ``retriable`` says whether the same call may succeed when it is simply made again (perhaps on
+another broker)::
 
     RaptorMQError
     |- ConfigError              a setting or an option is unusable
@@ -120,7 +121,8 @@ class BufferFull(TransportError):
 class ServerError(RaptorMQError):
     """The peer answered with an error.
 
-    ``code`` is the response code (:class:`raptormq.protocol.codes.ResponseCode` where known), ``remark`` the peer's text.
+    ``code`` is the response code (:class:`raptormq.protocol.codes.ResponseCode` where known), ``remark`` the peer's
+    text.
     """
 
     def __init__(self, code: int, remark: str | None, peer: str = "") -> None:

@@ -1,1 +1,1 @@
-"""The RocketMQ remoting protocol and record formats as pure functions of bytes: no socket, no clock, no file, no await."""
+"""The RocketMQ remoting protocol and record formats as pure functions of bytes: no socket, clock, file or await."""

@@ -1,4 +1,5 @@
-"""The body of SEND_BATCH_MESSAGE and of an inner batch: client records back to back (RIP-26, ``MessageDecoder.encodeMessages``).
+"""The body of SEND_BATCH_MESSAGE and of an inner batch: client records back to back (RIP-26,
+``MessageDecoder.encodeMessages``).
 
 One record, big-endian, no padding::
 

@@ -37,8 +37,8 @@ class CommandFlag(IntFlag):
 class RemotingCommand:
     """One request or response.
 
-    ``ext_fields`` are the header's fields, always strings on both sides; ``body`` is opaque here. ``opaque`` pairs a response with its
-    request and is chosen by the sending connection.
+    ``ext_fields`` are the header's fields, always strings on both sides; ``body`` is opaque here. ``opaque`` pairs a
+    response with its request and is chosen by the sending connection.
     """
 
     code: int
@@ -104,13 +104,13 @@ def decode(payload: bytes) -> RemotingCommand:
     else:
         raise CommandError(f"unknown header encoding {serialize_type}")
     code, language, version, opaque, flag, remark, ext_fields = fields
-    return RemotingCommand(
-        code, ext_fields, payload[end:], opaque, flag, remark, language, version, serialize_type
-    )
+    return RemotingCommand(code, ext_fields, payload[end:], opaque, flag, remark, language, version, serialize_type)
 
 
 def encode_head(command: RemotingCommand, body_length: int) -> bytes:
-    """Encode everything up to the body, which the caller sends behind it as one or more buffers of ``body_length`` bytes."""
+    """Encode everything up to the body, which the caller sends behind it as one or more buffers of ``body_length``
+    bytes.
+    """
     if command.serialize_type == SerializeType.ROCKETMQ and 0 <= command.code <= binary_header.MAX_CODE:
         header = binary_header.encode(
             command.code,

@@ -8,8 +8,8 @@ A frame (Apache RocketMQ ``NettyDecoder``, ``RemotingCommand``), all integers bi
     +--------+--------+------------+----------------+----------------+
              `------------------ L bytes ---------------------------'
 
-``L`` does not count itself; ``type`` says how the header is serialised (0 JSON, 1 ROCKETMQ binary). This module knows lengths
-only; :mod:`raptormq.protocol.command` knows what is inside.
+``L`` does not count itself; ``type`` says how the header is serialised (0 JSON, 1 ROCKETMQ binary). This module knows
+lengths only; :mod:`raptormq.protocol.command` knows what is inside.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LENGTH = struct.Struct(">i")
 class FrameDecoder:
     """Cuts a byte stream into frame payloads (everything after the length prefix).
 
-    It holds at most one incomplete frame, so memory is bounded by ``max_frame_bytes`` plus one read; a length that is out of
-    bounds is refused as soon as its four bytes are there, before anything is allocated for it.
+    It holds at most one incomplete frame, so memory is bounded by ``max_frame_bytes`` plus one read; a length that is
+    out of bounds is refused as soon as its four bytes are there, before anything is allocated for it.
     """
 
     __slots__ = ("_max_frame_bytes", "_missing", "_pieces")

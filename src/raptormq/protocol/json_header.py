@@ -1,7 +1,8 @@
 """JSON encoding of the header (serialise type 0), the default of Java clients and the only one of ali-ons.
 
-Source: Apache RocketMQ ``RemotingSerializable``. Keys: ``code``, ``language`` (name), ``version``, ``opaque``, ``flag``, ``remark`` (absent
-when null), ``extFields``, ``serializeTypeCurrentRPC``; unknown keys are ignored, order means nothing.
+Source: Apache RocketMQ ``RemotingSerializable``. Keys: ``code``, ``language`` (name), ``version``, ``opaque``,
+``flag``, ``remark`` (absent when null), ``extFields``, ``serializeTypeCurrentRPC``; unknown keys are ignored, order
+means nothing.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ _LANGUAGE_NAMES = {code: language.name for code, language in BY_CODE.items()}
 def decode(data: bytes) -> Fields:
     """Decode header bytes.
 
-    Values of ``extFields`` that travel as JSON numbers or booleans (ali-ons sends them so) become the strings that JavaScript
-    would print; null values are dropped.
+    Values of ``extFields`` that travel as JSON numbers or booleans (ali-ons sends them so) become the strings that
+    JavaScript would print; null values are dropped.
 
     Raises:
         CommandError: not a JSON object, or a field of the wrong type.
     """
     try:
-        fields = orjson.loads(data)
+        fields: Any = orjson.loads(data)
     except ValueError as error:
         raise CommandError(f"header is not JSON: {error}") from error
     if type(fields) is not dict:
         raise CommandError("header is not a JSON object")
     get = fields.get
-    code = get("code")
-    version = get("version", 0)
-    opaque = get("opaque", 0)
-    flag = get("flag", 0)
+    code: Any = get("code")
+    version: Any = get("version", 0)
+    opaque: Any = get("opaque", 0)
+    flag: Any = get("flag", 0)
     for name, value in (("code", code), ("version", version), ("opaque", opaque), ("flag", flag)):
         if type(value) is not int or not -_INT32 <= value < _INT32:
             raise CommandError(f"header field {name} is not a 32-bit integer: {value!r:.40}")
-    remark = get("remark")
+    remark: Any = get("remark")
     if remark is not None and type(remark) is not str:
         raise CommandError("header field remark is not a string")
-    ext_fields = get("extFields")
+    ext_fields: Any = get("extFields")
     if ext_fields is None:
         ext_fields = {}
     elif type(ext_fields) is not dict:
@@ -56,7 +57,7 @@ def decode(data: bytes) -> Fields:
             if type(value) is not str:
                 ext_fields = {key: _text(value) for key, value in ext_fields.items() if value is not None}
                 break
-    language = BY_NAME.get(get("language"), Language.OTHER)
+    language = BY_NAME.get(str(get("language")), Language.OTHER)
     return code, language, version, opaque, flag, remark, ext_fields
 
 

@@ -1,4 +1,6 @@
-"""Messages as applications see them: :class:`Message` to send, :class:`MessageExt` received, :class:`MessageQueue` in between."""
+"""Messages as applications see them: :class:`Message` to send, :class:`MessageExt` received, :class:`MessageQueue` in
+between.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ class MessageQueue:
 class Message:
     """A message to send.
 
-    ``tags`` is the one word brokers filter by, ``keys`` are the words it can be found by; ``properties`` are the application's own.
-    With ``wait_stored`` false the broker answers before the message is flushed or replicated.
+    ``tags`` is the one word brokers filter by, ``keys`` are the words it can be found by; ``properties`` are the
+    application's own. With ``wait_stored`` false the broker answers before the message is flushed or replicated.
     """
 
     topic: str
@@ -50,8 +52,8 @@ class Message:
 class MessageExt:
     """A message as it was stored, with where it is.
 
-    ``message_id`` is the producer's unique key where there is one, else the offset id; times are milliseconds since 1970;
-    ``body`` is decompressed.
+    ``message_id`` is the producer's unique key where there is one, else the offset id; times are milliseconds since
+    1970; ``body`` is decompressed.
     """
 
     topic: str

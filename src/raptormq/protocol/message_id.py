@@ -1,8 +1,8 @@
 """The two message ids (Apache RocketMQ ``MessageDecoder.createMessageId``, ``MessageClientIDSetter``).
 
-Offset id, made by the broker: upper-case hex of ``ip (4 or 16) | port i32 | physical offset i64``; whoever holds it knows which broker to
-ask and where the record is. Unique id, made by the client: upper-case hex of
-``ip (4 or 16) | pid u16 | class loader hash i32 | ms since the month began i32 | counter u16``; tools read the time from it.
+Offset id, made by the broker: upper-case hex of ``ip (4 or 16) | port i32 | physical offset i64``; whoever holds it
+knows which broker to ask and where the record is. Unique id, made by the client: upper-case hex of ``ip (4 or 16) |
+pid u16 | class loader hash i32 | ms since the month began i32 | counter u16``; tools read the time from it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def parse_offset_id(text: str) -> OffsetId:
 class UniqueIdFactory:
     """Makes unique ids: the same prefix per process, then time and a counter.
 
-    ``now_ms`` is passed to each call, so that the caller owns the clock. A counter of 16 bits wraps; within one millisecond
-    65,536 ids are distinct.
+    ``now_ms`` is passed to each call, so that the caller owns the clock. A counter of 16 bits wraps; within one
+    millisecond 65,536 ids are distinct.
     """
 
     __slots__ = ("_counter", "_month_start_ms", "_next_month_ms", "_prefix")

@@ -1,8 +1,8 @@
 """Header declarations: a dataclass declared once gives the decoder, the encoder and the checks.
 
-A header is a dataclass derived from :class:`Header`. Field names are snake_case; the wire name is the camelCase form unless
-``wire("x")`` says otherwise. The type decides the text form: ``str``, ``int`` (32 or 64 bit alike), ``bool`` ("true"/"false"). A field without
-a default is required; one with default ``None`` is left out when it is ``None``::
+A header is a dataclass derived from :class:`Header`. Field names are snake_case; the wire name is the camelCase form
+unless ``wire("x")`` says otherwise. The type decides the text form: ``str``, ``int`` (32 or 64 bit alike), ``bool``
+("true"/"false"). A field without a default is required; one with default ``None`` is left out when it is ``None``::
 
     @dataclass(slots=True)
     class PullMessageRequestHeader(Header):
@@ -99,7 +99,7 @@ def _encoder(cls: type) -> Callable[[Any], dict[str, str]]:
 
 
 def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
-    """Compile the assignments ``v0 = ext["a"]; v1 = int(ext["b"]); …``; the slow path runs only to say what is wrong."""
+    """Compile ``v0 = ext["a"]; v1 = int(ext["b"]); …``; the slow path runs only to say what is wrong."""
     fields = _fields(cls)
     lines: list[str] = ["get = ext.get"]
     required_integers: list[str] = []
@@ -119,8 +119,10 @@ def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
         lines.append(f"in_range({low}, {high})")
     lines.append(f"return cls({', '.join(f'v{index}' for index in range(len(fields)))})")
     source = "def decode(ext):\n" + "".join(f"    {line}\n" for line in lines)
-    namespace: dict[str, Any] = {"cls": cls, "in_range": _in_range} | {f"default{i}": field[3] for i, field in enumerate(fields)}
-    exec(source, namespace)  # noqa: S102 - the source is made of declared names only
+    namespace: dict[str, Any] = {"cls": cls, "in_range": _in_range} | {
+        f"default{i}": field[3] for i, field in enumerate(fields)
+    }
+    exec(source, namespace)
     fast: Callable[[dict[str, str]], Any] = namespace["decode"]
 
     def decode(ext_fields: dict[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""Heartbeats of clients and the lists of a group's members (Apache RocketMQ ``HeartbeatData``, ``SubscriptionData``)."""
+"""Heartbeats of clients and lists of a group's members (Apache RocketMQ ``HeartbeatData``, ``SubscriptionData``)."""
 
 from __future__ import annotations
 

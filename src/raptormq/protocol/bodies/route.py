@@ -1,4 +1,6 @@
-"""Routes, cluster info and broker registration (Apache RocketMQ ``TopicRouteData``, ``ClusterInfo``, ``RegisterBrokerBody``, ``TopicList``)."""
+"""Routes, cluster info and broker registration (Apache RocketMQ ``TopicRouteData``, ``ClusterInfo``,
+``RegisterBrokerBody``, ``TopicList``).
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,8 @@ class QueueData:
     def from_dict(cls, value: Any) -> QueueData:
         """Read the JSON object; raises :class:`BodyError`."""
         try:
-            numbers = (int(value[name]) for name in ("readQueueNums", "writeQueueNums", "perm"))
-            return cls(str(value["brokerName"]), *numbers, int(value.get("topicSysFlag") or 0))
+            reads, writes, perm = (int(value[name]) for name in ("readQueueNums", "writeQueueNums", "perm"))
+            return cls(str(value["brokerName"]), reads, writes, perm, int(value.get("topicSysFlag") or 0))
         except (KeyError, TypeError, ValueError) as error:
             raise BodyError(f"not queue data: {value!r:.80}") from error
 
@@ -156,7 +158,8 @@ def encode_registration(table: TopicConfigTable) -> bytes:
 
 
 def decode_registration(data: bytes) -> TopicConfigTable:
-    """Read the body of REGISTER_BROKER (103), plain or zlib; told apart by the first byte, because the header flag lies in 5.3.
+    """Read the body of REGISTER_BROKER (103), plain or zlib; told apart by the first byte, because the header flag
+    lies in 5.3.
 
     Raises:
         BodyError: neither form, or inflating to more than 64 MiB.
@@ -167,7 +170,7 @@ def decode_registration(data: bytes) -> TopicConfigTable:
 
 
 def _decode_compressed(data: bytes) -> TopicConfigTable:
-    """``len i32, DataVersion JSON | count i32 | count x (len i32, "name read write perm filterType attributesJson")`` …"""
+    """``len i32, DataVersion JSON | count i32 | count x (len i32, "name read write perm filter attributesJson")``."""
     try:
         plain = zlib.decompressobj().decompress(data, _MAX_INFLATED_BYTES)
         version, position = _counted(plain, 0)

@@ -1,8 +1,9 @@
 """JSON as fastjson writes it: numeric map keys without quotes, and objects as map keys.
 
-``{0:"a"}`` and ``{{"topic":"t","queueId":0}:{"offset":1}}`` are what Java peers send. Ordinary JSON is tried first; only what fails is
-rewritten: bare keys get quotes, and an object that stands where a key belongs becomes the string of its text. Written JSON is standard,
-save for tables keyed by queue, which the Java side parses only in its own form (:func:`dump_object_keyed`).
+``{0:"a"}`` and ``{{"topic":"t","queueId":0}:{"offset":1}}`` are what Java peers send. Ordinary JSON is tried first;
+only what fails is rewritten: bare keys get quotes, and an object that stands where a key belongs becomes the string of
+its text. Written JSON is standard, save for tables keyed by queue, which the Java side parses only in its own form
+(:func:`dump_object_keyed`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def dumps(value: Any) -> bytes:
 
 
 def dump_object_keyed(pairs: Iterable[tuple[Any, Any]]) -> bytes:
-    """Write ``{key object: value, …}`` in fastjson's form, which is not JSON but what Java parses for maps keyed by queue."""
+    """Write ``{key object: value, …}`` in fastjson's form, which is not JSON but what Java parses for maps keyed by
+    queue.
+    """
     return b"{" + b",".join(dumps(key) + b":" + dumps(value) for key, value in pairs) + b"}"
 
 

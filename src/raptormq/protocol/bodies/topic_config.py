@@ -1,4 +1,6 @@
-"""Topic configuration and the table of all topics (Apache RocketMQ ``TopicConfig``, ``TopicConfigSerializeWrapper``, ``DataVersion``)."""
+"""Topic configuration and the table of all topics (Apache RocketMQ ``TopicConfig``, ``TopicConfigSerializeWrapper``,
+``DataVersion``).
+"""
 
 from __future__ import annotations
 

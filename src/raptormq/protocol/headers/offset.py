@@ -1,4 +1,6 @@
-"""Headers of the offset requests: 14, 15 (a group's progress), 29, 30, 31, 32 (a queue's bounds), 33 (a record by place)."""
+"""Headers of the offset requests: 14, 15 (a group's progress), 29, 30, 31, 32 (a queue's bounds), 33 (a record by
+place).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class SearchOffsetRequestHeader(Header):
-    """29: ``boundary_type`` LOWER is the first message at or after ``timestamp`` (ms), UPPER the last one at or before it."""
+    """29: ``boundary_type`` LOWER is the first message at or after ``timestamp`` (ms), UPPER the last one at or before
+    it.
+    """
 
     topic: str
     queue_id: int

@@ -1,4 +1,6 @@
-"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) (Apache RocketMQ ``PullMessageRequestHeader``, ``PullSysFlag``)."""
+"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) (Apache RocketMQ ``PullMessageRequestHeader``,
+``PullSysFlag``).
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class RegisterBrokerRequestHeader(Header):
-    """103. ``body_crc32`` 0 or absent is not checked; ``compressed`` is unreliable in 5.3 (look at the body's first byte)."""
+    """103. ``body_crc32`` 0 or absent is not checked; ``compressed`` is unreliable in 5.3 (look at the body's first
+    byte).
+    """
 
     broker_name: str
     broker_addr: str

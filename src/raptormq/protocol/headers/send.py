@@ -1,7 +1,8 @@
 """Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
 
-Source: Apache RocketMQ ``SendMessageRequestHeader``, ``SendMessageRequestHeaderV2``, ``SendMessageResponseHeader``. V1 spells the names out, V2 has
-one letter for each; the fields mean the same, so V1 derives from V2's meaning and handlers see the same attributes.
+Source: Apache RocketMQ ``SendMessageRequestHeader``, ``SendMessageRequestHeaderV2``, ``SendMessageResponseHeader``. V1
+spells the names out, V2 has one letter for each; the fields mean the same, so V1 derives from V2's meaning and
+handlers see the same attributes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from raptormq.protocol.schema import Header, wire
 
 @dataclass(slots=True)
 class SendMessageRequestHeader(Header):
-    """V1. ``default_topic`` and its queue number serve auto-creation; a negative ``queue_id`` lets the broker choose."""
+    """V1. The default topic and its queue number serve auto-creation; on a negative ``queue_id`` the broker chooses."""
 
     producer_group: str
     topic: str
@@ -53,7 +54,9 @@ class SendMessageRequestHeaderV2(Header):
 
 @dataclass(slots=True)
 class SendMessageResponseHeader(Header):
-    """``msg_id`` is one offset id, or a comma-joined list for a batch on a SimpleCQ topic; ``queue_offset`` is the first one."""
+    """``msg_id`` is one offset id, or a comma-joined list for a batch on a SimpleCQ topic; ``queue_offset`` is the
+    first one.
+    """
 
     msg_id: str
     queue_id: int

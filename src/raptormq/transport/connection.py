@@ -1,0 +1,272 @@
+"""One TCP connection that carries requests and responses in both directions.
+
+Apache RocketMQ multiplexes: either end may send requests at any time, and a response is matched by its opaque. This
+class is the shell of that: it feeds bytes to the frame decoder, resolves the futures of our own requests, and hands
+the peer's requests, *all that one read brought*, to a :class:`RequestHandler` as one group - that is where a Python
+broker gets its speed. What is sent within one turn of the loop leaves with one write.
+
+Limits: every request has a time-out, a peer that does not read what it is owed is not read from either
+(``hold_reading``) and is dropped beyond ``max_owed_bytes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, RequestTimeout
+from raptormq.protocol import command
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder
+
+logger = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+
+_MAX_OPAQUE = 0x7FFFFFFF
+_SWEEP_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one connection."""
+
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    """Largest frame accepted, in bytes."""
+    max_owed_bytes: int = 64 * 1024 * 1024
+    """Unsent bytes beyond which the connection is dropped; the peer has stopped reading."""
+    write_high_water_bytes: int = 4 * 1024 * 1024
+    """Unsent bytes from which :attr:`Connection.is_clogged` holds."""
+    hold_reading: bool = False
+    """Stop reading from a clogged peer. For servers only: two ends that both did it could wait for each other."""
+
+
+class RequestHandler(Protocol):
+    """What a connection does with the peer's requests."""
+
+    def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        """Take all requests that one read brought, in order. Must not block and must not raise."""
+
+    def closed(self, connection: Connection) -> None:
+        """Learn that the connection is gone; called exactly once."""
+
+
+class Connection(asyncio.Protocol):
+    """The protocol object of one connection, either side."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        limits: ConnectionLimits | None = None,
+        on_made: Callable[[Connection], bool] | None = None,
+    ) -> None:
+        self.last_read = 0.0
+        """Loop time of the last byte received."""
+        self.peer: tuple[str, int] = ("", 0)
+        """Host and port of the peer."""
+        self._handler = handler
+        self._limits = limits or ConnectionLimits()
+        self._on_made = on_made
+        self._decoder = FrameDecoder(self._limits.max_frame_bytes)
+        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
+        self._next_opaque = 1
+        self._out: list[Buffer] = []
+        self._flush_scheduled = False
+        self._closed = False
+        self._drained: asyncio.Event | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._transport: asyncio.Transport
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport; refuse the connection when ``on_made`` says so."""
+        self._loop = asyncio.get_running_loop()
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
+        self._gone = self._loop.create_future()
+        self.last_read = self._loop.time()
+        peer = transport.get_extra_info("peername")
+        self.peer = (str(peer[0]), int(peer[1])) if peer else ("", 0)
+        if self._on_made is not None and not self._on_made(self):
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Decode what arrived, answer our own requests, hand over the peer's."""
+        self.last_read = self._loop.time()
+        requests: list[RemotingCommand] = []
+        try:
+            for payload in self._decoder.feed(data):
+                received = command.decode(payload)
+                if received.flag & 1:
+                    self._answered(received)
+                else:
+                    requests.append(received)
+        except ProtocolError as error:
+            logger.info("closing the connection from %s:%s: %s", *self.peer, error)
+            if requests:
+                self._handler.handle(self, requests)
+            self.close()
+            return
+        if requests:
+            self._handler.handle(self, requests)
+            if self._out:
+                self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what still waits."""
+        self._closed = True
+        self._out.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        pending, self._pending = self._pending, {}
+        for future, _ in pending.values():
+            if not future.done():
+                future.set_exception(ConnectionClosed(f"the connection to {self.peer_name} ended before the answer"))
+        if self._drained is not None:
+            self._drained.set()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+        self._handler.closed(self)
+
+    def pause_writing(self) -> None:
+        """Note that the peer does not read fast enough."""
+        self._drained = asyncio.Event()
+        if self._limits.hold_reading and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Note that the peer has caught up."""
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
+        if self._limits.hold_reading and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # --- sending ---
+
+    def send(self, message: RemotingCommand, *body: Buffer) -> None:
+        """Queue a command; with ``body`` buffers they are its body and are sent without being copied here."""
+        if body:
+            self.send_raw(command.encode_head(message, sum(map(len, body))), *body)
+        else:
+            self.send_raw(command.encode(message))
+
+    def send_raw(self, *buffers: Buffer) -> None:
+        """Queue finished frames. They leave at the end of this turn of the loop, all in one write."""
+        if self._closed:
+            return
+        self._out += buffers
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out = self._out
+        if not out or self._closed:
+            return
+        self._out = []
+        owed = self._transport.get_write_buffer_size()
+        if owed > self._limits.max_owed_bytes:
+            logger.warning("dropping %s: it does not read the %d bytes it is owed", self.peer_name, owed)
+            self._fail_pending(BufferFull(f"{self.peer_name} does not read what it is owed"))
+            self._transport.abort()
+        elif len(out) == 1:
+            self._transport.write(out[0])
+        else:
+            self._transport.writelines(out)
+
+    @property
+    def is_clogged(self) -> bool:
+        """True while the peer is owed more than the high-water mark; do not queue bulk data for it."""
+        return self._drained is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be sent any more."""
+        return self._closed
+
+    @property
+    def peer_name(self) -> str:
+        """``host:port`` of the peer."""
+        host, port = self.peer
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def drained(self) -> None:
+        """Wait until the peer has read enough, or is gone."""
+        if self._drained is not None:
+            await self._drained.wait()
+
+    # --- our own requests ---
+
+    def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
+        """Send a request; the future gets the response, :class:`RequestTimeout` or :class:`ConnectionClosed`.
+
+        ``timeout`` is in seconds and is kept to about 0.1 s, by one timer for all requests of the connection.
+        """
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(ConnectionClosed(f"the connection to {self.peer_name} is closed"))
+            return future
+        opaque = self._next_opaque
+        self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
+        message.opaque = opaque
+        self._pending[opaque] = future, self._loop.time() + timeout
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self.send(message)
+        return future
+
+    def oneway(self, message: RemotingCommand) -> None:
+        """Send a request that is not answered."""
+        message.opaque = self._next_opaque
+        self._next_opaque = self._next_opaque % _MAX_OPAQUE + 1
+        self.send(message)
+
+    def _answered(self, response: RemotingCommand) -> None:
+        entry = self._pending.pop(response.opaque, None)
+        if entry is not None and not entry[0].done():  # else it timed out or was cancelled: nobody waits
+            entry[0].set_result(response)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = self._loop.time()
+        for opaque, (future, deadline) in list(self._pending.items()):
+            if future.done():
+                del self._pending[opaque]
+            elif deadline <= now:
+                del self._pending[opaque]
+                future.set_exception(RequestTimeout(f"no answer from {self.peer_name} in time"))
+        if self._pending and not self._closed:
+            self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _fail_pending(self, error: Exception) -> None:
+        pending, self._pending = self._pending, {}
+        for future, _ in pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+    # --- ending ---
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        if not self._closed:
+            self._flush()
+            self._closed = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; queued bytes are lost."""
+        self._closed = True
+        self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection is gone."""
+        if self._gone is not None:
+            await asyncio.shield(self._gone)

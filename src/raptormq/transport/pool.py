@@ -1,0 +1,143 @@
+"""Connections to servers by address: made on first use, shared, remade after a loss (the transport's client side)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
+from raptormq.transport.router import answer
+
+
+class RefuseRequests:
+    """Answers every request of a server with "not supported"; for clients that expect none."""
+
+    def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        """Refuse (RequestHandler)."""
+        for request in requests:
+            answer(connection, request, response_to(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported"))
+
+    def closed(self, connection: Connection) -> None:
+        """Nothing to forget (RequestHandler)."""
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split ``host:port`` or ``[v6]:port``.
+
+    Raises:
+        ConfigError: no port, or not a number of 1 to 65535.
+    """
+    host, _, port = address.strip().rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{address!r} is not an address of the form host:port")
+    return host, int(port)
+
+
+class ConnectionPool:
+    """One connection per address. Names are resolved at every connect, so that a moved server is found again."""
+
+    def __init__(
+        self,
+        handler: RequestHandler | None = None,
+        limits: ConnectionLimits | None = None,
+        connect_timeout: float = 3.0,
+    ) -> None:
+        self._handler = handler or RefuseRequests()
+        self._limits = limits or ConnectionLimits()
+        self._connect_timeout = connect_timeout
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    def open_connection(self, address: str) -> Connection | None:
+        """Return the usable connection to ``address``, if there is one; the fast path of senders."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.is_closed else connection
+
+    async def connection(self, address: str) -> Connection:
+        """Return a usable connection, making it if need be; callers that come together share one attempt.
+
+        Raises:
+            ConnectError: nobody answers there within the connect time-out.
+            ClientClosed: the pool was closed.
+        """
+        if self._closed:
+            raise ClientClosed("the connection pool is closed")
+        connection = self.open_connection(address)
+        if connection is not None:
+            return connection
+        task = self._connecting.get(address)
+        if task is None:
+            task = self._connecting[address] = asyncio.ensure_future(self._connect(address))
+            task.add_done_callback(lambda done: self._connected(address, done))
+        return await asyncio.shield(task)  # a cancelled caller must not take the others' attempt along
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._handler, self._limits), host, port
+                )
+        except TimeoutError as error:
+            raise ConnectError(f"no connection to {address} within {self._connect_timeout:g} s") from error
+        except OSError as error:
+            raise ConnectError(f"no connection to {address}: {error}") from error
+        if self._closed:
+            connection.abort()
+            raise ClientClosed("the connection pool is closed")
+        self._connections[address] = connection
+        return connection
+
+    def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # everyone who wanted to know has it; an attempt that nobody awaits any more must not warn
+
+    async def request(self, address: str, message: RemotingCommand, timeout: float) -> RemotingCommand:
+        """Send a request and return the response, whatever its code; ``timeout`` (seconds) covers connecting, too.
+
+        Raises:
+            ConnectError, ConnectionClosed, RequestTimeout: see :mod:`raptormq.errors`.
+        """
+        connection = self.open_connection(address)
+        if connection is None:
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + timeout
+            try:
+                async with asyncio.timeout(timeout):
+                    connection = await self.connection(address)
+            except TimeoutError as error:
+                raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
+            timeout = max(0.0, deadline - loop.time())
+        return await connection.request(message, timeout)
+
+    async def oneway(self, address: str, message: RemotingCommand) -> None:
+        """Send a request that is not answered.
+
+        Raises:
+            ConnectError: nobody answers there.
+        """
+        (await self.connection(address)).oneway(message)
+
+    async def close(self, timeout: float = 2.0) -> None:
+        """Close every connection; idempotent."""
+        self._closed = True
+        attempts = list(self._connecting.values())
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        connections, self._connections = list(self._connections.values()), {}
+        waiting = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
+        for connection in connections:
+            connection.close()
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=timeout)
+            for connection in connections:
+                connection.abort()
+            for task in late:
+                task.cancel()

@@ -1,0 +1,142 @@
+"""From request code to handler: the one table of a server.
+
+A handler is a small function ``(connection, request, header) -> response``; it may return ``None`` (answered
+elsewhere, or later) or an awaitable. A *group* handler takes all consecutive requests of its codes that one read
+brought. What a handler raises becomes the answer: :class:`Refused` its code and remark, our own errors the code that
+fits, anything else code 1 and a line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from raptormq.errors import DiskFull, MessageError, ProtocolError, RaptorMQError, StorageError
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.schema import Header, decode_header
+from raptormq.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+Answer = RemotingCommand | None
+Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer]]
+GroupHandler = Callable[[Connection, list[RemotingCommand]], None]
+
+
+class Refused(RaptorMQError):
+    """A handler's answer to a request that it will not carry out."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+
+
+class Router:
+    """Implements :class:`~raptormq.transport.connection.RequestHandler` with a table of handlers."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, tuple[type[Header] | None, Handler]] = {}
+        self._groups: dict[int, GroupHandler] = {}
+        self._on_closed: list[Callable[[Connection], None]] = []
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def add(self, code: int, header: type[Header] | None, handler: Handler) -> None:
+        """Register ``handler`` for ``code``; its third argument is the decoded ``header``, or ``None`` where there is
+        none.
+        """
+        if code in self._handlers or code in self._groups:
+            raise ValueError(f"code {code} has a handler already")
+        self._handlers[code] = header, handler
+
+    def add_group(self, codes: set[int], handler: GroupHandler) -> None:
+        """Register a handler that takes runs of requests; it answers each of them itself and must not raise."""
+        for code in codes:
+            if code in self._handlers or code in self._groups:
+                raise ValueError(f"code {code} has a handler already")
+            self._groups[code] = handler
+
+    def on_closed(self, callback: Callable[[Connection], None]) -> None:
+        """Call ``callback`` for every connection that ends."""
+        self._on_closed.append(callback)
+
+    def closed(self, connection: Connection) -> None:
+        """Tell everyone who asked (RequestHandler)."""
+        for callback in self._on_closed:
+            callback(connection)
+
+    def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        """Dispatch in order, runs of a group's codes together (RequestHandler)."""
+        groups = self._groups
+        index, count = 0, len(requests)
+        while index < count:
+            request = requests[index]
+            group = groups.get(request.code)
+            if group is None:
+                self._dispatch(connection, request)
+                index += 1
+                continue
+            stop = index + 1
+            while stop < count and groups.get(requests[stop].code) is group:
+                stop += 1
+            group(connection, requests[index:stop] if stop - index < count else requests)
+            index = stop
+
+    def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
+        entry = self._handlers.get(request.code)
+        if entry is None:
+            remark = f"request code {request.code} is not supported"
+            answer(connection, request, response_to(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        header_class, handler = entry
+        try:
+            header = decode_header(header_class, request.ext_fields) if header_class is not None else None
+            result = handler(connection, request, header)
+        except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
+            answer(connection, request, failure(request, error))
+            return
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(self._finish(connection, request, result))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            answer(connection, request, result)
+
+    async def _finish(self, connection: Connection, request: RemotingCommand, result: Awaitable[Answer]) -> None:
+        try:
+            response = await result
+        except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
+            response = failure(request, error)
+        answer(connection, request, response)
+
+    async def stop(self) -> None:
+        """Cancel the handlers that still run."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def answer(connection: Connection, request: RemotingCommand, response: Answer) -> None:
+    """Send ``response`` unless there is none or the request was oneway."""
+    if response is not None and not request.is_oneway:
+        connection.send(response)
+
+
+def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
+    """Return the response that tells of ``error``."""
+    if isinstance(error, Refused):
+        code = error.code
+    elif isinstance(error, MessageError):
+        code = ResponseCode.MESSAGE_ILLEGAL
+    elif isinstance(error, DiskFull | StorageError):
+        code = ResponseCode.SERVICE_NOT_AVAILABLE
+    else:
+        code = ResponseCode.SYSTEM_ERROR
+        if not isinstance(error, ProtocolError):
+            logger.error("request code %s failed", request.code, exc_info=error)
+            return response_to(request, code, f"internal error: {type(error).__name__}: {error}")
+    return response_to(request, code, str(error))

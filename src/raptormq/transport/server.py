@@ -1,0 +1,111 @@
+"""A listening socket with bounded connections (the shell of name servers and brokers)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from raptormq.errors import ConfigError
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_IDLE_SWEEP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Bounds of a server."""
+
+    max_connections: int = 16_384
+    """Connections beyond this are closed at once."""
+    idle_seconds: float = 120.0
+    """A connection that sent nothing for so long is closed (RocketMQ's ``serverChannelMaxIdleTimeSeconds``)."""
+    connection: ConnectionLimits = field(default_factory=lambda: ConnectionLimits(hold_reading=True))
+    """Bounds of each connection."""
+
+
+class Server:
+    """Accepts connections for one handler."""
+
+    def __init__(self, handler: RequestHandler, host: str, port: int, limits: ServerLimits | None = None) -> None:
+        self._handler = handler
+        self._host = host
+        self._port = port
+        self._limits = limits or ServerLimits()
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is really bound (of interest where 0 was asked for)."""
+        return self._port
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Bind and accept.
+
+        Raises:
+            ConfigError: the address is in use or not ours.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._accept, self._host, self._port, backlog=_BACKLOG)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(f"cannot listen on {self._host}:{self._port}: {error}") from error
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._sweeper = loop.call_later(_IDLE_SWEEP_SECONDS, self._sweep_idle)
+
+    async def stop(self, timeout: float = 2.0) -> None:
+        """Stop accepting, send what is queued, close; what has not ended within ``timeout`` seconds is cut."""
+        if self._server is None:
+            return
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._server.close()
+        self._server = None
+        waiting = [asyncio.ensure_future(connection.wait_closed()) for connection in self._connections]
+        for connection in list(self._connections):
+            connection.close()
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=timeout)
+            for connection in list(self._connections):
+                connection.abort()
+            for task in late:
+                task.cancel()
+
+    def _accept(self) -> Connection:
+        return Connection(self, self._limits.connection, self._admit)
+
+    def _admit(self, connection: Connection) -> bool:
+        if len(self._connections) >= self._limits.max_connections:
+            logger.warning("refusing %s: %d connections are open", connection.peer_name, len(self._connections))
+            return False
+        self._connections.add(connection)
+        return True
+
+    def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        """Pass on (RequestHandler)."""
+        self._handler.handle(connection, requests)
+
+    def closed(self, connection: Connection) -> None:
+        """Forget and pass on (RequestHandler)."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._handler.closed(connection)
+
+    def _sweep_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._limits.idle_seconds
+        for connection in [c for c in self._connections if c.last_read < oldest]:
+            logger.info("closing %s: idle for %.0f s", connection.peer_name, self._limits.idle_seconds)
+            connection.close()
+        self._sweeper = loop.call_later(_IDLE_SWEEP_SECONDS, self._sweep_idle)
