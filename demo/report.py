@@ -1,0 +1,43 @@
+"""What the demo shows in the end: Spark's figures beside those of the files, and whether all of them are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from demo.source_lines import Figures
+
+PACKAGES_SHOWN = 20
+
+
+def differences(expected: Mapping[str, Figures], counted: Mapping[str, Figures]) -> list[str]:
+    """Return the packages, of either side, whose figures are not the same."""
+    return sorted(package for package in {*expected, *counted} if expected.get(package) != counted.get(package))
+
+
+def figures_table(expected: Mapping[str, Figures], counted: Mapping[str, Figures]) -> Table:
+    """Return the packages with most lines, and the sum of all, as a table."""
+    table = Table(title="Lines of Python's standard library, per package")
+    table.add_column("package")
+    for heading in ("lines, by Spark", "lines, in files", "bytes, by Spark", "bytes, in files"):
+        table.add_column(heading, justify="right")
+    table.add_column("equal", justify="center")
+    largest = sorted(expected, key=lambda package: (-expected[package].lines, package))[:PACKAGES_SHOWN]
+    for package in largest:
+        _add_row(table, package, expected[package], counted.get(package, Figures()))
+    table.add_section()
+    everything = sum(expected.values(), Figures())
+    _add_row(table, f"all {len(expected)} packages", everything, sum(counted.values(), Figures()))
+    return table
+
+
+def _add_row(table: Table, name: str, expected: Figures, counted: Figures) -> None:
+    table.add_row(
+        name,
+        f"{counted.lines:,}",
+        f"{expected.lines:,}",
+        f"{counted.size:,}",
+        f"{expected.size:,}",
+        "[green]yes[/]" if counted == expected else "[red]NO[/]",
+    )

@@ -1,0 +1,66 @@
+"""The demo's records: the source lines of this machine's Python standard library, and their figures straight from disk.
+
+A record is one line with its line end. Files are read as bytes and cut after every newline only, so that form feeds,
+carriage returns and other encodings travel as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import sysconfig
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+NOT_THE_LIBRARY = {"site-packages", "dist-packages"}
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of the library."""
+
+    path: Path
+    key: str
+    """Path below the library's folder, with forward slashes: the key of its messages."""
+    package: str
+    """Top-level package, or module, that it belongs to: the tag of its messages."""
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield its lines in order, each with its line end; the last one may have none."""
+        return iter(io.BytesIO(self.path.read_bytes()))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is compared per package."""
+
+    lines: int = 0
+    size: int = 0
+    """Bytes, line ends included."""
+    checksum: int = 0
+    """Sum of the CRC-32 of every line: equal counts of different lines would not go unseen."""
+
+    def __add__(self, other: Figures) -> Figures:
+        return Figures(self.lines + other.lines, self.size + other.size, self.checksum + other.checksum)
+
+
+def library_files() -> list[SourceFile]:
+    """Return the library's Python files, ordered by key."""
+    root = Path(sysconfig.get_path("stdlib"))
+    files = []
+    for path in root.rglob("*.py"):
+        below = path.relative_to(root)
+        if NOT_THE_LIBRARY.isdisjoint(below.parts) and path.is_file():
+            files.append(SourceFile(path, below.as_posix(), below.parts[0].removesuffix(".py")))
+    return sorted(files, key=lambda file: file.key)
+
+
+def count(files: Iterable[SourceFile]) -> dict[str, Figures]:
+    """Return the figures of every package."""
+    figures: dict[str, Figures] = {}
+    for file in files:
+        lines = list(file.lines())
+        of_file = Figures(len(lines), sum(map(len, lines)), sum(map(zlib.crc32, lines)))
+        figures[file.package] = figures.get(file.package, Figures()) + of_file
+    return {package: of_package for package, of_package in figures.items() if of_package.lines}
