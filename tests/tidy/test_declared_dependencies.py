@@ -1,0 +1,62 @@
+"""What a package imports, pyproject.toml declares for it: an image that installs one extra must not miss a module.
+
+The development environment has all extras, so that a missing declaration would be found by users only.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = {"raptormq", "raptormq_operator", "pyspark_raptormq"}
+
+
+def project() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
+def distribution_names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower() for requirement in requirements}
+
+
+def imported_modules(folder: Path) -> set[str]:
+    """Top-level names of every absolute import below `folder`, those inside functions included."""
+    names: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                names.add(node.module.split(".")[0])
+    return names - OWN - set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize(
+    ("folder", "extra"),
+    [("src/raptormq", None), ("operator/raptormq_operator", "operator"), ("spark/pyspark_raptormq", "spark")],
+)
+def test_every_import_is_declared(folder: str, extra: str | None) -> None:
+    declared = distribution_names(project()["dependencies"])
+    if extra is not None:
+        declared |= distribution_names(project()["optional-dependencies"][extra])
+    distributions = packages_distributions()
+    modules = imported_modules(ROOT / folder)
+    missing = {name for name in modules if declared.isdisjoint(d.lower() for d in distributions.get(name, [name]))}
+    assert missing == set()
+
+
+def test_the_lock_has_every_declared_distribution() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = {match[1] for match in re.finditer(r"^([a-z0-9-]+)==", lock, flags=re.MULTILINE)}
+    extras = project()["optional-dependencies"].values()
+    wanted = [*project()["dependencies"], *(requirement for extra in extras for requirement in extra)]
+    assert distribution_names(wanted) - locked == set()
