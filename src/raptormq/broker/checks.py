@@ -1,0 +1,49 @@
+"""What many handlers ask first: does the topic exist, is the queue one of its queues, may the group consume.
+
+A check that fails raises :class:`~raptormq.transport.router.Refused`, which becomes the answer.
+"""
+
+from __future__ import annotations
+
+from raptormq.broker.groups import GroupConfig, GroupTable
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import MessageError
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.topic_names import check_group
+from raptormq.transport.router import Refused
+
+
+def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
+    """Return the topic's configuration or refuse with 17."""
+    config = topics.get(topic)
+    if config is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker")
+    return config
+
+
+def require_read_queue(topics: TopicTable, topic: str, queue_id: int) -> TopicConfig:
+    """Return the topic's configuration if it has the queue; refuse with 17 or 29."""
+    config = require_topic(topics, topic)
+    if not 0 <= queue_id < config.read_queue_nums:
+        remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
+        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+    return config
+
+
+def require_group(groups: GroupTable, group: str, *, auto_create: bool) -> GroupConfig:
+    """Return the group's settings, created with defaults where that is allowed; refuse with 26 or 29."""
+    config = groups.get(group)
+    if config is not None:
+        return config
+    if not auto_create:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist on this broker"
+        )
+    try:
+        check_group(group)
+    except MessageError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    config = GroupConfig(group)
+    groups.put(config)
+    return config

@@ -1,0 +1,162 @@
+"""Who is connected: the producers and consumers that heartbeats announce (``ProducerManager``, ``ConsumerManager``).
+
+A member is known by its client id within a group; its connection may be replaced when the client comes back faster
+than the broker saw it go. Every method that can change the set of members or subscriptions of consumer groups returns
+the groups that did change: their members are told to rebalance (request 40) by the caller. Time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
+
+
+class _Connection(Protocol):
+    def __hash__(self) -> int: ...
+
+
+C = TypeVar("C", bound=_Connection)
+
+
+@dataclass(slots=True)
+class Member(Generic[C]):
+    """One client of a group, as its last heartbeat left it."""
+
+    client_id: str
+    connection: C
+    language: int
+    version: int
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup(Generic[C]):
+    """What the members of a consumer group have in common, and the members."""
+
+    name: str
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    members: dict[str, Member[C]] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Presence(Generic[C]):
+    """Who sends a heartbeat, and when."""
+
+    client_id: str
+    connection: C
+    language: int
+    version: int
+    now_ms: int
+
+    def member(self) -> Member[C]:
+        """A new member record of this client."""
+        return Member(self.client_id, self.connection, self.language, self.version, self.now_ms)
+
+
+class ClientRegistry(Generic[C]):
+    """All clients of one broker."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, ConsumerGroup[C]] = {}
+        self.producers: dict[str, dict[str, Member[C]]] = {}
+
+    def heartbeat_producer(self, group: str, presence: Presence[C]) -> None:
+        """Note that a client produces as ``group``."""
+        self.producers.setdefault(group, {})[presence.client_id] = presence.member()
+
+    def heartbeat_consumer(self, announced: ConsumerData, presence: Presence[C]) -> bool:
+        """Note that a client consumes as a group; True when its members or topics are others than before.
+
+        The announced subscriptions replace those the group had: topics that are absent are dropped, and an older
+        version of one never replaces a newer one.
+        """
+        group = self.consumers.setdefault(announced.group, ConsumerGroup(announced.group))
+        group.consume_type = announced.consume_type
+        group.message_model = announced.message_model
+        group.consume_from_where = announced.consume_from_where
+        known = group.members.get(presence.client_id)
+        changed = known is None or known.connection is not presence.connection
+        group.members[presence.client_id] = presence.member()
+        return _subscribe(group, announced.subscriptions) or changed
+
+    def unregister(self, client_id: str, producer_group: str | None, consumer_group: str | None) -> list[str]:
+        """Take a client out of its groups."""
+        if producer_group is not None:
+            self._remove_producer(producer_group, client_id)
+        if consumer_group is not None and self._remove_consumer(consumer_group, client_id):
+            return [consumer_group]
+        return []
+
+    def connection_closed(self, connection: C) -> list[str]:
+        """Take everyone out who was last heard on ``connection``."""
+        return self._remove_where(lambda member: member.connection is connection)
+
+    def expire(self, seen_before_ms: int) -> list[str]:
+        """Take everyone out whose last heartbeat is older."""
+        return self._remove_where(lambda member: member.seen_ms < seen_before_ms)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """The group's subscription to a topic, as its heartbeats announced it."""
+        consumers = self.consumers.get(group)
+        return consumers.subscriptions.get(topic) if consumers is not None else None
+
+    def client_ids(self, group: str) -> list[str]:
+        """Ids of the members of a consumer group."""
+        consumers = self.consumers.get(group)
+        return list(consumers.members) if consumers is not None else []
+
+    def connections(self, group: str) -> list[C]:
+        """Connections of the members of a consumer group."""
+        consumers = self.consumers.get(group)
+        return [member.connection for member in consumers.members.values()] if consumers is not None else []
+
+    def _remove_where(self, gone: _MemberTest[C]) -> list[str]:
+        for name, producers in list(self.producers.items()):
+            for member in list(filter(gone, producers.values())):
+                self._remove_producer(name, member.client_id)
+        changed: list[str] = []
+        for name, group in list(self.consumers.items()):
+            removed = [
+                self._remove_consumer(name, member.client_id) for member in list(group.members.values()) if gone(member)
+            ]
+            if removed:
+                changed.append(name)
+        return changed
+
+    def _remove_producer(self, group: str, client_id: str) -> None:
+        members = self.producers.get(group)
+        if members is not None and members.pop(client_id, None) is not None and not members:
+            del self.producers[group]
+
+    def _remove_consumer(self, name: str, client_id: str) -> bool:
+        group = self.consumers.get(name)
+        if group is None or group.members.pop(client_id, None) is None:
+            return False
+        if not group.members:
+            del self.consumers[name]
+        return True
+
+
+class _MemberTest(Protocol[C]):
+    def __call__(self, member: Member[C], /) -> bool: ...
+
+
+def _subscribe(group: ConsumerGroup[C], subscriptions: Iterable[Subscription]) -> bool:
+    changed = False
+    announced: set[str] = set()
+    for subscription in subscriptions:
+        announced.add(subscription.topic)
+        known = group.subscriptions.get(subscription.topic)
+        if known is None or subscription.version > known.version:
+            changed |= known is None or known.expression != subscription.expression
+            group.subscriptions[subscription.topic] = subscription
+    for topic in group.subscriptions.keys() - announced:
+        del group.subscriptions[topic]
+        changed = True
+    return changed

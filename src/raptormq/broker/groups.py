@@ -1,0 +1,131 @@
+"""Consumer group settings (``SubscriptionGroupManager``, ``SubscriptionGroupConfig``, file ``subscriptionGroup.json``).
+
+A group comes into being with its first heartbeat, with defaults, unless ``autoCreateSubscriptionGroup`` is false.
+File and network form::
+
+    {"dataVersion": {...}, "forbiddenTable": {}, "subscriptionGroupTable": {"group": {"groupName": "group",
+    "consumeEnable": true, ...}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.topic_config import DataVersion
+
+MAX_RETRY_QUEUES = 1_024
+
+
+@dataclass(slots=True)
+class GroupConfig:
+    """How a group may consume. ``others`` keeps the fields that this version does not act on, so that they are not
+    lost."""
+
+    name: str
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    notify_consumer_ids_changed_enable: bool = True
+    others: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object, with RocketMQ's defaults for what this version does not act on."""
+        return {
+            "attributes": {},
+            "brokerId": 0,
+            "consumeFromMinEnable": True,
+            "consumeMessageOrderly": False,
+            "consumeTimeoutMinute": 15,
+            "groupRetryPolicy": {"type": "CUSTOMIZED"},
+            "groupSysFlag": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+            **self.others,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "groupName": self.name,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any) -> GroupConfig:
+        """Read the JSON object; absent fields have RocketMQ's defaults.
+
+        Raises:
+            BodyError: not a group, or a number that is out of bounds.
+        """
+        try:
+            rest = dict(value)
+            group = cls(
+                str(rest.pop("groupName")),
+                bool(rest.pop("consumeEnable", True)),
+                bool(rest.pop("consumeBroadcastEnable", True)),
+                int(rest.pop("retryQueueNums", 1)),
+                int(rest.pop("retryMaxTimes", 16)),
+                bool(rest.pop("notifyConsumerIdsChangedEnable", True)),
+                rest,
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not a consumer group: {value!r:.80}") from error
+        if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
+            raise BodyError(f"retryQueueNums {group.retry_queue_nums} is outside 0..{MAX_RETRY_QUEUES}")
+        return group
+
+
+class GroupTable:
+    """All consumer groups of one broker."""
+
+    def __init__(self, saved: Any, clock: Callable[[], int]) -> None:
+        """Read the content of ``subscriptionGroup.json`` (None for the first start).
+
+        Raises:
+            BodyError: it is not such a table.
+        """
+        fields = saved or {}
+        if not isinstance(fields, dict) or not isinstance(table := fields.get("subscriptionGroupTable") or {}, dict):
+            raise BodyError("not a consumer group table")
+        self.configs: dict[str, GroupConfig] = {
+            str(name): GroupConfig.from_dict(group) for name, group in table.items()
+        }
+        self.version = DataVersion.from_dict(fields.get("dataVersion"))
+        self._clock = clock
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after every change."""
+        self._listeners.append(listener)
+
+    def get(self, group: str) -> GroupConfig | None:
+        """Return the settings of a group."""
+        return self.configs.get(group)
+
+    def put(self, config: GroupConfig) -> None:
+        """Create or change a group."""
+        if self.configs.get(config.name) != config:
+            self.configs[config.name] = config
+            self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Remove a group; False when there was none."""
+        if self.configs.pop(group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``subscriptionGroup.json``, also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        return {
+            "dataVersion": self.version.to_dict(),
+            "forbiddenTable": {},
+            "subscriptionGroupTable": {name: group.to_dict() for name, group in self.configs.items()},
+        }
+
+    def _changed(self) -> None:
+        self.version = self.version.next(self._clock())
+        for listener in self._listeners:
+            listener()

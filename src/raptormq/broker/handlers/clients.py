@@ -1,0 +1,126 @@
+"""Client management: heartbeats (34), farewells (35), members of a group (38), subscription checks (46), rebalance
+notices (40).
+
+Source: Apache RocketMQ ``ClientManageProcessor``, ``ConsumerManageProcessor``, ``DefaultConsumerIdsChangeListener``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from raptormq.broker.checks import require_group
+from raptormq.broker.clients import ClientRegistry, Presence
+from raptormq.broker.config import Policies
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.topics import TopicTable
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
+from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request, response_to
+from raptormq.protocol.headers.client import (
+    ConsumerGroupRequestHeader,
+    HeartbeatResponseHeader,
+    UnregisterClientRequestHeader,
+)
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+TAG = "TAG"
+MAX_CLIENTS_PER_GROUP = 10_000
+"""Members of one group; one more is refused, because everybody's list is sent to everybody."""
+
+
+class ClientHandlers:
+    """Keeps the registry of clients, and tells the members of a group when it changes."""
+
+    def __init__(
+        self,
+        registry: ClientRegistry[Connection],
+        groups: GroupTable,
+        topics: TopicTable,
+        policies: Policies,
+        clock: Callable[[], int],
+    ) -> None:
+        self._registry = registry
+        self._groups = groups
+        self._topics = topics
+        self._policies = policies
+        self._clock = clock
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.HEART_BEAT, None, self.heartbeat)
+        router.add(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, self.unregister)
+        router.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, self.members)
+        router.add(RequestCode.CHECK_CLIENT_CONFIG, None, self.check_subscription)
+        router.on_closed(self.connection_closed)
+
+    def heartbeat(self, connection: Connection, command: RemotingCommand, _: None) -> RemotingCommand:
+        """34: note who is there; a group's first heartbeat creates the group and its retry topic."""
+        data = HeartbeatData.from_json(command.body)
+        presence = Presence(data.client_id, connection, command.language, command.version, self._clock())
+        for group in data.producer_groups:
+            self._registry.heartbeat_producer(group, presence)
+        for consumer in data.consumers:
+            self._consumer_heartbeat(consumer, presence)
+        return response_to(command, header=HeartbeatResponseHeader())
+
+    def _consumer_heartbeat(self, consumer: ConsumerData, presence: Presence[Connection]) -> None:
+        group = require_group(self._groups, consumer.group, auto_create=self._policies.auto_create_group)
+        members = self._registry.client_ids(consumer.group)
+        if len(members) >= MAX_CLIENTS_PER_GROUP and presence.client_id not in members:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"group {consumer.group} has {len(members)} members already")
+        if group.retry_queue_nums:
+            self._topics.ensure_retry_topic(consumer.group, group.retry_queue_nums)
+        consumer.subscriptions = [_compiled(subscription) for subscription in consumer.subscriptions]
+        if self._registry.heartbeat_consumer(consumer, presence):
+            self.notify([consumer.group])
+
+    def unregister(
+        self, _: Connection, command: RemotingCommand, header: UnregisterClientRequestHeader
+    ) -> RemotingCommand:
+        """35: forget a client."""
+        changed = self._registry.unregister(header.client_id, header.producer_group, header.consumer_group)
+        self.notify(changed)
+        return response_to(command)
+
+    def members(self, _: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader) -> RemotingCommand:
+        """38: client ids of a group, which its members divide the queues by."""
+        ids = self._registry.client_ids(header.consumer_group)
+        if not ids:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {header.consumer_group} is connected")
+        return response_to(command, body=encode_consumer_ids(ids))
+
+    def check_subscription(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """46: say before the first pull whether a filter expression is understood."""
+        value = loads_object(command.body).get("subscriptionData")
+        if value is not None and Subscription.from_dict(value).expression_type != TAG:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the broker does not support consumers that filter by SQL92")
+        return response_to(command)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget the clients of a connection that has ended."""
+        self.notify(self._registry.connection_closed(connection))
+
+    def expire(self) -> None:
+        """Forget the clients that have been silent for too long."""
+        self.notify(self._registry.expire(self._clock() - self._policies.client_expiry_ms))
+
+    def notify(self, groups: Iterable[str]) -> None:
+        """Tell the members of each group (40) to divide its queues anew."""
+        if not self._policies.notify_consumer_changes:
+            return
+        for name in groups:
+            group = self._groups.get(name)
+            if group is not None and not group.notify_consumer_ids_changed_enable:
+                continue
+            for connection in self._registry.connections(name):
+                notice = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader(name), oneway=True)
+                connection.oneway(notice)
+
+
+def _compiled(subscription: Subscription) -> Subscription:
+    """Return the subscription with its hashes computed here: not every client sends them."""
+    if subscription.expression_type != TAG:
+        return subscription
+    return Subscription.parse(subscription.topic, subscription.expression, subscription.version)

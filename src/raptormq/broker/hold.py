@@ -1,0 +1,129 @@
+"""Long polling: pulls that found nothing and wait for their queue to grow (``PullRequestHoldService``).
+
+A held pull sits in two places: under its queue, where an arrival finds it, and in a time bucket, where the sweep
+finds it when its time is up. Arrivals are looked up by queue, so a message whose queue nobody waits for costs one
+dictionary look-up, and with no pull held at all nothing. Taking a pull out of both places is constant time too;
+nothing is ever scanned. Time is passed in, in ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+BUCKET_MS = 100
+"""Width of a time bucket: an empty answer comes at most this much later than its client asked for."""
+
+Payload = TypeVar("Payload")
+Arrival = tuple[str, int, int, int]
+"""``(topic, queue id, next offset, tag hash)`` of a message that has become visible."""
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull(Generic[Payload]):
+    """One waiting pull.
+
+    ``tag_filter`` None takes every message. ``owner`` is the connection, by which a closed one takes its pulls along.
+    """
+
+    topic: str
+    queue_id: int
+    offset: int
+    tag_filter: frozenset[int] | None
+    owner: Hashable
+    payload: Payload
+    bucket: int = field(default=0, init=False)
+
+
+class PullHolds(Generic[Payload]):
+    """All held pulls of a broker, at most ``max_held``."""
+
+    def __init__(self, max_held: int) -> None:
+        self._max_held = max_held
+        self._by_queue: dict[tuple[str, int], dict[HeldPull[Payload], None]] = {}
+        self._by_bucket: dict[int, dict[HeldPull[Payload], None]] = {}
+        self._by_owner: dict[Hashable, dict[HeldPull[Payload], None]] = {}
+        self._count = 0
+        self._swept = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def hold(self, pull: HeldPull[Payload], now_ms: int, timeout_ms: int) -> bool:
+        """Keep ``pull`` until it is woken or ``timeout_ms`` is over; False when there are too many already."""
+        if self._count >= self._max_held:
+            return False
+        if not self._count:
+            self._swept = now_ms // BUCKET_MS
+        pull.bucket = max((now_ms + timeout_ms) // BUCKET_MS, self._swept) + 1
+        self._by_bucket.setdefault(pull.bucket, {})[pull] = None
+        self._by_queue.setdefault((pull.topic, pull.queue_id), {})[pull] = None
+        self._by_owner.setdefault(pull.owner, {})[pull] = None
+        self._count += 1
+        return True
+
+    def take_arrived(self, arrivals: Iterable[Arrival]) -> list[HeldPull[Payload]]:
+        """Take out and return the pulls that one of the arrivals satisfies."""
+        if not self._count:
+            return []
+        woken: list[HeldPull[Payload]] = []
+        for topic, queue_id, next_offset, tag_hash in arrivals:
+            waiting = self._by_queue.get((topic, queue_id))
+            if waiting is None:
+                continue
+            for pull in list(waiting):
+                if next_offset > pull.offset and (pull.tag_filter is None or tag_hash in pull.tag_filter):
+                    self._remove(pull)
+                    woken.append(pull)
+        return woken
+
+    def take_expired(self, now_ms: int) -> list[HeldPull[Payload]]:
+        """Take out and return the pulls whose time is over."""
+        expired: list[HeldPull[Payload]] = []
+        until = now_ms // BUCKET_MS
+        if until - self._swept > len(self._by_bucket):  # after a long pause there are fewer buckets than ticks
+            due: Iterable[int] = sorted(bucket for bucket in self._by_bucket if bucket <= until)
+        else:
+            due = range(self._swept + 1, until + 1)
+        for bucket in due:
+            expired += self._by_bucket.get(bucket, ())
+        for pull in expired:
+            self._remove(pull)
+        self._swept = max(self._swept, until)
+        return expired
+
+    def take_topic(self, topic: str) -> list[HeldPull[Payload]]:
+        """Take out and return the pulls of a topic, which was deleted or changed."""
+        pulls = [pull for (held_topic, _), waiting in self._by_queue.items() if held_topic == topic for pull in waiting]
+        for pull in pulls:
+            self._remove(pull)
+        return pulls
+
+    def take_all(self) -> list[HeldPull[Payload]]:
+        """Take out and return every pull, for the stop."""
+        pulls = [pull for waiting in self._by_owner.values() for pull in waiting]
+        for pull in pulls:
+            self._remove(pull)
+        return pulls
+
+    def drop_owner(self, owner: Hashable) -> None:
+        """Forget the pulls of a closed connection."""
+        for pull in list(self._by_owner.get(owner, ())):
+            self._remove(pull)
+
+    def _remove(self, pull: HeldPull[Payload]) -> None:
+        _discard(self._by_queue, (pull.topic, pull.queue_id), pull)
+        _discard(self._by_bucket, pull.bucket, pull)
+        _discard(self._by_owner, pull.owner, pull)
+        self._count -= 1
+
+
+Key = TypeVar("Key")
+
+
+def _discard(table: dict[Key, dict[HeldPull[Payload], None]], key: Key, pull: HeldPull[Payload]) -> None:
+    pulls = table[key]
+    del pulls[pull]
+    if not pulls:
+        del table[key]

@@ -1,0 +1,61 @@
+"""Queue locks of ordered consumption: which client of a group may consume a queue alone (``RebalanceLockManager``).
+
+A lock belongs to a client id and lasts 60 s after its owner last asked for it; Java clients ask every 20 s. Locks
+live in memory only: after a restart the first one who asks gets them, as in the reference. Time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from raptormq.protocol.message import MessageQueue
+
+LOCK_MS = 60_000
+MAX_LOCKS = 1_000_000
+"""Locks kept at a time, expired ones included; beyond it no new lock is granted."""
+
+
+@dataclass(slots=True)
+class _Lock:
+    owner: str
+    until_ms: int
+
+
+class QueueLocks:
+    """The locks of one broker, by group and queue."""
+
+    def __init__(self, max_locks: int = MAX_LOCKS) -> None:
+        self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
+        self._max_locks = max_locks
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
+        """Take or refresh locks; return the queues of ``queues`` that ``client_id`` holds now."""
+        held: list[MessageQueue] = []
+        for queue in queues:
+            lock = self._locks.get((group, queue))
+            if lock is None:
+                if len(self._locks) >= self._max_locks:
+                    continue
+                self._locks[group, queue] = _Lock(client_id, now_ms + LOCK_MS)
+            elif lock.owner == client_id or lock.until_ms <= now_ms:
+                lock.owner, lock.until_ms = client_id, now_ms + LOCK_MS
+            else:
+                continue
+            held.append(queue)
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give back the locks among ``queues`` that ``client_id`` holds."""
+        for queue in queues:
+            lock = self._locks.get((group, queue))
+            if lock is not None and lock.owner == client_id:
+                del self._locks[group, queue]
+
+    def expire(self, now_ms: int) -> None:
+        """Forget locks whose time is over, so that dead groups do not fill the table."""
+        for key in [key for key, lock in self._locks.items() if lock.until_ms <= now_ms]:
+            del self._locks[key]
+
+    def __len__(self) -> int:
+        return len(self._locks)

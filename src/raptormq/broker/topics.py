@@ -1,0 +1,103 @@
+"""The topic table: which topics this broker serves and how (``TopicConfigManager``, file ``topics.json``).
+
+The table is a value with a version; who writes it to disk (:mod:`.saving`) and who tells the name servers
+(:mod:`.registration`) listen for its changes. Time is passed in by a clock (ms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from raptormq.protocol import topic_names
+from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm, TopicConfig, TopicConfigTable
+
+Listener = Callable[[str], None]
+MAX_QUEUES = 65_536
+"""Queues of one topic at most; more is a typing error that would cost a directory each."""
+
+
+class TopicTable:
+    """All topics of one broker.
+
+    ``configs`` may be read directly, as the send path does for every message; changes go through the methods.
+    """
+
+    def __init__(self, table: TopicConfigTable, clock: Callable[[], int]) -> None:
+        self.configs: dict[str, TopicConfig] = dict(table.topics)
+        self.version: DataVersion = table.data_version
+        self._clock = clock
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call ``listener`` with the name of every topic that is created, changed or deleted."""
+        self._listeners.append(listener)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of a topic."""
+        return self.configs.get(topic)
+
+    def put(self, config: TopicConfig) -> bool:
+        """Create or change a topic; False when it was like that already."""
+        if self.configs.get(config.topic_name) == config:
+            return False
+        self.configs[config.topic_name] = config
+        self._changed(config.topic_name)
+        return True
+
+    def delete(self, topic: str) -> bool:
+        """Remove a topic; False when there was none."""
+        if self.configs.pop(topic, None) is None:
+            return False
+        self._changed(topic)
+        return True
+
+    def add_missing(self, configs: Iterable[TopicConfig]) -> None:
+        """Create those topics that do not exist yet, leaving the others as they are."""
+        for config in configs:
+            if config.topic_name not in self.configs:
+                self.put(config)
+
+    def auto_create(self, topic: str, template: str, queues: int) -> TopicConfig | None:
+        """Create ``topic`` like the template topic with at most ``queues`` queues; None when the template does not
+        allow it."""
+        base = self.configs.get(template)
+        if base is None or not base.perm & Perm.INHERIT:
+            return None
+        count = max(1, min(queues, base.write_queue_nums))
+        config = replace(
+            base,
+            topic_name=topic,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=base.perm & ~int(Perm.INHERIT),
+            attributes={},
+        )
+        self.put(config)
+        return config
+
+    def ensure_retry_topic(self, group: str, queues: int) -> TopicConfig:
+        """Return the retry topic of a consumer group, created when it is not there."""
+        name = topic_names.retry_topic(group)
+        config = self.configs.get(name)
+        if config is None:
+            config = TopicConfig(name, queues, queues, READ_WRITE)
+            self.put(config)
+        return config
+
+    def ensure_queue(self, topic: str, queue_id: int) -> None:
+        """Make sure that a queue which the store holds messages of is served; for topics that a crash forgot."""
+        config = self.configs.get(topic)
+        if config is None:
+            self.put(TopicConfig(topic, queue_id + 1, queue_id + 1, READ_WRITE))
+        elif queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            self.put(replace(config, read_queue_nums=queue_id + 1))
+
+    def snapshot(self) -> TopicConfigTable:
+        """Return the table as it is now."""
+        return TopicConfigTable(dict(self.configs), self.version)
+
+    def _changed(self, topic: str) -> None:
+        self.version = self.version.next(self._clock())
+        for listener in self._listeners:
+            listener(topic)

@@ -1,0 +1,55 @@
+"""Consumer group table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raptormq.broker.groups import GroupConfig, GroupTable
+from raptormq.errors import BodyError
+
+
+def test_round_trip_keeps_fields_that_are_not_ours() -> None:
+    table = GroupTable(None, lambda: 7)
+    table.put(GroupConfig.from_dict({"groupName": "g", "retryMaxTimes": 3, "consumeTimeoutMinute": 1, "novel": [1]}))
+    again = GroupTable(table.to_dict(), lambda: 8)
+    config = again.get("g")
+    assert config is not None
+    assert (config.retry_max_times, config.retry_queue_nums) == (3, 1)
+    assert config.to_dict()["consumeTimeoutMinute"] == 1
+    assert config.to_dict()["novel"] == [1]
+    assert again.version == table.version
+
+
+def test_defaults_are_rocketmqs() -> None:
+    fields = GroupConfig("g").to_dict()
+    assert fields["retryMaxTimes"] == 16
+    assert fields["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
+    assert fields["whichBrokerWhenConsumeSlowly"] == 1
+
+
+def test_changes_are_versions_and_are_heard() -> None:
+    table, heard = GroupTable(None, lambda: 7), list[int]()
+    table.listen(lambda: heard.append(1))
+    table.put(GroupConfig("g"))
+    table.put(GroupConfig("g"))
+    assert table.delete("g")
+    assert not table.delete("g")
+    assert len(heard) == table.version.counter == 2
+
+
+@pytest.mark.parametrize(
+    "saved", ["text", {"subscriptionGroupTable": [1]}, {"subscriptionGroupTable": {"g": 1}}, {"dataVersion": 1}]
+)
+def test_a_file_of_another_shape_is_an_error(saved: Any) -> None:
+    with pytest.raises(BodyError):
+        GroupTable(saved, lambda: 0)
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"groupName": "g", "retryQueueNums": "x"}, {"groupName": "g", "retryQueueNums": 99_999}, 3]
+)
+def test_a_bad_group_is_an_error(value: Any) -> None:
+    with pytest.raises(BodyError):
+        GroupConfig.from_dict(value)
