@@ -1,0 +1,115 @@
+"""Settings of the name server (RocketMQ ``NamesrvConfig`` and the listening part of ``NettyServerConfig``).
+
+The file format and the declaration of settings are in :mod:`raptormq.config_file`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from raptormq.config_file import (
+    choice,
+    integer,
+    known_keys,
+    load_settings,
+    parse_bool,
+    read_properties,
+    setting,
+    unknown_key_warnings,
+)
+
+JVM_KEYS = frozenset(
+    {
+        "clientRequestThreadPoolNums",
+        "clientRequestThreadPoolQueueCapacity",
+        "clusterTest",
+        "defaultThreadPoolNums",
+        "defaultThreadPoolQueueCapacity",
+        "productEnvName",
+        "rocketmqHome",
+        "serverAsyncSemaphoreValue",
+        "serverCallbackExecutorThreads",
+        "serverOnewaySemaphoreValue",
+        "serverPooledByteBufAllocatorEnable",
+        "serverSelectorThreads",
+        "serverSocketRcvBufSize",
+        "serverSocketSndBufSize",
+        "serverWorkerThreads",
+        "unRegisterBrokerQueueCapacity",
+        "useEpollNativeSelector",
+    }
+)
+"""Keys of the reference that size its thread pools and buffers: taken without a word, they have no meaning here."""
+
+
+def _home(name: str) -> str:
+    return str(Path.home() / "namesrv" / name)
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerConfig:
+    """What ``namesrv.conf`` may say; immutable, a change by request makes a new one."""
+
+    listen_port: int = setting(9876, "listenPort", parse=integer(0, 65535))
+    """TCP port; 0 lets the system choose."""
+    bind_address: str = setting("0.0.0.0", "bindAddress")
+    """Address listened on; by default all IPv4 addresses of the host."""
+    kv_config_path: str = setting(lambda: _home("kvConfig.json"), "kvConfigPath")
+    """File of the key-value store."""
+    config_store_path: str = setting(lambda: _home("namesrv.properties"), "configStorePath")
+    """File into which settings changed by UPDATE_NAMESRV_CONFIG (318) are written; with ``-c`` it is that file."""
+    order_message_enable: bool = setting(False, "orderMessageEnable", parse=parse_bool)
+    """Routes carry the fixed queue counts of ordered topics."""
+    return_order_topic_config_to_broker: bool = setting(True, "returnOrderTopicConfigToBroker", parse=parse_bool)
+    """A broker's registration is answered with the fixed queue counts."""
+    support_acting_master: bool = setting(False, "supportActingMaster", parse=parse_bool)
+    """The lowest slave of a group without master is shown as its (read-only) master."""
+    enable_all_topic_list: bool = setting(True, "enableAllTopicList", parse=parse_bool)
+    """Whether GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206) is answered."""
+    enable_topic_list: bool = setting(True, "enableTopicList", parse=parse_bool)
+    """Whether the topic lists by cluster and of system topics (224, 304) are answered."""
+    delete_topic_with_broker_registration: bool = setting(False, "deleteTopicWithBrokerRegistration", parse=parse_bool)
+    """Topics missing from a broker's registration are removed."""
+    scan_not_active_broker_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", parse=integer(1, 3_600_000))
+    """Time between two searches for silent brokers, milliseconds."""
+    need_wait_for_service: bool = setting(False, "needWaitForService", parse=parse_bool)
+    """Routes are refused after the start, until the brokers had time to register."""
+    wait_seconds_for_service: int = setting(45, "waitSecondsForService", parse=integer(0, 86_400))
+    """How long they are refused, seconds."""
+    max_idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))
+    """A connection that was silent for this long is closed, seconds."""
+    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
+    """Keys that no request may change, separated by semicolons."""
+    enable_controller: str = setting("false", "enableControllerInNamesrv", parse=choice("false"))
+    """Controller mode (election by the name servers) does not exist here; replication groups elect their own leader."""
+    notify_min_broker_id_changed: str = setting("false", "notifyMinBrokerIdChanged", parse=choice("false"))
+    """Brokers learn about their group from registrations alone."""
+
+    @classmethod
+    def from_pairs(cls, pairs: Mapping[str, str]) -> NameServerConfig:
+        """Return the settings for RocketMQ ``key = value`` pairs.
+
+        Raises:
+            ConfigError: a value cannot be used.
+        """
+        return load_settings(cls, pairs)
+
+
+def warnings_for(pairs: Mapping[str, str]) -> list[str]:
+    """Return one line per key that neither this name server nor Apache RocketMQ knows."""
+    return unknown_key_warnings(pairs, known_keys(NameServerConfig) | JVM_KEYS)
+
+
+def load_name_server_config(path: Path | None) -> tuple[NameServerConfig, list[str]]:
+    """Return the settings of a ``namesrv.conf`` (or the defaults) and the warnings to print.
+
+    Changes by request go into the same file unless it names another ``configStorePath``.
+
+    Raises:
+        ConfigError: the file cannot be read or a value cannot be used.
+    """
+    pairs = read_properties(path) if path is not None else {}
+    defaults = {"configStorePath": str(path)} if path is not None else {}
+    return NameServerConfig.from_pairs(defaults | pairs), warnings_for(pairs)

@@ -1,0 +1,32 @@
+"""The requests that a name server answers: one small module per family, joined into one table here.
+
+Each module has a class that is given what its requests need and nothing else, and adds its handlers to a
+:class:`~raptormq.transport.router.Router`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raptormq.namesrv.handlers.kv import KvHandlers
+from raptormq.namesrv.handlers.permissions import PermissionHandlers
+from raptormq.namesrv.handlers.registration import RegistrationHandlers
+from raptormq.namesrv.handlers.routes import RouteHandlers
+from raptormq.namesrv.handlers.settings import SettingsHandlers
+from raptormq.namesrv.handlers.topics import TopicHandlers
+from raptormq.namesrv.kv_config import KvConfig
+from raptormq.namesrv.running_config import RunningConfig
+from raptormq.namesrv.table import RouteTable
+from raptormq.transport.router import Router
+
+
+def build_router(table: RouteTable, kv: KvConfig, config: RunningConfig, now_ms: Callable[[], int]) -> Router:
+    """Return the router of a name server; ``now_ms`` is a clock that never goes back."""
+    router = Router()
+    KvHandlers(kv).add_to(router)
+    RegistrationHandlers(table, kv, config, now_ms).add_to(router)
+    RouteHandlers(table, kv, config, now_ms).add_to(router)
+    TopicHandlers(table, config).add_to(router)
+    PermissionHandlers(table).add_to(router)
+    SettingsHandlers(config).add_to(router)
+    return router

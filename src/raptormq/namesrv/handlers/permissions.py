@@ -1,0 +1,36 @@
+"""Taking a broker out of, and back into, the producers' choice: 205 and 327."""
+
+from __future__ import annotations
+
+from raptormq.namesrv.table import RouteTable
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.route import (
+    AddWritePermResponseHeader,
+    BrokerNameRequestHeader,
+    WipeWritePermResponseHeader,
+)
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Router
+
+
+class PermissionHandlers:
+    """Changes the WRITE permission of all topics of a broker."""
+
+    def __init__(self, table: RouteTable) -> None:
+        self._table = table
+
+    def add_to(self, router: Router) -> None:
+        """Register the handlers."""
+        router.add(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, self.wipe)
+        router.add(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, self.add)
+
+    def wipe(self, _peer: Connection, request: RemotingCommand, header: BrokerNameRequestHeader) -> RemotingCommand:
+        """WIPE_WRITE_PERM_OF_BROKER."""
+        count = self._table.wipe_write_permission(header.broker_name)
+        return response_to(request, header=WipeWritePermResponseHeader(count))
+
+    def add(self, _peer: Connection, request: RemotingCommand, header: BrokerNameRequestHeader) -> RemotingCommand:
+        """ADD_WRITE_PERM_OF_BROKER."""
+        count = self._table.add_write_permission(header.broker_name)
+        return response_to(request, header=AddWritePermResponseHeader(count))

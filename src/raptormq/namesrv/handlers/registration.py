@@ -1,0 +1,110 @@
+"""What brokers send: 103, 104, 322 and 904, and the end of their connections."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable
+
+from raptormq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
+from raptormq.namesrv.running_config import RunningConfig
+from raptormq.namesrv.table import Registration, RegistrationRefused, RouteTable
+from raptormq.protocol.bodies.queues import encode_kv_table
+from raptormq.protocol.bodies.route import decode_registration
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfigTable
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.route import (
+    BrokerHeartbeatRequestHeader,
+    DataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerRequestHeader,
+)
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+logger = logging.getLogger(__name__)
+
+_CRC_MASK = 0x7FFFFFFF
+
+
+class RegistrationHandlers:
+    """Moves brokers in and out of the route table."""
+
+    def __init__(self, table: RouteTable, kv: KvConfig, config: RunningConfig, now_ms: Callable[[], int]) -> None:
+        self._table = table
+        self._kv = kv
+        self._config = config
+        self._now_ms = now_ms
+
+    def add_to(self, router: Router) -> None:
+        """Register the handlers."""
+        router.add(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, self.register)
+        router.add(RequestCode.UNREGISTER_BROKER, UnregisterBrokerRequestHeader, self.unregister)
+        router.add(RequestCode.QUERY_DATA_VERSION, UnregisterBrokerRequestHeader, self.query_data_version)
+        router.add(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, self.heartbeat)
+        router.on_closed(self.closed)
+
+    def register(
+        self, peer: Connection, request: RemotingCommand, header: RegisterBrokerRequestHeader
+    ) -> RemotingCommand:
+        """REGISTER_BROKER: all topics of a broker."""
+        if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & _CRC_MASK:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        registration = Registration(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            address=header.broker_addr,
+            ha_address=header.ha_server_addr,
+            table=decode_registration(request.body) if request.body else TopicConfigTable(),
+            channel=peer,
+            timeout_ms=header.heartbeat_timeout_millis,
+            enable_acting_master=header.enable_acting_master,
+        )
+        is_new = header.broker_addr not in self._table.live
+        delete_missing = self._config.current.delete_topic_with_broker_registration
+        try:
+            master = self._table.register(registration, self._now_ms(), delete_missing=delete_missing)
+        except RegistrationRefused as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if is_new:
+            logger.info("broker %s (id %d) at %s came", header.broker_name, header.broker_id, header.broker_addr)
+        answer = RegisterBrokerResponseHeader(master.ha_address, master.address) if master else None
+        return response_to(request, header=answer, body=self._order_topics())
+
+    def unregister(
+        self, _peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
+    ) -> RemotingCommand:
+        """UNREGISTER_BROKER: a broker that stops says goodbye."""
+        self._table.unregister(header.broker_name, header.broker_addr)
+        return response_to(request)
+
+    def query_data_version(
+        self, _peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
+    ) -> RemotingCommand:
+        """QUERY_DATA_VERSION: does the broker have to register again? A sign of life, too."""
+        asked = DataVersion.from_dict(loads_object(request.body)) if request.body else DataVersion()
+        self._table.touch(header.broker_addr, self._now_ms())
+        known = self._table.data_version(header.broker_addr)
+        body = dumps(known.to_dict()) if known else b""
+        return response_to(request, header=DataVersionResponseHeader(known != asked), body=body)
+
+    def heartbeat(
+        self, _peer: Connection, request: RemotingCommand, header: BrokerHeartbeatRequestHeader
+    ) -> RemotingCommand:
+        """BROKER_HEARTBEAT: a sign of life and nothing else."""
+        self._table.touch(header.broker_addr, self._now_ms(), header.heartbeat_timeout_mills)
+        return response_to(request)
+
+    def closed(self, peer: Connection) -> None:
+        """Remove the brokers that registered by a connection that is gone."""
+        self._table.channel_closed(peer)
+
+    def _order_topics(self) -> bytes:
+        if not self._config.current.return_order_topic_config_to_broker:
+            return b""
+        table = self._kv.namespace(ORDER_TOPIC_NAMESPACE)
+        return encode_kv_table(table) if table else b""

@@ -1,0 +1,63 @@
+"""Where things are: 105, 106 and 901."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raptormq.namesrv import views
+from raptormq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
+from raptormq.namesrv.running_config import RunningConfig
+from raptormq.namesrv.table import RouteTable
+from raptormq.protocol.bodies.tolerant_json import dumps
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.route import MemberGroupRequestHeader, RouteRequestHeader
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class RouteHandlers:
+    """Answers questions for routes.
+
+    JSON goes out with quoted keys always: every known client reads that, also those for which the reference leaves the
+    quotes out.
+    """
+
+    def __init__(self, table: RouteTable, kv: KvConfig, config: RunningConfig, now_ms: Callable[[], int]) -> None:
+        self._table = table
+        self._kv = kv
+        self._config = config
+        self._now_ms = now_ms
+        self._started_ms = now_ms()
+
+    def add_to(self, router: Router) -> None:
+        """Register the handlers."""
+        router.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader, self.topic_route)
+        router.add(RequestCode.GET_BROKER_CLUSTER_INFO, None, self.cluster_info)
+        router.add(RequestCode.GET_BROKER_MEMBER_GROUP, MemberGroupRequestHeader, self.member_group)
+
+    def topic_route(self, _peer: Connection, request: RemotingCommand, header: RouteRequestHeader) -> RemotingCommand:
+        """GET_ROUTEINFO_BY_TOPIC."""
+        config = self._config.current
+        waited_ms = self._now_ms() - self._started_ms
+        if config.need_wait_for_service and waited_ms < config.wait_seconds_for_service * 1000:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        route = views.topic_route(self._table, header.topic, acting_master=config.support_acting_master)
+        if route is None:
+            remark = f"No topic route info in name server for the topic: {header.topic}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if config.order_message_enable:
+            route.order_topic_conf = self._kv.get(ORDER_TOPIC_NAMESPACE, header.topic)
+        return response_to(request, body=route.to_json())
+
+    def cluster_info(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_INFO."""
+        return response_to(request, body=views.cluster_info(self._table).to_json())
+
+    def member_group(
+        self, _peer: Connection, request: RemotingCommand, header: MemberGroupRequestHeader
+    ) -> RemotingCommand:
+        """GET_BROKER_MEMBER_GROUP."""
+        group = views.member_group(self._table, header.cluster_name, header.broker_name).to_dict()
+        del group["enableActingMaster"]
+        return response_to(request, body=dumps({"brokerMemberGroup": group}))

@@ -1,0 +1,63 @@
+"""Topic lists and topics changed by hand: 206, 216, 217, 224 and 304."""
+
+from __future__ import annotations
+
+from raptormq.namesrv import views
+from raptormq.namesrv.running_config import RunningConfig
+from raptormq.namesrv.table import RouteTable
+from raptormq.protocol.bodies.route import TopicList, TopicRoute
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.route import ClusterRequestHeader, DeleteTopicRequestHeader
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class TopicHandlers:
+    """Lists, adds and removes topics."""
+
+    def __init__(self, table: RouteTable, config: RunningConfig) -> None:
+        self._table = table
+        self._config = config
+
+    def add_to(self, router: Router) -> None:
+        """Register the handlers."""
+        router.add(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, self.all_topics)
+        router.add(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader, self.delete)
+        router.add(RequestCode.REGISTER_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader, self.register)
+        router.add(RequestCode.GET_TOPICS_BY_CLUSTER, ClusterRequestHeader, self.topics_of_cluster)
+        router.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, None, self.system_topics)
+
+    def all_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        return _listed(request, self._config.current.enable_all_topic_list, views.all_topics(self._table))
+
+    def topics_of_cluster(
+        self, _peer: Connection, request: RemotingCommand, header: ClusterRequestHeader
+    ) -> RemotingCommand:
+        """GET_TOPICS_BY_CLUSTER."""
+        topics = views.topics_of_cluster(self._table, header.cluster)
+        return _listed(request, self._config.current.enable_topic_list, topics)
+
+    def system_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+        return _listed(request, self._config.current.enable_topic_list, views.system_topics(self._table))
+
+    def delete(self, _peer: Connection, request: RemotingCommand, header: DeleteTopicRequestHeader) -> RemotingCommand:
+        """DELETE_TOPIC_IN_NAMESRV."""
+        self._table.delete_topic(header.topic, header.cluster_name or None)
+        return response_to(request)
+
+    def register(
+        self, _peer: Connection, request: RemotingCommand, header: DeleteTopicRequestHeader
+    ) -> RemotingCommand:
+        """REGISTER_TOPIC_IN_NAMESRV."""
+        route = TopicRoute.from_json(request.body) if request.body else TopicRoute()
+        self._table.register_topic(header.topic, route.queues)
+        return response_to(request)
+
+
+def _listed(request: RemotingCommand, enabled: bool, topics: TopicList) -> RemotingCommand:
+    if not enabled:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+    return response_to(request, body=topics.to_json())

@@ -1,0 +1,49 @@
+"""The settings in force, which requests may change while the name server runs.
+
+A change is checked like a file is, kept in the file named by ``configStorePath`` and then takes effect; where the
+server listens and stores changes with the next start only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from raptormq.config_file import dump_settings, read_properties
+from raptormq.namesrv.config import NameServerConfig
+from raptormq.namesrv.durable_file import write_file
+
+
+class RunningConfig:
+    """Holds the current :class:`~raptormq.namesrv.config.NameServerConfig`."""
+
+    def __init__(self, config: NameServerConfig) -> None:
+        self.current = config
+
+    def forbidden(self, pairs: Mapping[str, str]) -> list[str]:
+        """Return the keys that no request may change."""
+        black_list = self.current.config_black_list.split(";")
+        return [key for key in pairs if key in black_list]
+
+    def update(self, pairs: Mapping[str, str]) -> None:
+        """Apply ``pairs`` on top of what is in force.
+
+        Raises:
+            ConfigError: a value cannot be used or the file cannot be written; nothing was changed.
+        """
+        changed = NameServerConfig.from_pairs(dump_settings(self.current) | dict(pairs))
+        path = Path(self.current.config_store_path)
+        stored = read_properties(path) if path.exists() else {}
+        write_file(path, format_properties(stored | dict(pairs)))
+        self.current = changed
+
+    def text(self) -> str:
+        """Return all settings as ``key=value`` lines."""
+        return format_properties(dump_settings(self.current))
+
+
+def format_properties(pairs: Mapping[str, str]) -> str:
+    """Return ``key=value`` lines in the order of the keys; backslashes and line ends in values are escaped."""
+    escape = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+    table = str.maketrans(escape)
+    return "".join(f"{key}={pairs[key].translate(table)}\n" for key in sorted(pairs))

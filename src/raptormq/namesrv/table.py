@@ -1,0 +1,285 @@
+"""The route table: brokers, their liveness and the queues that each serves (RocketMQ ``RouteInfoManager``).
+
+Pure state: no socket, no clock, no file. Time comes in as ``now_ms`` and a connection as any hashable value. What is
+answered from the state is in :mod:`raptormq.namesrv.views`.
+
+Invariants, checked by the property tests:
+
+- a broker group that is listed has at least one address, and an address belongs to one group under one id;
+- every listed address has a live record and the other way round, so that whatever registered also expires;
+- queues refer to listed groups only, and a topic without queues is not listed.
+
+Two deliberate differences from the reference, both about addresses that are used again (pods do that): a live record is
+keyed by address alone, and an address that registers under another broker name leaves its old group at once. The
+reference would keep the dead entry alive for as long as the new broker sends heartbeats.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field, replace
+
+from raptormq.errors import RaptorMQError
+from raptormq.protocol.bodies.route import MASTER_ID, QueueData
+from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm, TopicConfig, TopicConfigTable
+
+DEFAULT_EXPIRY_MS = 120_000
+"""A broker that was silent for this long is removed, unless it announced a time-out of its own (milliseconds)."""
+
+log = logging.getLogger(__name__)
+
+
+class RegistrationRefused(RaptorMQError):
+    """The broker must register in full first; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says about itself with REGISTER_BROKER (103).
+
+    ``table`` holds all its topics; ``enable_acting_master`` is ``None`` for brokers too old to know it;
+    ``channel`` is the connection the registration came by: when it closes, the broker is gone.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    table: TopicConfigTable
+    channel: Hashable
+    timeout_ms: int | None = None
+    enable_acting_master: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MasterAddress:
+    """Answer to a slave's registration: where its master serves requests and where it replicates from."""
+
+    address: str
+    ha_address: str
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """Liveness of one address; ``last_seen_ms`` is moved by registrations, version queries and heartbeats."""
+
+    broker_name: str
+    ha_address: str
+    data_version: DataVersion
+    channel: Hashable
+    timeout_ms: int
+    last_seen_ms: int
+
+
+@dataclass(slots=True)
+class BrokerGroup:
+    """The brokers that share one name: a master (id 0) and its slaves."""
+
+    cluster: str
+    acting_master: bool = False
+    addresses: dict[int, str] = field(default_factory=dict)
+
+    def id_of(self, address: str) -> int | None:
+        """Return the id under which ``address`` is listed."""
+        return next((broker_id for broker_id, listed in self.addresses.items() if listed == address), None)
+
+
+class RouteTable:
+    """All that the name server knows about brokers and topics."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, BrokerGroup] = {}
+        self.live: dict[str, LiveBroker] = {}
+        self.queues: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
+
+    # -- brokers come --------------------------------------------------------------------------------------------------
+
+    def register(
+        self, registration: Registration, now_ms: int, *, delete_missing: bool = False
+    ) -> MasterAddress | None:
+        """Take a registration over; return the master's addresses to a slave whose master lives.
+
+        With ``delete_missing`` topics that the broker no longer lists are removed (deleteTopicWithBrokerRegistration).
+
+        A newcomer whose id is held by another address with a larger state version is ignored (and told success, as in
+        the reference: it will learn from its own peers that it lost).
+
+        Raises:
+            RegistrationRefused: a single topic came from a broker that is not registered: it has to send all of them.
+        """
+        group = self.groups.get(registration.broker_name)
+        holder = group.addresses.get(registration.broker_id) if group else None
+        if holder is None and len(registration.table.topics) == 1:
+            raise RegistrationRefused("register broker failed")
+        if holder is not None and holder != registration.address and self._outranked(holder, registration):
+            self._forget_address(registration.address)
+            return None
+        known_version = self.data_version(registration.address)
+        group = self._place(registration)
+        self.live[registration.address] = LiveBroker(
+            broker_name=registration.broker_name,
+            ha_address=registration.ha_address,
+            data_version=registration.table.data_version,
+            channel=registration.channel,
+            timeout_ms=registration.timeout_ms or DEFAULT_EXPIRY_MS,
+            last_seen_ms=now_ms,
+        )
+        changed = holder != registration.address or known_version != registration.table.data_version
+        if _may_bring_topics(group, registration):
+            if delete_missing:
+                self._drop_missing_topics(registration)
+            self._take_topics(group, registration, changed)
+        return self._master_for(group, registration.broker_id)
+
+    def touch(self, address: str, now_ms: int, timeout_ms: int | None = None) -> None:
+        """Note a sign of life; an unknown address is ignored: it has to register."""
+        live = self.live.get(address)
+        if live is not None:
+            live.last_seen_ms = now_ms
+            live.timeout_ms = timeout_ms or live.timeout_ms
+
+    def data_version(self, address: str) -> DataVersion | None:
+        """Return the version of the topic table that ``address`` registered last."""
+        live = self.live.get(address)
+        return live.data_version if live else None
+
+    # -- brokers go ----------------------------------------------------------------------------------------------------
+
+    def unregister(self, broker_name: str, address: str) -> bool:
+        """Remove one broker; return whether it was listed."""
+        live = self.live.get(address)
+        if live is None or live.broker_name != broker_name:
+            return False
+        self._forget_address(address)
+        return True
+
+    def channel_closed(self, channel: Hashable) -> list[str]:
+        """Remove the brokers whose last registration came by ``channel``; return their addresses."""
+        gone = [address for address, live in self.live.items() if live.channel == channel]
+        self._forget_all(gone)
+        return gone
+
+    def expire(self, now_ms: int) -> list[str]:
+        """Remove the brokers that were silent for longer than their time-out; return their addresses."""
+        gone = [address for address, live in self.live.items() if live.last_seen_ms + live.timeout_ms < now_ms]
+        self._forget_all(gone)
+        return gone
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
+        """Add queues of ``topic`` by hand (217); entries of brokers that are not registered are left out."""
+        known = {data.broker_name: data for data in queue_datas if data.broker_name in self.groups}
+        if known:
+            self.queues.setdefault(topic, {}).update(known)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget ``topic``, everywhere or on the brokers of one cluster."""
+        brokers = list(self.queues.get(topic, ()))
+        for broker_name in brokers:
+            if cluster is None or self.groups[broker_name].cluster == cluster:
+                self._drop_queues(topic, broker_name)
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """Clear WRITE on every topic of a broker until its topic table changes; return how many topics it has."""
+        return self._change_permission(broker_name, lambda perm: perm & ~Perm.WRITE)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        """Set read and write, and nothing else, on every topic of a broker; return how many topics it has."""
+        return self._change_permission(broker_name, lambda _perm: READ_WRITE)
+
+    # -- inner parts ---------------------------------------------------------------------------------------------------
+
+    def _outranked(self, holder: str, newcomer: Registration) -> bool:
+        live = self.live.get(holder)
+        return live is not None and live.data_version.state_version > newcomer.table.data_version.state_version
+
+    def _place(self, registration: Registration) -> BrokerGroup:
+        """List the address under its group and id, and nowhere else."""
+        address = registration.address
+        former = self.live.get(address)
+        if former is not None and former.broker_name != registration.broker_name:
+            self._forget_address(address)
+        group = self.groups.setdefault(registration.broker_name, BrokerGroup(registration.cluster))
+        group.cluster = registration.cluster
+        group.acting_master = bool(registration.enable_acting_master)
+        former_id = group.id_of(address)
+        if former_id is not None and former_id != registration.broker_id:
+            del group.addresses[former_id]
+        replaced = group.addresses.get(registration.broker_id)
+        if replaced is not None:
+            self.live.pop(replaced, None)
+        group.addresses[registration.broker_id] = address
+        return group
+
+    def _drop_missing_topics(self, registration: Registration) -> None:
+        name = registration.broker_name
+        for topic in [topic for topic, queues in self.queues.items() if name in queues]:
+            if topic not in registration.table.topics:
+                self._drop_queues(topic, name)
+
+    def _take_topics(self, group: BrokerGroup, registration: Registration, changed: bool) -> None:
+        name = registration.broker_name
+        read_only = registration.broker_id != MASTER_ID and group.acting_master
+        for topic, config in registration.table.topics.items():
+            queues = self.queues.setdefault(topic, {})
+            if changed or name not in queues:
+                queues[name] = _queue_data(name, config, read_only=read_only)
+
+    def _master_for(self, group: BrokerGroup, broker_id: int) -> MasterAddress | None:
+        master = group.addresses.get(MASTER_ID)
+        if broker_id == MASTER_ID or master is None:
+            return None
+        return MasterAddress(master, self.live[master].ha_address)
+
+    def _forget_all(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            self._forget_address(address)
+
+    def _forget_address(self, address: str) -> None:
+        """Remove one address with what follows from it: its group when it was the last, else WRITE when no master is
+        left.
+        """
+        live = self.live.pop(address, None)
+        if live is None:
+            return
+        log.info("broker %s at %s left", live.broker_name, address)
+        group = self.groups[live.broker_name]
+        broker_id = group.id_of(address)
+        if broker_id is not None:
+            del group.addresses[broker_id]
+        if not group.addresses:
+            for topic in [topic for topic, queues in self.queues.items() if live.broker_name in queues]:
+                self._drop_queues(topic, live.broker_name)
+            del self.groups[live.broker_name]
+        elif group.acting_master and MASTER_ID not in group.addresses:
+            self.wipe_write_permission(live.broker_name)
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self.queues[topic]
+        queues.pop(broker_name, None)
+        if not queues:
+            del self.queues[topic]
+
+    def _change_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self.queues.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                queues[broker_name] = replace(data, perm=change(data.perm))
+                count += 1
+        return count
+
+
+def _may_bring_topics(group: BrokerGroup, registration: Registration) -> bool:
+    """Topics are taken from a master, or from the slave that stands in for one."""
+    return registration.broker_id == MASTER_ID or (
+        registration.enable_acting_master is not None and registration.broker_id == min(group.addresses)
+    )
+
+
+def _queue_data(broker_name: str, config: TopicConfig, *, read_only: bool) -> QueueData:
+    perm = config.perm & ~Perm.WRITE if read_only else config.perm
+    return QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)

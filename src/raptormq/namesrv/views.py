@@ -1,0 +1,74 @@
+"""What the name server answers from its :class:`~raptormq.namesrv.table.RouteTable`: routes, clusters, topic lists.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from raptormq.namesrv.table import BrokerGroup, RouteTable
+from raptormq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicList, TopicRoute
+from raptormq.protocol.bodies.topic_config import Perm
+
+
+def topic_route(table: RouteTable, topic: str, *, acting_master: bool = False) -> TopicRoute | None:
+    """Return where ``topic`` is, ``None`` when no broker has it.
+
+    With ``acting_master`` the lowest slave of a group that lost its master is shown under the master's id, so that
+    clients go on reading; its queues are read-only by then.
+    """
+    queues = table.queues.get(topic)
+    if not queues:
+        return None
+    brokers = [_route_entry(table, queue, acting_master) for queue in queues.values()]
+    return TopicRoute(list(queues.values()), brokers)
+
+
+def cluster_info(table: RouteTable) -> ClusterInfo:
+    """Return all broker groups and which cluster each belongs to."""
+    brokers = {name: _broker_data(name, group) for name, group in table.groups.items()}
+    return ClusterInfo(brokers, clusters(table))
+
+
+def clusters(table: RouteTable) -> dict[str, list[str]]:
+    """Return the names of the broker groups by cluster."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for name, group in table.groups.items():
+        names[group.cluster].append(name)
+    return dict(names)
+
+
+def all_topics(table: RouteTable) -> TopicList:
+    """Return every topic."""
+    return TopicList(list(table.queues))
+
+
+def topics_of_cluster(table: RouteTable, cluster: str) -> TopicList:
+    """Return the topics that some broker of ``cluster`` serves."""
+    names = set(clusters(table).get(cluster, ()))
+    return TopicList([topic for topic, queues in table.queues.items() if not names.isdisjoint(queues)])
+
+
+def system_topics(table: RouteTable) -> TopicList:
+    """Return the topics named like clusters and brokers, and one broker to ask for the others."""
+    topics = [name for cluster, brokers in clusters(table).items() for name in (cluster, *brokers)]
+    return TopicList(topics, next(iter(table.live), None))
+
+
+def member_group(table: RouteTable, cluster: str, broker_name: str) -> BrokerData:
+    """Return the members of one broker group; no addresses when it is unknown."""
+    group = table.groups.get(broker_name)
+    return BrokerData(cluster, broker_name, dict(group.addresses) if group else {})
+
+
+def _broker_data(name: str, group: BrokerGroup) -> BrokerData:
+    return BrokerData(group.cluster, name, dict(group.addresses))
+
+
+def _route_entry(table: RouteTable, queue: QueueData, acting_master: bool) -> BrokerData:
+    group = table.groups[queue.broker_name]
+    entry = _broker_data(queue.broker_name, group)
+    stands_in = acting_master and group.acting_master and not queue.perm & Perm.WRITE
+    if stands_in and MASTER_ID not in entry.broker_addrs:
+        entry.broker_addrs[MASTER_ID] = entry.broker_addrs.pop(min(entry.broker_addrs))
+    return entry
