@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
 from demo.source_lines import SourceFile
-from raptormq.client import AdminClient, Message, Producer
+from raptormq.client import AdminClient, Message, Producer, ProducerConfig
 
 TOPIC = "library-lines"
 QUEUES = 8
@@ -14,6 +14,8 @@ LISTS_IN_FLIGHT = 8
 LIST_MESSAGES_MAX = 1000
 # Keys, tags and ids weigh more than most lines. A broker takes lists of 4 MiB; a quarter leaves room for them.
 LIST_BODY_BYTES_MAX = 1 << 20
+# A list whose answer is late would be sent again and counted twice: rather wait longer, and fail if that does not help.
+SENDING = ProducerConfig(send_timeout=30.0, retries=0)
 
 
 def message_lists(files: Iterable[SourceFile]) -> Iterator[list[Message]]:
@@ -40,7 +42,7 @@ async def send_lines(name_server: str, files: Iterable[SourceFile], on_sent: Cal
     async with AdminClient(name_servers=name_server) as admin:
         await admin.create_topic(TOPIC, QUEUES, QUEUES)
     lists = message_lists(files)
-    async with Producer("demo", name_servers=name_server) as producer:
+    async with Producer("demo", name_servers=name_server, config=SENDING) as producer:
 
         async def send_from_shared_lists() -> None:
             for batch in lists:
