@@ -13,6 +13,7 @@ import zstandard
 from raptormq.errors import RecordError
 from raptormq.protocol.record import SysFlag
 
+_ZSTD_STEP_BYTES = 512
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 """Bodies that grow beyond this are refused: nothing that was sent under the size limit of brokers legitimately does."""
 
@@ -36,9 +37,7 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
             plain = decompressor.decompress(body, max_length=max_bytes)
             complete = decompressor.eof
         elif kind == SysFlag.COMPRESSION_ZSTD:
-            with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-                plain = reader.read(max_bytes)
-                complete = len(plain) < max_bytes or not reader.read(1)
+            plain, complete = _decompress_zstd(body, max_bytes)
         else:
             raise RecordError(f"unknown compression {kind:#x}")
     except (zlib.error, RuntimeError, zstandard.ZstdError) as error:
@@ -46,3 +45,16 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
     if not complete:
         raise RecordError(f"the compressed body is cut or longer than {max_bytes} bytes")
     return plain
+
+
+def _decompress_zstd(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    """Feed small steps: the library has no bound on the output, and 512 bytes grow to 16 MiB at most."""
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
+    parts: list[bytes] = []
+    total = 0
+    for position in range(0, len(body), _ZSTD_STEP_BYTES):
+        parts.append(decompressor.decompress(body[position : position + _ZSTD_STEP_BYTES]))
+        total += len(parts[-1])
+        if total > max_bytes or decompressor.eof:
+            break
+    return b"".join(parts), decompressor.eof and total <= max_bytes

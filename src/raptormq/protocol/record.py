@@ -76,6 +76,8 @@ _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _V6_HOSTS = 0x30
 
+Bytes = bytes | bytearray | memoryview
+
 
 @dataclass(slots=True)
 class StoredMessage:
@@ -153,7 +155,7 @@ def encode_record(message: StoredMessage) -> bytes:
     )
 
 
-def record_size(data: bytes | memoryview, position: int = 0) -> int:
+def record_size(data: Bytes, position: int = 0) -> int:
     """Return TOTALSIZE of the record at ``position`` after checking magic and bounds.
 
     Raises:
@@ -169,7 +171,7 @@ def record_size(data: bytes | memoryview, position: int = 0) -> int:
     return int(size)
 
 
-def decode_record(data: bytes | memoryview, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
+def decode_record(data: Bytes, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
     """Decode the record that starts at ``position``; nothing outside its ``total_size`` bytes is read.
 
     Raises:
@@ -201,7 +203,7 @@ def decode_record(data: bytes | memoryview, position: int = 0, *, check_crc: boo
     return message
 
 
-def _decode_head_v4(data: bytes | memoryview, position: int) -> tuple[StoredMessage, int, int]:
+def _decode_head_v4(data: Bytes, position: int) -> tuple[StoredMessage, int, int]:
     (
         _,
         _,
@@ -238,7 +240,7 @@ def _decode_head_v4(data: bytes | memoryview, position: int) -> tuple[StoredMess
     return message, crc, position + _FIXED_V4.size
 
 
-def _decode_head_v6(data: bytes | memoryview, position: int) -> tuple[StoredMessage, int, int]:
+def _decode_head_v6(data: Bytes, position: int) -> tuple[StoredMessage, int, int]:
     _, _, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = _UNTIL_BORN_HOST.unpack_from(
         data, position
     )
@@ -266,12 +268,12 @@ def _decode_head_v6(data: bytes | memoryview, position: int) -> tuple[StoredMess
     return message, crc, at + _AFTER_HOSTS.size
 
 
-def _host(data: bytes | memoryview, at: int, v6: bool) -> tuple[bytes, int]:
+def _host(data: Bytes, at: int, v6: bool) -> tuple[bytes, int]:
     length = 20 if v6 else 8
     return bytes(data[at : at + length]), at + length
 
 
-def iter_records(data: bytes | memoryview, *, check_crc: bool = True) -> Iterator[StoredMessage]:
+def iter_records(data: Bytes, *, check_crc: bool = True) -> Iterator[StoredMessage]:
     """Decode records back to back, as in a pull response.
 
     Raises:

@@ -109,8 +109,6 @@ class Connection(asyncio.Protocol):
                     requests.append(received)
         except ProtocolError as error:
             logger.info("closing the connection from %s:%s: %s", *self.peer, error)
-            if requests:
-                self._handler.handle(self, requests)
             self.close()
             return
         if requests:
