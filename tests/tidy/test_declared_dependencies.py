@@ -24,8 +24,12 @@ def project() -> dict[str, Any]:
     return table
 
 
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def distribution_names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower() for requirement in requirements}
+    return {normalized(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]) for requirement in requirements}
 
 
 def imported_modules(folder: Path) -> set[str]:
@@ -50,7 +54,7 @@ def test_every_import_is_declared(folder: str, extra: str | None) -> None:
         declared |= distribution_names(project()["optional-dependencies"][extra])
     distributions = packages_distributions()
     modules = imported_modules(ROOT / folder)
-    missing = {name for name in modules if declared.isdisjoint(d.lower() for d in distributions.get(name, [name]))}
+    missing = {name for name in modules if declared.isdisjoint(map(normalized, distributions.get(name, [name])))}
     assert missing == set()
 
 
