@@ -3,19 +3,42 @@
 What is imported here is the public interface; the modules behind it may change.
 """
 
+from raptormq.client.admin import AdminClient
+from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, ProducerConfig
+from raptormq.client.producer import Producer
+from raptormq.client.pull_consumer import PullConsumer
+from raptormq.client.pulling import PullResult, PullStatus
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus
+from raptormq.protocol.bodies.queues import TopicOffset
+from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
+from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 __all__ = [
+    "AdminClient",
+    "BlockingAdminClient",
+    "BlockingProducer",
+    "BlockingPullConsumer",
+    "BrokerData",
     "ClientConfig",
+    "ClusterInfo",
     "ConsumeFromWhere",
     "ConsumeResult",
     "ConsumerConfig",
     "Message",
     "MessageExt",
     "MessageQueue",
+    "Perm",
+    "Producer",
     "ProducerConfig",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "QueueData",
     "SendResult",
     "SendStatus",
+    "TopicConfig",
+    "TopicOffset",
+    "TopicRoute",
 ]

@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from raptormq.errors import ConfigError
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5})")
+_IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
+_SOMEWHERE_ELSE = "192.0.2.1"  # reserved for documentation (RFC 5737), so never this host
+_DISCARD_PORT = 9
 _instances = itertools.count(1)
 
 
@@ -81,6 +84,19 @@ class ClientConfig:
         object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))
         for name in ("request_timeout", "route_refresh_interval", "heartbeat_interval", "close_timeout"):
             _require_positive(name, getattr(self, name))
+
+    @classmethod
+    def choose(cls, config: ClientConfig | None, name_servers: Sequence[str] | str | None) -> ClientConfig:
+        """Return `config`, or a new one for `name_servers`, or one with defaults.
+
+        Raises:
+            ConfigError: both are given.
+        """
+        if config is not None and name_servers is not None:
+            raise ConfigError("pass either name_servers or client_config, which has its own")
+        if config is not None:
+            return config
+        return cls() if name_servers is None else cls(name_servers)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -158,15 +174,15 @@ class ConsumerConfig:
 
 
 def local_address(towards: str) -> str:
-    """Return the IPv4 address this host has on the way to `towards` (`host:port`); 127.0.0.1 when there is no way."""
-    match = _ADDRESS.fullmatch(towards)
-    if match is None:
-        raise ConfigError(f"address {towards!r} is not host:port")
+    """Return the IPv4 address this host has on the way to `towards` (`host:port`); 127.0.0.1 when there is no way.
+
+    A host name is not resolved, because that may take seconds: the way out of this host is taken instead.
+    """
+    host = towards.rpartition(":")[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                (match["host"], int(match["port"]))
-            )  # a datagram socket only looks up the way, nothing is sent
+            # Connecting a datagram socket only looks up the way, nothing is sent.
+            probe.connect((host if _IPV4.fullmatch(host) else _SOMEWHERE_ELSE, _DISCARD_PORT))
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"

@@ -1,0 +1,209 @@
+"""`AdminClient`: topics, routes and brokers, for operators, command lines and tests.
+
+    async with AdminClient(name_servers="127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", read_queues=8, write_queues=8)
+
+Neighbours: `name_servers` for what name servers know; the rest goes to broker addresses. Source: RocketMQ
+`DefaultMQAdminExt`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from raptormq.client.answers import require_success
+from raptormq.client.config import ClientConfig
+from raptormq.client.instance import ClientInstance
+from raptormq.errors import ClientClosed, NoRoute
+from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
+from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
+from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig, format_attributes
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.route import DeleteTopicRequestHeader, RouteRequestHeader
+from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, check_topic
+
+
+class AdminClient:
+    """Administers one installation.
+
+    Every method raises `TransportError` when a server does not answer within the request time-out, `ServerError`
+    when it refuses, and `ClientClosed` when the client is not started or closed.
+
+    Args:
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        client_config: shared connections.
+
+    Raises:
+        ConfigError: an address is not `host:port`.
+    """
+
+    def __init__(
+        self, *, name_servers: Sequence[str] | str | None = None, client_config: ClientConfig | None = None
+    ) -> None:
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        self._instance: ClientInstance | None = None
+
+    async def start(self) -> None:
+        """Make the client usable; does nothing when it is."""
+        if self._instance is None:
+            self._instance = ClientInstance.acquire(self._client_config)
+
+    async def close(self) -> None:
+        """Close the connections; does nothing the second time."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            await instance.release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- topics ---
+
+    async def create_topic(
+        self,
+        topic: str,
+        read_queues: int = 8,
+        write_queues: int = 8,
+        *,
+        perm: int = READ_WRITE,
+        attributes: Mapping[str, str] | None = None,
+        brokers: Iterable[str] | None = None,
+        order: bool = False,
+    ) -> None:
+        """Create a topic, or change it, on each of `brokers` (addresses), by default on all masters.
+
+        Args:
+            topic: its name.
+            read_queues: queues that can be read, per broker.
+            write_queues: queues that can be written, per broker.
+            perm: 6 read and write, 4 read, 2 write.
+            attributes: such as `{"queue.type": "BatchCQ"}`.
+            brokers: addresses `host:port`.
+            order: whether the topic is meant for ordered messages.
+
+        Raises:
+            MessageError: `topic` is not a topic name.
+            NoRoute: no broker is up.
+        """
+        check_topic(topic)
+        header = CreateTopicRequestHeader(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=read_queues,
+            write_queue_nums=write_queues,
+            perm=int(perm),
+            topic_filter_type="SINGLE_TAG",
+            order=order,
+            topic_sys_flag=0,
+            attributes=format_attributes(dict(attributes)) if attributes else None,
+        )
+        await asyncio.gather(
+            *(
+                self._ask_broker(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+                for address in await self._masters(brokers)
+            )
+        )
+
+    async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
+        """Delete a topic on each of `brokers` (addresses), by default on all masters, then on every name server."""
+        for address in await self._masters(brokers):
+            await self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
+        if brokers is None:
+            for address in self._running().name_servers.addresses:
+                header = DeleteTopicRequestHeader(topic)
+                await self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header))
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, system topics included, in order."""
+        command = request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(TopicList.from_json((await self._ask_name_server(command)).body).topics)
+
+    async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
+        """Return where a topic is, `None` when the name servers (or this one, `host:port`) do not know it."""
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
+        answer = await self._answer(command, name_server)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return TopicRoute.from_json(require_success(answer, name_server or "name server").body)
+
+    async def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
+        """Return how a broker serves a topic, `None` when it does not."""
+        command = request(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+        instance = self._running()
+        answer = await instance.pool.request(broker_addr, command, instance.config.request_timeout)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return TopicConfig.from_json(require_success(answer, broker_addr).body)
+
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return the bounds of every queue of a topic.
+
+        Raises:
+            NoRoute: the topic does not exist.
+        """
+        found = await self._running().routes.refresh(topic)
+        if found is None:
+            raise NoRoute(f"topic {topic} does not exist")
+        stats: dict[MessageQueue, TopicOffset] = {}
+        for broker_name in sorted(found.brokers):
+            address = found.replica(broker_name)
+            if address is not None:
+                command = request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic))
+                stats |= decode_topic_stats((await self._ask_broker(address, command)).body)
+        return stats
+
+    # --- brokers ---
+
+    async def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
+        """Return all broker groups as the name servers (or this one, `host:port`) see them."""
+        answer = await self._answer(request(RequestCode.GET_BROKER_CLUSTER_INFO), name_server)
+        return ClusterInfo.from_json(require_success(answer, name_server or "name server").body)
+
+    async def runtime_info(self, broker_addr: str) -> dict[str, str]:
+        """Return a broker's figures by name, as `mqadmin brokerStatus` shows them."""
+        answer = await self._ask_broker(broker_addr, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return decode_kv_table(answer.body)
+
+    # --- inside ---
+
+    async def _masters(self, brokers: Iterable[str] | None) -> list[str]:
+        if brokers is not None:
+            return list(brokers)
+        info = await self.cluster_info()
+        masters = sorted(
+            broker.broker_addrs[MASTER_ID] for broker in info.brokers.values() if MASTER_ID in broker.broker_addrs
+        )
+        if not masters:
+            raise NoRoute("no broker is registered")
+        return masters
+
+    async def _answer(self, command: RemotingCommand, name_server: str | None) -> RemotingCommand:
+        instance = self._running()
+        if name_server is None:
+            return await instance.name_servers.request(command)
+        return await instance.pool.request(name_server, command, instance.config.request_timeout)
+
+    async def _ask_name_server(self, command: RemotingCommand) -> RemotingCommand:
+        return require_success(await self._running().name_servers.request(command), "name server")
+
+    async def _ask_broker(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        instance = self._running()
+        return require_success(await instance.pool.request(address, command, instance.config.request_timeout), address)
+
+    def _running(self) -> ClientInstance:
+        if self._instance is None:
+            raise ClientClosed("the admin client is not started, or closed")
+        return self._instance

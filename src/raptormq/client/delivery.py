@@ -1,0 +1,174 @@
+"""Attempts of one send: which broker next, how long, and when to give up.
+
+One deadline covers all attempts. A message whose queue is free goes to another broker after a failure; one bound to
+a queue or a key is tried again where it belongs, after a pause. An attempt that is not the last gets half of the
+time that is left: a silent broker must not use up what the next one needs. An attempt that timed out may still have
+been stored, so a message can arrive twice with the same unique id; it is never lost silently.
+Neighbours: `outgoing` before, `selector` for the choice. Source: RocketMQ `DefaultMQProducerImpl.sendDefaultImpl`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.instance import ClientInstance
+from raptormq.client.outgoing import Outgoing
+from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
+from raptormq.client.topic_queues import TopicQueues
+from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.schema import decode_header
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
+
+log = logging.getLogger(__name__)
+
+_STATUSES = {status.value: status for status in SendStatus}
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+class Delivery:
+    """Sends prepared messages for one producer group."""
+
+    def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
+        self._instance = instance
+        self._group = group
+        self._config = config
+        self._health = BrokerHealth(config.avoid_failed_broker)
+        self._turns: dict[str, RoundRobin] = {}
+
+    async def deliver(
+        self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
+    ) -> SendResult:
+        """Send until a broker has stored the message, attempts or time are used up.
+
+        Raises:
+            NoRoute: nobody serves the topic.
+            TransportError: the last attempt found no broker or got no answer in time.
+            ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        tried: set[str] = set()
+        attempts_left = 1 + self._config.retries
+        while True:
+            attempts_left -= 1
+            target: MessageQueue | None = None
+            try:
+                topic_queues = self._instance.routes.known(outgoing.topic)
+                if topic_queues is None or not topic_queues.write_queues:
+                    topic_queues = await self._find(outgoing.topic, deadline - clock())
+                target = queue or self._pick(topic_queues, key, clock(), tried)
+                left = deadline - clock()
+                return await self._attempt(outgoing, topic_queues, target, left / 2 if attempts_left else left)
+            except RaptorMQError as error:
+                self._note_failure(outgoing.topic, target, error, clock())
+                if not attempts_left or not _may_succeed_later(error):
+                    raise
+                pause = 0.0
+                if target is None or target.broker_name in tried or queue is not None or key is not None:
+                    pause = min(_FIRST_PAUSE_S * 2 ** (self._config.retries - attempts_left), _LONGEST_PAUSE_S)
+                if deadline - clock() <= pause:
+                    raise
+                if target is not None:
+                    tried.add(target.broker_name)
+                if pause:
+                    await asyncio.sleep(pause)
+                    await self._refresh(outgoing.topic, (deadline - clock()) / 2)
+
+    async def deliver_oneway(
+        self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
+    ) -> None:
+        """Send without waiting for an answer: what the broker does with the message stays unknown.
+
+        Raises:
+            NoRoute: nobody serves the topic.
+            TransportError: the message could not be handed to a connection in time.
+        """
+        clock = asyncio.get_running_loop().time
+        topic_queues = self._instance.routes.known(outgoing.topic) or await self._find(outgoing.topic, timeout)
+        target = queue or self._pick(topic_queues, key, clock(), set())
+        command = self._command(outgoing, target, oneway=True)
+        await self._instance.pool.oneway(_master(topic_queues, target), command)
+
+    async def _attempt(
+        self, outgoing: Outgoing, topic_queues: TopicQueues, target: MessageQueue, timeout: float
+    ) -> SendResult:
+        if timeout <= 0:
+            raise RequestTimeout(f"no time left to send to {target}")
+        address = _master(topic_queues, target)
+        answer = await self._instance.pool.request(address, self._command(outgoing, target), timeout)
+        status = _STATUSES.get(answer.code)
+        if status is None:
+            raise ServerError(answer.code, answer.remark, address)
+        header = decode_header(SendMessageResponseHeader, answer.ext_fields)
+        self._health.succeeded(target.broker_name)
+        self._instance.routes.sent(outgoing.topic)
+        if header.queue_id != target.queue_id:
+            target = MessageQueue(target.topic, target.broker_name, header.queue_id)
+        return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset)
+
+    def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
+        header = SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=outgoing.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=self._config.default_topic_queues,
+            queue_id=target.queue_id,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp=time.time_ns() // 1_000_000,
+            flag=outgoing.flag,
+            properties=outgoing.properties,
+            reconsume_times=outgoing.reconsume_times,
+            max_reconsume_times=outgoing.max_reconsume_times,
+            batch=outgoing.code == RequestCode.SEND_BATCH_MESSAGE,
+            broker_name=target.broker_name,
+        )
+        return request(outgoing.code, header, outgoing.body, oneway=oneway)
+
+    async def _find(self, topic: str, left: float) -> TopicQueues:
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                return await self._instance.routes.find_for_sending(topic, self._config.default_topic_queues)
+        except TimeoutError:
+            raise RequestTimeout(f"no name server answered where topic {topic} is within the send's time") from None
+
+    async def _refresh(self, topic: str, left: float) -> None:
+        """Look whether the brokers have moved, when there is nowhere else to go."""
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                await self._instance.routes.refresh(topic)
+        except (TransportError, TimeoutError) as error:
+            log.info("topic %s is sent along the route that is known: %s", topic, error)
+
+    def _pick(self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str]) -> MessageQueue:
+        if key is not None:
+            return pick_by_key(topic_queues.write_queues, key)
+        turns = self._turns.get(topic_queues.topic)
+        if turns is None:
+            turns = self._turns[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
+        avoid = self._health.avoided(now)
+        return turns.pick(topic_queues.write_queues, avoid | tried if tried else avoid)
+
+    def _note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
+        if target is not None and isinstance(error, TransportError):
+            self._health.failed(target.broker_name, now)
+        self._instance.routes.refresh_soon(topic)  # the broker may have moved, or left the topic
+
+
+def _master(topic_queues: TopicQueues, target: MessageQueue) -> str:
+    address = topic_queues.master(target.broker_name)
+    if address is None:
+        raise NoRoute(f"broker {target.broker_name} of {target} has no master now")
+    return address
+
+
+def _may_succeed_later(error: RaptorMQError) -> bool:
+    return error.code in SEND_RETRY_CODES if isinstance(error, ServerError) else error.retriable

@@ -1,0 +1,205 @@
+"""One client as brokers see it: a client id, connections, routes and heartbeats, shared by producers and consumers.
+
+Brokers learn from heartbeats which groups a client belongs to; they forget it when its connection ends or stays
+silent for 120 s, and tell all consumers of a group when that changes. So a heartbeat goes out every 30 s, and at
+once after a group is joined, a subscription or a route has changed, or a connection was lost.
+Neighbours: `routes`, `name_servers`; producers and consumers acquire an instance and release it.
+Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from raptormq.client.answers import require_success
+from raptormq.client.config import ClientConfig, local_address
+from raptormq.client.name_servers import NameServers
+from raptormq.client.offsets import OffsetRequests
+from raptormq.client.routes import RouteTable
+from raptormq.client.topic_queues import TopicQueues
+from raptormq.errors import ClientError, RaptorMQError
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from raptormq.protocol.bodies.route import MASTER_ID
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from raptormq.protocol.message_id import UniqueIdFactory, encode_host
+from raptormq.transport.connection import Connection
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.router import Router
+
+log = logging.getLogger(__name__)
+
+
+class ConsumerMember(Protocol):
+    """A consumer that belongs to a group, as far as heartbeats need to know it."""
+
+    def describe(self) -> ConsumerData:
+        """Return what heartbeats say about the group."""
+
+    def members_changed(self) -> None:
+        """Learn that clients joined or left the group, or that a route has changed. Must not block."""
+
+
+_instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, ClientInstance]] = WeakKeyDictionary()
+
+
+class ClientInstance:
+    """The shared part of all producers and consumers with one `ClientConfig` on one event loop.
+
+    Get it with `acquire`, give it back with `release`; the last one to do so closes it.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        ip = config.client_ip or local_address(config.addresses[0])
+        self.client_id = f"{ip}@{config.instance_name}"
+        """Unique per client; members of a group are sorted by it."""
+        router = Router()
+        router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
+        router.on_closed(lambda _connection: self.heartbeat_soon())
+        self._router = router
+        self.pool = ConnectionPool(router, connect_timeout=config.request_timeout)
+        self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
+        self.routes = RouteTable(self.name_servers, self._route_changed)
+        self.offsets = OffsetRequests(self.pool, config.request_timeout)
+        self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
+        self._producers: dict[str, int] = {}
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._users = 0
+        self._heartbeat_wanted = asyncio.Event()
+        self._tasks = [
+            asyncio.create_task(self._heartbeats(), name=f"heartbeats of {self.client_id}"),
+            asyncio.create_task(self._refresh_routes(), name=f"routes of {self.client_id}"),
+        ]
+
+    @classmethod
+    def acquire(cls, config: ClientConfig) -> ClientInstance:
+        """Return the instance of `config` on the running loop, making it for the first user.
+
+        Raises:
+            ConfigError: a name server address is unusable.
+        """
+        by_config = _instances.setdefault(asyncio.get_running_loop(), {})
+        instance = by_config.get(config)
+        if instance is None:
+            instance = by_config[config] = cls(config)
+        instance._users += 1
+        return instance
+
+    async def release(self) -> None:
+        """Give the instance back; the last user closes it within about two seconds."""
+        self._users -= 1
+        if self._users:
+            return
+        by_config = _instances.get(asyncio.get_running_loop(), {})
+        if by_config.get(self.config) is self:
+            del by_config[self.config]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.routes.close()
+        await self._router.stop()
+        await self.pool.close()
+
+    def join_producers(self, group: str) -> None:
+        """Count one more producer of a group."""
+        self._producers[group] = self._producers.get(group, 0) + 1
+        self.heartbeat_soon()
+
+    async def leave_producers(self, group: str) -> None:
+        """Count one less; the last one tells the brokers."""
+        self._producers[group] -= 1
+        if not self._producers[group]:
+            del self._producers[group]
+            await self._unregister(producer_group=group)
+
+    def join_consumers(self, group: str, member: ConsumerMember) -> None:
+        """Make the client a member of a consumer group.
+
+        Raises:
+            ClientError: it is one already: a client is one member, whatever it runs.
+        """
+        if group in self._consumers:
+            raise ClientError(f"group {group} has a consumer with this ClientConfig already; give each its own")
+        self._consumers[group] = member
+        self.heartbeat_soon()
+
+    async def leave_consumers(self, group: str) -> None:
+        """Leave a consumer group; the brokers tell its other members, who take over the queues."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(consumer_group=group)
+
+    def heartbeat_soon(self) -> None:
+        """Send heartbeats in the background now instead of at the next turn."""
+        self._heartbeat_wanted.set()
+
+    async def heartbeat(self) -> None:
+        """Tell all brokers of all known routes who this client is; failures are logged, the next turn tries again."""
+        if not self._producers and not self._consumers:
+            return
+        consumers = [member.describe() for member in self._consumers.values()]
+        body = HeartbeatData(self.client_id, list(self._producers), consumers).to_json()
+        addresses = self._broker_addresses(with_replicas=bool(consumers))
+        await asyncio.gather(*(self._heartbeat_to(address, body) for address in sorted(addresses)))
+
+    async def _heartbeat_to(self, address: str, body: bytes) -> None:
+        command = request(RequestCode.HEART_BEAT, body=body)
+        try:
+            require_success(await self.pool.request(address, command, self.config.request_timeout), address)
+        except RaptorMQError as error:
+            log.info("broker %s did not take the heartbeat: %s", address, error)
+
+    async def _heartbeats(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self.config.heartbeat_interval):
+                    await self._heartbeat_wanted.wait()
+            except TimeoutError:
+                pass
+            self._heartbeat_wanted.clear()
+            await self.heartbeat()
+
+    async def _refresh_routes(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.route_refresh_interval)
+            await self.routes.refresh_all()
+
+    async def _unregister(self, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        header = UnregisterClientRequestHeader(self.client_id, producer_group, consumer_group)
+
+        async def tell(address: str) -> None:
+            if self.pool.open_connection(address) is None:
+                return  # it forgot the client when the connection ended
+            try:
+                command = request(RequestCode.UNREGISTER_CLIENT, header)
+                await self.pool.request(address, command, self.config.request_timeout)
+            except RaptorMQError as error:
+                log.info("broker %s was not told that the client leaves: %s", address, error)
+
+        await asyncio.gather(*map(tell, self._broker_addresses(with_replicas=True)))
+
+    def _broker_addresses(self, *, with_replicas: bool) -> set[str]:
+        return {
+            address
+            for topic_queues in self.routes.all_known()
+            for members in topic_queues.brokers.values()
+            for broker_id, address in members.items()
+            if with_replicas or broker_id == MASTER_ID
+        }
+
+    def _members_changed(
+        self, _connection: Connection, _request: RemotingCommand, header: ConsumerGroupRequestHeader
+    ) -> None:
+        member = self._consumers.get(header.consumer_group)
+        if member is not None:
+            member.members_changed()
+
+    def _route_changed(self, _changed: TopicQueues) -> None:
+        self.heartbeat_soon()
+        for member in self._consumers.values():
+            member.members_changed()

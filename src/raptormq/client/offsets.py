@@ -1,0 +1,70 @@
+"""Requests about offsets: a queue's bounds, the offset of a time, a group's progress.
+
+Neighbours: `start_offset`, `pull_consumer`, `progress`. Source: RocketMQ `MQClientAPIImpl`, codes 14, 15, 29, 30 and
+31.
+"""
+
+from __future__ import annotations
+
+from raptormq.client.answers import require_success
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.offset import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.schema import Header, decode_header
+from raptormq.transport.pool import ConnectionPool
+
+
+class OffsetRequests:
+    """All of them go to the broker address that the caller found in the route.
+
+    Every method raises `TransportError` when the broker does not answer within `timeout` seconds, and `ServerError`
+    when it answers with an error code.
+    """
+
+    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        self._pool = pool
+        self._timeout = timeout
+
+    async def min_offset(self, address: str, queue: MessageQueue) -> int:
+        """Return the offset of the first message that is still there."""
+        header = QueueRequestHeader(queue.topic, queue.queue_id)
+        return await self._offset(address, RequestCode.GET_MIN_OFFSET, header)
+
+    async def max_offset(self, address: str, queue: MessageQueue) -> int:
+        """Return the offset that the next message will get; 0 for an empty queue."""
+        header = QueueRequestHeader(queue.topic, queue.queue_id)
+        return await self._offset(address, RequestCode.GET_MAX_OFFSET, header)
+
+    async def offset_by_time(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at or after `timestamp_ms`, the maximum when all are older."""
+        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER")
+        return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        """Return where the group stands, or `None` for a group that is new to a queue whose beginning is gone.
+
+        A broker answers 0 for a new group while the first message of the queue is still there.
+        """
+        header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id)
+        command = request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        answer = await self._pool.request(address, command, self._timeout)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return decode_header(OffsetResponseHeader, require_success(answer, address).ext_fields).offset
+
+    async def commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        """Make `offset` the next one that the group consumes; returns when the broker has taken it."""
+        header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, offset)
+        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        require_success(await self._pool.request(address, command, self._timeout), address)
+
+    async def _offset(self, address: str, code: RequestCode, header: Header) -> int:
+        answer = await self._pool.request(address, request(code, header), self._timeout)
+        return decode_header(OffsetResponseHeader, require_success(answer, address).ext_fields).offset

@@ -1,0 +1,154 @@
+"""`Producer`: sends messages, one or many at a time.
+
+    async with Producer("billing", name_servers="127.0.0.1:9876") as producer:
+        result = await producer.send(Message("orders", b"...", tags="paid", keys=("order-17",)))
+        await producer.send_batch([Message("orders", b"..."), Message("orders", b"...")])
+
+Any number of sends may be awaited at the same time; they share one connection per broker and travel together.
+Neighbours: `outgoing` checks, `delivery` tries. Source: RocketMQ `DefaultMQProducer`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from raptormq.client.config import ClientConfig, ProducerConfig
+from raptormq.client.delivery import Delivery
+from raptormq.client.instance import ClientInstance
+from raptormq.client.outgoing import prepare_batch, prepare_message
+from raptormq.client.results import SendResult
+from raptormq.errors import ClientClosed
+from raptormq.protocol.message import Message, MessageQueue
+from raptormq.protocol.topic_names import check_group
+
+
+class Producer:
+    """Sends the messages of one producer group.
+
+    Args:
+        group: name of the group; brokers ask any of its members about unfinished transactions.
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        config: how to send.
+        client_config: shared connections: producers and consumers with the same one are one client to the brokers.
+
+    Raises:
+        MessageError: `group` is not a group name.
+        ConfigError: an address is not `host:port`.
+    """
+
+    def __init__(
+        self,
+        group: str = "DEFAULT_PRODUCER",
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        config: ProducerConfig | None = None,
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        check_group(group)
+        self._group = group
+        self._config = config or ProducerConfig()
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        self._instance: ClientInstance | None = None
+        self._delivery: Delivery | None = None
+
+    async def start(self) -> None:
+        """Make the producer usable; does nothing when it is. No broker has to be up yet."""
+        if self._instance is None:
+            instance = self._instance = ClientInstance.acquire(self._client_config)
+            instance.join_producers(self._group)
+            self._delivery = Delivery(instance, self._group, self._config)
+
+    async def close(self) -> None:
+        """Leave the group and close what is not shared; does nothing the second time, never raises, is bounded in
+        time.
+        """
+        instance, self._instance, self._delivery = self._instance, None, None
+        if instance is not None:
+            await instance.leave_producers(self._group)
+            await instance.release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and return where it was stored.
+
+        Args:
+            message: what to send.
+            queue: this very queue; without it the queues take turns and failed brokers are avoided.
+            key: all messages with the same key go to the same queue, the one that Java's hash selector chooses too.
+            timeout: seconds over all attempts; default `ProducerConfig.send_timeout`.
+
+        Raises:
+            MessageError: the message breaks a rule; nothing was sent.
+            NoRoute: the topic does not exist and brokers do not create topics, or no broker is up.
+            TransportError: no broker answered in time; the message may have been stored all the same.
+            ServerError: the brokers refuse the message.
+            ClientClosed: the producer is not started or closed.
+        """
+        delivery = self._running()
+        outgoing = prepare_message(message, self._new_id, self._config)
+        return await delivery.deliver(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send messages of one topic as one request; they get consecutive offsets of one queue, all or none.
+
+        The messages need one topic and one `wait_stored`, no delay, no retry topic, and 4 MiB together at most.
+        Arguments and errors are those of `send`.
+        """
+        delivery = self._running()
+        outgoing = prepare_batch(messages, self._new_id, self._config)
+        return await delivery.deliver(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
+
+    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
+        """Send without waiting for the broker: fast, and nobody knows whether the message was stored.
+
+        Errors are those of `send`, as far as they show before the message has left.
+        """
+        delivery = self._running()
+        outgoing = prepare_message(message, self._new_id, self._config)
+        await delivery.deliver_oneway(outgoing, queue, key, self._config.send_timeout)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.
+
+        Raises:
+            NoRoute, TransportError, ClientClosed: as in `send`.
+        """
+        self._running()
+        assert self._instance is not None
+        found = await self._instance.routes.find_for_sending(topic, self._config.default_topic_queues)
+        return list(found.write_queues)
+
+    def _new_id(self) -> str:
+        assert self._instance is not None
+        return self._instance.unique_ids.next_id(time.time_ns() // 1_000_000)
+
+    def _running(self) -> Delivery:
+        if self._delivery is None:
+            raise ClientClosed("the producer is not started, or closed")
+        return self._delivery

@@ -1,0 +1,320 @@
+"""`PullConsumer`: reads queues that the caller chooses, from offsets that the caller chooses.
+
+    async with PullConsumer(name_servers="127.0.0.1:9876", group="reports") as consumer:
+        consumer.assign(await consumer.queues("orders"))
+        for message in await consumer.poll(timeout=5):
+            ...
+        await consumer.commit()
+
+It shares nothing with other members of its group; commits are the group's all the same. `pull` returns stored
+records as they are, for readers that decode many at a time. Neighbours: `pulling`, `start_offset`. Source: RocketMQ
+`DefaultLitePullConsumer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from raptormq.client.config import ClientConfig, ConsumeFromWhere
+from raptormq.client.instance import ClientInstance
+from raptormq.client.pulling import PullRequest, PullResult, PullStatus, pull
+from raptormq.client.queue_broker import at_broker
+from raptormq.client.start_offset import start_offset
+from raptormq.errors import (
+    ClientClosed,
+    ClientError,
+    NoRoute,
+    RaptorMQError,
+    TransportError,
+)
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.topic_names import check_group
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_DEFAULT_GROUP = "TOOLS_CONSUMER"
+_POLL_SUSPEND_S = 15.0
+_POLL_COUNT = 32
+_RETRY_PAUSE_S = 1.0
+
+
+class PullConsumer:
+    """Reads assigned queues.
+
+    Args:
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        group: whose progress `commit` stores; without it nothing is committed.
+        consume_from: where `poll` starts in a queue that was not sought and has no committed offset.
+        expression: tags wanted by `poll`, `*` or `A || B`.
+        client_config: shared connections.
+
+    Raises:
+        MessageError: `group` is not a group name, or `expression` not an expression.
+        ConfigError: an address is not `host:port`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        group: str | None = None,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.FIRST,
+        consume_from_ms: int = 0,
+        expression: str = "*",
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        if group is not None:
+            check_group(group)
+        Subscription.parse("", expression, 0)
+        self._group = group
+        self._consume_from = consume_from
+        self._consume_from_ms = consume_from_ms
+        self._expression = expression
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        self._instance: ClientInstance | None = None
+        self._positions: dict[MessageQueue, int | None] = {}
+        self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
+        self._failures: dict[MessageQueue, RaptorMQError] = {}
+
+    async def start(self) -> None:
+        """Make the consumer usable; does nothing when it is."""
+        if self._instance is None:
+            self._instance = ClientInstance.acquire(self._client_config)
+
+    async def close(self) -> None:
+        """Stop reading; does nothing the second time and commits nothing."""
+        pulls = list(self._pulls.values())
+        self.assign([])
+        await asyncio.gather(*pulls, return_exceptions=True)
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            await instance.release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- queues and their offsets ---
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of a topic, in order.
+
+        Raises:
+            NoRoute: the topic does not exist, or no broker that has it is up.
+            TransportError: no name server answers.
+            ClientClosed: not started, or closed.
+        """
+        return list((await self._running().routes.find(topic)).read_queues)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the queue's first message; errors are those of `pull`."""
+        offsets = self._running().offsets
+        return await self._at_broker(queue, lambda address: offsets.min_offset(address, queue))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the queue's next message will get; errors are those of `pull`."""
+        offsets = self._running().offsets
+        return await self._at_broker(queue, lambda address: offsets.max_offset(address, queue))
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum."""
+        offsets = self._running().offsets
+        return await self._at_broker(queue, lambda address: offsets.offset_by_time(address, queue, timestamp_ms))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return where the group stands, `None` when it never committed; errors are those of `pull` and `commit`."""
+        offsets, group = self._running().offsets, self._named_group()
+        return await self._at_broker(queue, lambda address: offsets.committed(address, group, queue))
+
+    # --- reading one queue at will ---
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_count: int = 32,
+        *,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+        suspend_ms: int = 0,
+        expression: str = "*",
+    ) -> PullResult:
+        """Read from `offset` without touching assignments or positions.
+
+        Args:
+            queue: what to read.
+            offset: the first offset wanted.
+            max_count: messages at most; brokers have limits of their own (32 by default).
+            max_bytes: bytes wanted at most; a hint.
+            timeout: seconds; default is the request time-out plus the suspension.
+            suspend_ms: how long the broker may wait for a message when there is none.
+            expression: tags wanted, `*` or `A || B`; brokers compare hashes only.
+
+        Raises:
+            NoRoute: no broker that has the queue is up.
+            TransportError: the broker did not answer in time.
+            ServerError: the broker refuses.
+            ClientClosed: not started, or closed.
+        """
+        instance = self._running()
+        if timeout is None:
+            timeout = instance.config.request_timeout + suspend_ms / 1000
+        subscription = Subscription.parse(queue.topic, expression, 0)
+        group = self._group or _DEFAULT_GROUP
+        wanted = PullRequest(group, queue, offset, max_count, subscription, True, suspend_ms, max_bytes)
+        return await self._at_broker(queue, lambda address: pull(instance.pool, address, wanted, timeout))
+
+    # --- reading what is assigned ---
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read these queues and no others; queues that stay keep their positions."""
+        wanted = set(queues)
+        for queue in set(self._positions) - wanted:
+            self._drop_pull(queue)
+            del self._positions[queue]
+        for queue in sorted(wanted - set(self._positions)):
+            self._positions[queue] = None
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The assigned queues, in order."""
+        return sorted(self._positions)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Let the next `poll` read an assigned queue from `offset`.
+
+        Raises:
+            ClientError: the queue is not assigned, or the offset is negative.
+        """
+        if queue not in self._positions:
+            raise ClientError(f"{queue} is not assigned")
+        if offset < 0:
+            raise ClientError(f"an offset is not negative: {offset}")
+        self._drop_pull(queue)
+        self._positions[queue] = offset
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the next offset that `poll` reads, `None` before the first poll of an assigned queue."""
+        return self._positions.get(queue)
+
+    async def poll(self, timeout: float = 5.0) -> list[MessageExt]:
+        """Return the next messages of the assigned queues, in order per queue; empty when none came within `timeout` s.
+
+        Every queue has one request under way, also between polls. While a broker cannot be reached it is tried again
+        every second; that is an error only when it lasts until the time is up and no other queue has messages.
+
+        Raises:
+            TransportError, NoRoute: a queue could not be reached, and nothing else came.
+            ServerError: a broker refuses.
+            RecordError: a message is damaged.
+            ClientClosed: not started, or closed.
+        """
+        self._running()
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        while True:
+            for queue in self._positions:
+                if queue not in self._pulls:
+                    self._pulls[queue] = asyncio.create_task(self._pull_next(queue), name=f"pull {queue}")
+            if self._pulls:
+                left = max(deadline - clock(), 0.0)
+                await asyncio.wait(self._pulls.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            messages = self._take_finished()
+            if messages:
+                return messages
+            if not self._pulls or clock() >= deadline:
+                for failure in self._failures.values():
+                    raise failure
+                return []
+
+    async def commit(self) -> None:
+        """Store the positions of all assigned queues as the group's progress.
+
+        Raises:
+            ClientError: the consumer has no group.
+            TransportError, ServerError, NoRoute: a broker did not take it; other queues may have been committed.
+        """
+        offsets, group = self._running().offsets, self._named_group()
+
+        async def store(queue: MessageQueue, offset: int) -> None:
+            await self._at_broker(queue, lambda address: offsets.commit(address, group, queue, offset))
+
+        positions = [(queue, offset) for queue, offset in self._positions.items() if offset is not None]
+        await asyncio.gather(*(store(queue, offset) for queue, offset in positions))
+
+    # --- inside ---
+
+    def _take_finished(self) -> list[MessageExt]:
+        messages: list[MessageExt] = []
+        for queue, task in list(self._pulls.items()):
+            if not task.done() or (messages and task.exception() is not None):
+                continue  # a failure waits for the next poll, it must not take along what is here
+            del self._pulls[queue]
+            try:
+                result = task.result()
+            except (TransportError, NoRoute) as failure:
+                log.info("%s cannot be read now: %s", queue, failure)
+                self._failures[queue] = failure
+                continue
+            messages += self._wanted(result, queue)
+            self._positions[queue] = result.next_offset
+        return messages
+
+    def _wanted(self, result: PullResult, queue: MessageQueue) -> list[MessageExt]:
+        if result.status is not PullStatus.FOUND:
+            return []
+        subscription = Subscription.parse(queue.topic, self._expression, 0)
+        found = result.messages()
+        if not subscription.tags:
+            return found
+        return [message for message in found if message.tags in subscription.tags]
+
+    async def _pull_next(self, queue: MessageQueue) -> PullResult:
+        instance = self._running()
+        if queue in self._failures:
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        offset = self._positions[queue]
+        if offset is None:
+            offset = await self._at_broker(queue, lambda address: self._start_offset(address, queue))
+            self._positions[queue] = offset
+        # Nobody knows whether a silent pull is held or lost; a broker that can be reached again is no failure any more.
+        await self._at_broker(queue, instance.pool.connection)
+        self._failures.pop(queue, None)
+        return await self.pull(
+            queue, offset, _POLL_COUNT, suspend_ms=int(_POLL_SUSPEND_S * 1000), expression=self._expression
+        )
+
+    async def _start_offset(self, address: str, queue: MessageQueue) -> int:
+        offsets = self._running().offsets
+        return await start_offset(offsets, address, self._group, queue, self._consume_from, self._consume_from_ms)
+
+    def _drop_pull(self, queue: MessageQueue) -> None:
+        self._failures.pop(queue, None)
+        task = self._pulls.pop(queue, None)
+        if task is not None and not task.cancel() and not task.cancelled():
+            task.exception()  # seen: what failed is not wanted any more
+
+    async def _at_broker(self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]) -> T:
+        return await at_broker(self._running().routes, queue, call)
+
+    def _named_group(self) -> str:
+        if self._group is None:
+            raise ClientError("this consumer has no group, so it has no progress to store")
+        return self._group
+
+    def _running(self) -> ClientInstance:
+        if self._instance is None:
+            raise ClientClosed("the consumer is not started, or closed")
+        return self._instance

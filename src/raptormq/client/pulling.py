@@ -1,0 +1,129 @@
+"""One pull: the request, and its answer as it came (`PullResult`).
+
+Neighbours: `pull_consumer` and `queue_reader` decide what to pull; `received` decodes. Source: RocketMQ
+`PullAPIWrapper`, code 11.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from raptormq.client.received import decode_messages
+from raptormq.errors import ServerError
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.schema import decode_header
+from raptormq.transport.pool import ConnectionPool
+
+
+class PullStatus(enum.Enum):
+    """What a pull found."""
+
+    FOUND = ResponseCode.SUCCESS
+    """Messages."""
+    NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
+    """The offset is the end of the queue."""
+    NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
+    """Messages, but none with a wanted tag: go on at `next_offset` at once."""
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+    """The offset is outside the queue, or was reset by an administrator: go on at `next_offset`."""
+
+
+_STATUSES = {int(status.value): status for status in PullStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """The answer to one pull. Offsets are those of the queue."""
+
+    queue: MessageQueue
+    status: PullStatus
+    next_offset: int
+    """Where the next pull begins."""
+    min_offset: int
+    max_offset: int
+    body: bytes
+    """Stored records back to back, in the layout of `raptormq.protocol.record`; empty unless `FOUND`."""
+    suggested_broker_id: int = 0
+    """Which member of the broker group to ask next time; 0 is the master."""
+
+    def messages(self) -> list[MessageExt]:
+        """Decode the records.
+
+        A broker filters tags by their hashes only: compare the tags themselves before use.
+
+        Raises:
+            RecordError: the records are damaged, or a body cannot be inflated.
+        """
+        return decode_messages(self.body, self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """What to ask for."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+    max_count: int
+    subscription: Subscription
+    send_subscription: bool
+    """False when the broker knows the subscription from heartbeats (push consumers)."""
+    suspend_ms: int = 0
+    """How long the broker may hold the request while the queue has nothing new; 0 answers at once."""
+    max_bytes: int | None = None
+    """A hint; brokers have limits of their own and always return at least one message."""
+    commit_offset: int | None = None
+    """Progress to store on the way."""
+
+    def command(self) -> RemotingCommand:
+        """Return the request as it travels."""
+        flags = PullFlag.SUSPEND if self.suspend_ms > 0 else PullFlag(0)
+        if self.send_subscription:
+            flags |= PullFlag.SUBSCRIPTION
+        if self.commit_offset is not None:
+            flags |= PullFlag.COMMIT_OFFSET
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
+            queue_offset=self.offset,
+            max_msg_nums=self.max_count,
+            sys_flag=int(flags),
+            commit_offset=self.commit_offset or 0,
+            suspend_timeout_millis=self.suspend_ms,
+            sub_version=self.subscription.version,
+            subscription=self.subscription.expression if self.send_subscription else None,
+            expression_type=self.subscription.expression_type,
+            max_msg_bytes=self.max_bytes,
+            broker_name=self.queue.broker_name,
+        )
+        return request(RequestCode.PULL_MESSAGE, header)
+
+
+async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float) -> PullResult:
+    """Pull once from the broker at `address`; `timeout` (seconds) has to be longer than the suspension.
+
+    Raises:
+        TransportError: no answer in time, or the connection broke.
+        ServerError: the broker refuses: no such topic, no permission, a subscription it does not know yet (24, 25).
+        HeaderError: an answer without offsets.
+    """
+    answer = await pool.request(address, wanted.command(), timeout)
+    status = _STATUSES.get(answer.code)
+    if status is None:
+        raise ServerError(answer.code, answer.remark, address)
+    header = decode_header(PullMessageResponseHeader, answer.ext_fields)
+    return PullResult(
+        wanted.queue,
+        status,
+        header.next_begin_offset,
+        header.min_offset,
+        header.max_offset,
+        answer.body,
+        header.suggest_which_broker_id,
+    )

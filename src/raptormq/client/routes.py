@@ -1,0 +1,147 @@
+"""The routes a client knows: fetched when first needed, refreshed every 30 s and after failures.
+
+A topic that no name server knows is sent along the route of the default topic (TBW102); the broker creates it and
+registers it, and a later refresh finds the real route. Concurrent callers of one topic share one request.
+Neighbours: `name_servers` answers, `topic_queues` interprets. Source: RocketMQ
+`MQClientInstance.updateTopicRouteInfoFromNameServer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from raptormq.client.answers import require_success
+from raptormq.client.name_servers import NameServers
+from raptormq.client.topic_queues import TopicQueues, topic_queues
+from raptormq.errors import NoRoute, RaptorMQError
+from raptormq.protocol.bodies.route import TopicRoute
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.route import RouteRequestHeader
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
+
+log = logging.getLogger(__name__)
+
+_REFRESH_PAUSE_S = 1.0
+
+
+class RouteTable:
+    """Routes by topic.
+
+    Args:
+        name_servers: whom to ask.
+        changed: called with each route that is new or differs from the one before.
+    """
+
+    def __init__(self, name_servers: NameServers, changed: Callable[[TopicQueues], None]) -> None:
+        self._name_servers = name_servers
+        self._changed = changed
+        self._routes: dict[str, TopicQueues] = {}
+        self._borrowed: dict[str, TopicQueues] = {}
+        self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
+        self._fetched_at: dict[str, float] = {}
+
+    def known(self, topic: str) -> TopicQueues | None:
+        """Return the route without asking anyone; the hot path of producers."""
+        return self._routes.get(topic) or self._borrowed.get(topic)
+
+    def sent(self, topic: str) -> None:
+        """Note that a broker took a message: a topic that had no route of its own will have one now."""
+        if self._borrowed and topic in self._borrowed:
+            self.refresh_soon(topic)
+
+    def all_known(self) -> list[TopicQueues]:
+        """Return the real routes, without those borrowed from the default topic."""
+        return list(self._routes.values())
+
+    async def find(self, topic: str) -> TopicQueues:
+        """Return the route of an existing topic.
+
+        Raises:
+            NoRoute: no name server knows the topic.
+            TransportError: no name server answers.
+        """
+        route = self._routes.get(topic) or await self.refresh(topic)
+        if route is None:
+            raise NoRoute(f"no route for topic {topic}: it does not exist or no broker that has it is up")
+        return route
+
+    async def find_for_sending(self, topic: str, default_topic_queues: int) -> TopicQueues:
+        """Return the route of a topic to send to, that of the default topic when it does not exist yet.
+
+        Raises:
+            NoRoute: the topic does not exist and brokers do not create topics by themselves, or none can be written.
+            TransportError: no name server answers.
+        """
+        route = self._routes.get(topic) or await self.refresh(topic)
+        if route is None:
+            route = await self._borrow(topic, default_topic_queues)
+        if not route.write_queues:
+            raise NoRoute(f"no broker takes messages for topic {topic}: no master is up or it is not writable")
+        return route
+
+    async def refresh(self, topic: str) -> TopicQueues | None:
+        """Ask for the route now and return it, `None` when no name server knows the topic.
+
+        Raises:
+            TransportError: no name server answers; what was known stays known.
+        """
+        fetch = self._fetches.get(topic)
+        if fetch is None:
+            fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
+            fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
+        return await asyncio.shield(fetch)  # one caller that is cancelled must not take the answer from the others
+
+    def refresh_soon(self, topic: str) -> None:
+        """Ask for the route in the background after a failure, at most once a second per topic."""
+        now = asyncio.get_running_loop().time()
+        if topic not in self._fetches and now - self._fetched_at.get(topic, -_REFRESH_PAUSE_S) >= _REFRESH_PAUSE_S:
+            fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
+            fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
+
+    async def refresh_all(self) -> None:
+        """Ask for every topic in use once more; failures are logged and leave what was known."""
+        for topic in [*self._routes, *self._borrowed]:
+            try:
+                await self.refresh(topic)
+            except RaptorMQError as error:
+                log.warning("route of %s stays as it was: %s", topic, error)
+
+    async def close(self) -> None:
+        """Stop asking."""
+        for fetch in list(self._fetches.values()):
+            fetch.cancel()
+
+    async def _fetch(self, topic: str) -> TopicQueues | None:
+        found = await self._ask(topic)
+        self._fetched_at[topic] = asyncio.get_running_loop().time()
+        if found is None:
+            self._routes.pop(topic, None)
+            return None
+        route = topic_queues(topic, found)
+        self._borrowed.pop(topic, None)
+        if self._routes.get(topic) != route:
+            self._routes[topic] = route
+            self._changed(route)
+        return route
+
+    async def _borrow(self, topic: str, default_topic_queues: int) -> TopicQueues:
+        found = await self._ask(AUTO_CREATE_TOPIC)
+        if found is None:
+            raise NoRoute(f"topic {topic} does not exist, and no broker creates topics by itself")
+        route = self._borrowed[topic] = topic_queues(topic, found, most_queues=default_topic_queues)
+        return route
+
+    async def _ask(self, topic: str) -> TopicRoute | None:
+        header = RouteRequestHeader(topic, accept_standard_json_only=True)
+        answer = await self._name_servers.request(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return TopicRoute.from_json(require_success(answer, "name server").body)
+
+    def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:
+        self._fetches.pop(topic, None)
+        if not fetch.cancelled() and (error := fetch.exception()) is not None:
+            log.debug("no route of %s: %s", topic, error)  # whoever waited gets it too; nobody may have waited

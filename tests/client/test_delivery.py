@@ -1,0 +1,202 @@
+"""Sends that go wrong: another broker, the same queue, the deadline, and what is not tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendStatus
+from raptormq.errors import ConnectError, NoRoute, RequestTimeout, ServerError, TransportError
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route, silence, stored
+
+SEND = RequestCode.SEND_MESSAGE_V2
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+HELLO = Message("t", b"hello")
+
+
+@asynccontextmanager
+async def two_brokers(
+    config: ProducerConfig | None = None,
+) -> AsyncIterator[tuple[Producer, ScriptedPeer, ScriptedPeer]]:
+    """A producer whose topic has two queues on each of two brokers; the first one also plays the name server."""
+    async with ScriptedPeer() as first, ScriptedPeer() as second:
+        first.on(ROUTE, route(2, first, second))
+        client_config = ClientConfig(first.address, request_timeout=0.5)
+        async with Producer("p", config=config, client_config=client_config) as producer:
+            yield producer, first, second
+
+
+@pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500], ids=lambda code: ResponseCode(code).name.lower())
+async def test_a_retriable_code_leads_to_the_other_broker(code: int) -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, refuse(code))
+        second.on(SEND, stored(7))
+        results = [await producer.send(HELLO) for _ in range(8)]
+        assert {result.queue.broker_name for result in results} == {"broker-1"}
+        assert results[0].queue_offset == 7
+        assert results[0].status is SendStatus.SEND_OK
+
+
+@pytest.mark.parametrize("code", [13, 29, 3])
+async def test_any_other_code_is_the_senders_problem(code: int) -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, refuse(code))
+        second.on(SEND, refuse(code))
+        with pytest.raises(ServerError, match="as the script says") as caught:
+            await producer.send(HELLO)
+        assert caught.value.code == code
+        assert len(first.received[SEND]) + len(second.received[SEND]) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(10, SendStatus.FLUSH_DISK_TIMEOUT), (11, SendStatus.SLAVE_NOT_AVAILABLE), (12, SendStatus.FLUSH_SLAVE_TIMEOUT)],
+)
+async def test_stored_less_safely_than_wished_is_a_status_and_no_error(code: int, status: SendStatus) -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, stored(3, code))
+        second.on(SEND, stored(3, code))
+        result = await producer.send(HELLO)
+        assert result.status is status
+        assert result.queue_offset == 3
+
+
+async def test_a_broker_that_hangs_up_is_avoided_from_then_on() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, hang_up)
+        second.on(SEND, stored())
+        for _ in range(12):
+            result = await producer.send(HELLO)
+            assert result.queue.broker_name == "broker-1"
+        assert len(first.received[SEND]) == 1
+
+
+async def test_a_silent_broker_leaves_time_for_the_other_one() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, silence)
+        second.on(SEND, stored())
+        results = await asyncio.gather(*(producer.send(HELLO, timeout=1.0) for _ in range(4)))
+        assert {result.queue.broker_name for result in results} == {"broker-1"}
+
+
+async def test_one_deadline_covers_all_attempts() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, silence)
+        second.on(SEND, silence)
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        with pytest.raises(RequestTimeout):
+            await producer.send(HELLO, timeout=0.8)
+        assert 0.7 < clock() - started < 2.0
+
+
+async def test_a_message_that_is_tried_again_keeps_its_unique_id() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+        second.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+        with pytest.raises(ServerError):
+            await producer.send(HELLO)
+        attempts = first.received[SEND] + second.received[SEND]
+        assert len(attempts) == 3
+        assert len({request.ext_fields["i"] for request in attempts}) == 1
+
+
+async def test_a_chosen_queue_is_tried_again_but_never_left() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, refuse(ResponseCode.SYSTEM_BUSY), hang_up, stored(9))
+        result = await producer.send(HELLO, queue=MessageQueue("t", "broker-0", 1))
+        assert result.queue == MessageQueue("t", "broker-0", 1)
+        assert result.queue_offset == 9
+        assert not second.received[SEND]
+
+
+async def test_a_key_is_never_sent_to_another_queue() -> None:
+    async with two_brokers() as (producer, first, second):
+        for broker in (first, second):
+            broker.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+        with pytest.raises(ServerError):
+            await producer.send(HELLO, key="order-1")
+        attempts = first.received[SEND] + second.received[SEND]
+        assert len({(request.ext_fields["n"], request.ext_fields["e"]) for request in attempts}) == 1
+
+
+async def test_no_retries_means_one_attempt() -> None:
+    async with two_brokers(ProducerConfig(retries=0)) as (producer, first, second):
+        first.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+        second.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+        with pytest.raises(ServerError):
+            await producer.send(HELLO)
+        assert len(first.received[SEND]) + len(second.received[SEND]) == 1
+
+
+async def test_a_broker_that_is_gone_costs_no_message(free_port: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(2, peer, unreachable=f"127.0.0.1:{free_port}"))
+        peer.on(SEND, stored())
+        async with Producer("p", name_servers=peer.address) as producer:
+            results = await asyncio.gather(*(producer.send(HELLO) for _ in range(8)))
+        assert {result.queue.broker_name for result in results} == {"broker-0"}
+
+
+async def test_all_brokers_gone_is_an_error_in_time(free_port: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(2, unreachable=f"127.0.0.1:{free_port}"))
+        async with Producer("p", name_servers=peer.address) as producer:
+            with pytest.raises(ConnectError, match=str(free_port)):
+                await producer.send(HELLO)
+
+
+async def test_a_broker_that_moved_is_found_again(free_port: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, unreachable=f"127.0.0.1:{free_port}"), route(1, peer))
+        peer.on(SEND, stored(5))
+        async with Producer("p", name_servers=peer.address) as producer:
+            result = await producer.send(HELLO)
+        assert result.queue_offset == 5
+
+
+async def test_no_name_server_is_an_error_in_time(free_port: int) -> None:
+    async with Producer("p", name_servers=f"127.0.0.1:{free_port}") as producer:
+        with pytest.raises(TransportError, match=str(free_port)):
+            await producer.send(HELLO, timeout=0.5)
+
+
+async def test_a_silent_name_server_is_an_error_in_time() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, silence)
+        async with Producer("p", name_servers=peer.address) as producer:
+            with pytest.raises(RequestTimeout):
+                await producer.send(HELLO, timeout=0.3)
+
+
+async def test_a_topic_that_nobody_creates_has_no_route() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, refuse(ResponseCode.TOPIC_NOT_EXIST))
+        async with Producer("p", name_servers=peer.address) as producer:
+            with pytest.raises(NoRoute, match="topic t does not exist"):
+                await producer.send(HELLO)
+
+
+async def test_an_answer_without_its_fields_is_an_error_and_no_hang() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, answer())
+        second.on(SEND, answer())
+        with pytest.raises(Exception, match="msgId"):
+            await producer.send(HELLO)
+
+
+async def test_a_cancelled_send_disturbs_nobody() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(SEND, silence, silence, stored())
+        second.on(SEND, silence, silence, stored())
+        doomed = [asyncio.ensure_future(producer.send(HELLO)) for _ in range(4)]
+        await asyncio.gather(first.wait_for(SEND, 2), second.wait_for(SEND, 2))
+        for send in doomed[:3]:
+            send.cancel()
+        results = await asyncio.gather(*doomed, *(producer.send(HELLO) for _ in range(8)), return_exceptions=True)
+        assert [type(result).__name__ for result in results[:3]] == ["CancelledError"] * 3
+        assert {type(result).__name__ for result in results[3:]} == {"SendResult"}
