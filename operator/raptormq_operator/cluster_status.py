@@ -1,0 +1,92 @@
+"""Status of a BrokerCluster: pure, from the spec, what exists and what the brokers said.
+
+Ready is the claim that clients can use the whole cluster as it was asked for, so the checks go from the objects to the
+pods to the answers, and the first thing that is missing is the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raptormq_operator.conditions import Reason, Verdict
+from raptormq_operator.manifests.config import denied_keys
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.plan import Plan
+from raptormq_operator.survey import Survey
+
+
+def refusal(cluster: Cluster) -> Verdict | None:
+    """Why the spec cannot be acted on at all; None when it can. What runs already is then left alone."""
+    if cluster.replication_mode != "none":
+        return Verdict(
+            Reason.NOT_SUPPORTED,
+            f"replication.mode {cluster.replication_mode} is not available in this version, only none",
+        )
+    denied = denied_keys(cluster)
+    if denied:
+        return Verdict(Reason.CONFIG_DENIED, f"these keys belong to the operator, remove them: {', '.join(denied)}")
+    return None
+
+
+def verdict(cluster: Cluster, plan: Plan, survey: Survey) -> Verdict:
+    """Whether the cluster is what the spec wants, judged after the steps of `plan` were taken."""
+    if plan.conflicts:
+        return Verdict(Reason.NAME_CONFLICT, f"made by someone else, rename or remove: {', '.join(plan.conflicts)}")
+    if plan.steps:
+        return Verdict(Reason.PROGRESSING, f"{len(plan.steps)} objects are being changed")
+    gaps = gaps_in(cluster, survey)
+    if gaps is not None:
+        return gaps
+    if plan.waiting:
+        return Verdict(Reason.PODS_NOT_READY, f"pods are not available yet: {', '.join(plan.waiting)}")
+    return Verdict(
+        Reason.READY,
+        f"{len(cluster.members)} brokers serve and are listed by {cluster.name_servers.replicas} name servers",
+    )
+
+
+def gaps_in(cluster: Cluster, survey: Survey) -> Verdict | None:
+    """What is missing in the answers of name servers and brokers; None when every name server lists every broker."""
+    unheard = {server: said for server, said in survey.name_servers.items() if isinstance(said, str)}
+    if unheard:
+        return Verdict(Reason.NAME_SERVER_UNREACHABLE, _said(unheard))
+    silent = {broker: said for broker, said in survey.brokers.items() if said is not None}
+    if silent:
+        return Verdict(Reason.BROKER_UNREACHABLE, _said(silent))
+    missing = {server: survey.missing(server, cluster) for server in survey.name_servers}
+    lists = [
+        f"{server} does not list {', '.join(member.name for member in members)}"
+        for server, members in missing.items()
+        if members
+    ]
+    return Verdict(Reason.NOT_REGISTERED, "; ".join(lists)) if lists else None
+
+
+def status(cluster: Cluster, survey: Survey | None) -> dict[str, Any]:
+    """The status without conditions. Without a survey (the spec is refused) only what the spec says is known."""
+    members = cluster.members
+    registered = survey.registered(cluster) if survey else frozenset()
+    servers = cluster.name_servers.replicas
+    knowing = sum(not survey.missing(server, cluster) for server in survey.name_servers) if survey else 0
+    return {
+        "observedGeneration": cluster.generation,
+        "groups": cluster.groups,
+        "selector": names.selector(names.broker_labels(cluster.name)),
+        "brokersReady": f"{len(registered)}/{len(members)}",
+        "nameServersReady": f"{knowing}/{servers}",
+        "nameServerAddress": cluster.name_server_address,
+        "brokers": [
+            {
+                "name": member.name,
+                "group": member.broker_name,
+                "address": member.address,
+                "ready": member.name in registered,
+            }
+            for member in members
+        ],
+    }
+
+
+def _said(answers: dict[str, str]) -> str:
+    return "; ".join(f"{address}: {text}" for address, text in answers.items())

@@ -1,0 +1,67 @@
+"""Whether an object of the API server already says what a manifest wants.
+
+The server adds defaults, and other controllers add fields of their own; neither is a difference. So a manifest is
+covered when each of its fields is there with an equal value. List items that carry a `name` are found by it
+(containers, ports, volumes), since admission may insert others; all other lists are compared item by item.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+_SUFFIXES = {
+    "m": Decimal("0.001"),
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?")
+
+
+def covers(observed: Any, wanted: Any) -> bool:
+    """True when `observed` has everything that `wanted` has. Both are JSON values."""
+    if isinstance(wanted, dict):
+        return isinstance(observed, dict) and all(
+            (key in observed and covers(observed[key], value)) or (_is_empty(value) and key not in observed)
+            for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return isinstance(observed, list) and _covers_list(observed, wanted)
+    return bool(observed == wanted) or _same_quantity(observed, wanted)
+
+
+def _covers_list(observed: list[Any], wanted: list[Any]) -> bool:
+    if wanted and all(isinstance(item, dict) and "name" in item for item in wanted):
+        by_name = {item.get("name"): item for item in observed if isinstance(item, dict)}
+        return all(item["name"] in by_name and covers(by_name[item["name"]], item) for item in wanted)
+    return len(observed) == len(wanted) and all(map(covers, observed, wanted))
+
+
+def _is_empty(value: Any) -> bool:
+    """The server leaves out empty maps and lists in places where it has no use for them."""
+    return value in ({}, [])
+
+
+def _same_quantity(observed: Any, wanted: Any) -> bool:
+    """The server writes 1000m as 1 and 1024Mi as 1Gi."""
+    numbers = [_quantity(value) for value in (observed, wanted)]
+    return numbers[0] is not None and numbers[0] == numbers[1]
+
+
+def _quantity(value: Any) -> Decimal | None:
+    if isinstance(value, bool):
+        return None
+    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int) else None
+    return Decimal(match[1]) * _SUFFIXES[match[2] or ""] if match else None

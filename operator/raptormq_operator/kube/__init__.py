@@ -1,0 +1,1 @@
+"""The asyncio shell around the Kubernetes API: requests, credentials, the leader's Lease, Events. Decides nothing."""

@@ -1,0 +1,40 @@
+"""Errors of the Kubernetes API::
+
+RaptorMQError
+`- KubeError             the API server answered with an error, or not at all (status 0)
+   |- Conflict           409: someone else changed or made the object first      (retriable)
+   `- Invalid            400, 403, 422: the request will not get better by itself
+"""
+
+from __future__ import annotations
+
+from raptormq.errors import RaptorMQError
+
+
+class KubeError(RaptorMQError):
+    """A request that failed. `status` is the HTTP status, 0 when no answer came."""
+
+    retriable = True
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Conflict(KubeError):
+    """Someone else was first."""
+
+
+class Invalid(KubeError):
+    """The API server does not take the object, or not from us."""
+
+    retriable = False
+
+
+def error_for(status: int, text: str) -> KubeError:
+    """The error class of an HTTP status."""
+    if status == 409:
+        return Conflict(status, text)
+    if status in (400, 403, 422):
+        return Invalid(status, text)
+    return KubeError(status, text)

@@ -1,0 +1,80 @@
+"""Events for people: a few, with fixed reasons. They expire within an hour; the conditions hold the truth.
+
+The name of an Event is made of the object, the reason and the message, so the same thing said again counts up the Event
+that is there and makes no new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.errors import Conflict, KubeError
+from raptormq_operator.manifests.metadata import Manifest, digest
+from raptormq_operator.model import names
+
+MESSAGE_MAX = 1000
+
+log = logging.getLogger(__name__)
+
+
+class EventRecorder:
+    """Writes Events about our resources. A failure is logged and never stops a reconciliation."""
+
+    def __init__(self, api: KubeApi, now: Callable[[], str]) -> None:
+        self._api = api
+        self._now = now
+
+    async def normal(self, about: Manifest, reason: str, message: str) -> None:
+        """Something went as it should."""
+        await self._record(about, "Normal", reason, message)
+
+    async def warning(self, about: Manifest, reason: str, message: str) -> None:
+        """Something needs attention."""
+        await self._record(about, "Warning", reason, message)
+
+    async def _record(self, about: Manifest, kind: str, reason: str, message: str) -> None:
+        try:
+            await self._write(_event(about, kind, reason, message[:MESSAGE_MAX], self._now()))
+        except KubeError as error:
+            log.warning("event %s about %s was not written: %s", reason, about["metadata"]["name"], error)
+
+    async def _write(self, event: Manifest) -> None:
+        try:
+            await self._api.create(event)
+        except Conflict:
+            where: dict[str, Any] = event["metadata"]
+            before = await self._api.get("Event", where["namespace"], where["name"])
+            count = 1 + (before or {}).get("count", 0)
+            again = {"count": count, "lastTimestamp": event["lastTimestamp"]}
+            await self._api.merge("Event", where["namespace"], where["name"], again)
+
+
+def _event(about: Manifest, kind: str, reason: str, message: str, now: str) -> Manifest:
+    metadata = about["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{metadata['name']}.{digest([metadata['uid'], kind, reason, message])}",
+            "namespace": metadata["namespace"],
+        },
+        "involvedObject": {
+            "apiVersion": names.API_VERSION,
+            "kind": about["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": names.FIELD_MANAGER},
+        "reportingComponent": names.FIELD_MANAGER,
+        "reportingInstance": names.FIELD_MANAGER,
+    }

@@ -1,0 +1,135 @@
+"""One operator acts at a time: leader election over a coordination.k8s.io Lease.
+
+Clocks of different machines are never compared. A candidate watches the Lease by its own clock: when the record has not
+changed for the lease's duration, its holder is gone. The holder in turn gives up after `RENEW_DEADLINE_S` without a
+successful renewal, well before anyone may take over, and the process ends: two never act at the same time as long as
+clocks tick at about the same speed.
+
+    holder      renew .. renew .. X ----- deadline 10 s: exit
+    candidate                     | no change seen for 15 s -------- take over
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raptormq.errors import RaptorMQError
+from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.errors import Conflict, KubeError
+from raptormq_operator.manifests.metadata import Manifest
+
+LEASE_DURATION_S = 15
+RENEW_DEADLINE_S = 10.0
+RETRY_PERIOD_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class LeaseLost(RaptorMQError):
+    """This process may no longer act; it has to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Who competes for which Lease."""
+
+    namespace: str
+    name: str
+    identity: str
+
+
+class Lease:
+    """`await acquire()`, then `await keep()` for as long as this process acts, then `await release()`."""
+
+    def __init__(
+        self, api: KubeApi, candidate: Candidate, *, monotonic: Callable[[], float], now: Callable[[], str]
+    ) -> None:
+        self._api = api
+        self._candidate = candidate
+        self._monotonic = monotonic
+        self._now = now
+        self._seen_version: str | None = None
+        self._seen_at = 0.0
+
+    async def acquire(self) -> None:
+        """Returns when this process is the leader."""
+        while True:
+            try:
+                if await self.try_once():
+                    return
+            except KubeError as error:
+                log.warning("the lease could not be read or written: %s", error)
+            await asyncio.sleep(RETRY_PERIOD_S)
+
+    async def keep(self) -> None:
+        """Renews for ever; raises `LeaseLost` when it could not for `RENEW_DEADLINE_S`, or when another holds it."""
+        renewed_at = self._monotonic()
+        while True:
+            await asyncio.sleep(RETRY_PERIOD_S)
+            try:
+                async with asyncio.timeout(RENEW_DEADLINE_S - (self._monotonic() - renewed_at)):
+                    held = await self.try_once()
+            except (KubeError, TimeoutError) as error:
+                log.warning("the lease could not be renewed: %s", error)
+                held = True
+            else:
+                renewed_at = self._monotonic()
+            if not held:
+                raise LeaseLost("another operator holds the lease")
+            if self._monotonic() - renewed_at >= RENEW_DEADLINE_S:
+                raise LeaseLost(f"the lease could not be renewed for {RENEW_DEADLINE_S:.0f} s")
+
+    async def release(self) -> None:
+        """Lets the next one start at once."""
+        try:
+            current = await self._read()
+            if current is not None and current["spec"].get("holderIdentity") == self._candidate.identity:
+                await self._api.replace({**current, "spec": {**current["spec"], "holderIdentity": ""}})
+        except KubeError as error:
+            log.warning("the lease was not released: %s", error)
+
+    async def try_once(self) -> bool:
+        """One attempt to take or renew; False when another one holds it. Raises `KubeError`."""
+        current = await self._read()
+        try:
+            if current is None:
+                await self._api.create(self._record(None))
+            elif self._may_take(current):
+                await self._api.replace(self._record(current))
+            else:
+                return False
+        except Conflict:
+            return False
+        return True
+
+    def _may_take(self, current: Manifest) -> bool:
+        version = current["metadata"]["resourceVersion"]
+        if version != self._seen_version:
+            self._seen_version, self._seen_at = version, self._monotonic()
+        holder = current["spec"].get("holderIdentity")
+        expired = self._monotonic() - self._seen_at >= current["spec"].get("leaseDurationSeconds", LEASE_DURATION_S)
+        return not holder or holder == self._candidate.identity or expired
+
+    async def _read(self) -> Manifest | None:
+        return await self._api.get("Lease", self._candidate.namespace, self._candidate.name)
+
+    def _record(self, current: Manifest | None) -> Manifest:
+        now, who = self._now(), self._candidate
+        before = current["spec"] if current else {}
+        same = before.get("holderIdentity") == who.identity
+        metadata = current["metadata"] if current else {"namespace": who.namespace, "name": who.name}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": who.identity,
+                "leaseDurationSeconds": LEASE_DURATION_S,
+                "acquireTime": before["acquireTime"] if same else now,
+                "renewTime": now,
+                "leaseTransitions": before.get("leaseTransitions", 0) + (0 if same else 1),
+            },
+        }

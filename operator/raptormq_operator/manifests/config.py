@@ -1,0 +1,114 @@
+"""ConfigMaps with broker.conf and namesrv.conf, in RocketMQ's keys, and the keys that only the operator may set.
+
+A key is denied when another value would make a broker unreachable, give it a foreign identity, or contradict the
+resource. Operator keys and user keys never overlap: `denied_keys` is asked before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from raptormq_operator.manifests.metadata import Manifest, metadata
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster, Member
+
+DATA_DIRECTORY = "/var/lib/raptormq"
+CONFIG_DIRECTORY = "/etc/raptormq"
+BROKER_FILE = "broker.conf"
+NAME_SERVER_FILE = "namesrv.conf"
+
+DENIED_BROKER_KEYS = frozenset(
+    {
+        "aclEnable",
+        "bindAddress",
+        "brokerClusterName",
+        "brokerId",
+        "brokerIP1",
+        "brokerIP2",
+        "brokerName",
+        "brokerRole",
+        "controllerAddr",
+        "enableControllerMode",
+        "enableDLegerCommitLog",
+        "fetchNameSrvAddrByDnsLookup",
+        "fetchNamesrvAddrByAddressServer",
+        "flushDiskType",
+        "haListenPort",
+        "haMasterAddress",
+        "listenPort",
+        "metricsPort",
+        "namesrvAddr",
+        "rocketmqHome",
+    }
+)
+DENIED_BROKER_PREFIXES = ("dLeger", "storePath")
+DENIED_NAME_SERVER_KEYS = frozenset(
+    {"bindAddress", "configStorePath", "enableControllerInNamesrv", "kvConfigPath", "listenPort", "rocketmqHome"}
+)
+
+
+def denied_keys(cluster: Cluster) -> tuple[str, ...]:
+    """Paths of the keys in the spec that the operator refuses, sorted: `config.brokerId`, `nameServers.config.…`."""
+    broker = (
+        f"config.{key}" for key in cluster.config if key in DENIED_BROKER_KEYS or key.startswith(DENIED_BROKER_PREFIXES)
+    )
+    name_server = (f"nameServers.config.{key}" for key in cluster.name_servers.config if key in DENIED_NAME_SERVER_KEYS)
+    return tuple(sorted([*broker, *name_server]))
+
+
+def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
+    """broker.conf of a member.
+
+    Topics come from Topic resources, so auto-creation is off unless the user wants it. A broker registers every 10 s,
+    the shortest time RocketMQ allows, with every address that the name servers' Service has then: name servers may
+    restart and be scaled without a broker noticing.
+    """
+    return {
+        "autoCreateTopicEnable": "false",
+        "registerNameServerPeriod": "10000",
+        **cluster.config,
+        "brokerClusterName": cluster.name,
+        "brokerName": member.broker_name,
+        "brokerId": str(member.index),
+        "brokerIP1": member.host,
+        "brokerRole": "ASYNC_MASTER",
+        "flushDiskType": f"{cluster.flush}_FLUSH",
+        "listenPort": str(names.BROKER_PORT),
+        "metricsPort": str(cluster.metrics_port),
+        "namesrvAddr": cluster.name_server_service_address,
+        "storePathRootDir": f"{DATA_DIRECTORY}/store",
+    }
+
+
+def name_server_properties(cluster: Cluster) -> dict[str, str]:
+    """namesrv.conf, the same for every name server."""
+    return {
+        **cluster.name_servers.config,
+        "kvConfigPath": f"{DATA_DIRECTORY}/kvConfig.json",
+        "listenPort": str(names.NAME_SERVER_PORT),
+    }
+
+
+def broker_config(cluster: Cluster, member: Member) -> Manifest:
+    """ConfigMap of a member."""
+    labels = names.broker_labels(cluster.name, member.group, member.index)
+    return _config_map(cluster, member.name, labels, {BROKER_FILE: _text(broker_properties(cluster, member))})
+
+
+def name_server_config(cluster: Cluster) -> Manifest:
+    """ConfigMap of the name servers."""
+    name = names.name_server(cluster.name)
+    labels = names.name_server_labels(cluster.name)
+    return _config_map(cluster, name, labels, {NAME_SERVER_FILE: _text(name_server_properties(cluster))})
+
+
+def _config_map(cluster: Cluster, name: str, labels: Mapping[str, str], data: Mapping[str, str]) -> Manifest:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(cluster, name, labels), "data": dict(data)}
+
+
+def _text(properties: Mapping[str, str]) -> str:
+    return "".join(_lines(properties.items()))
+
+
+def _lines(properties: Iterable[tuple[str, str]]) -> Iterable[str]:
+    return (f"{key}={value}\n" for key, value in sorted(properties))

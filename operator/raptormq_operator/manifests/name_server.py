@@ -1,0 +1,43 @@
+"""StatefulSet of the name servers: they keep nothing on disk that brokers would not tell them again."""
+
+from __future__ import annotations
+
+from raptormq_operator.manifests import config, pod
+from raptormq_operator.manifests.metadata import Manifest, metadata
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster
+
+
+def stateful_set(cluster: Cluster) -> Manifest:
+    """StatefulSet of all name servers; Kubernetes rolls them one by one, as they share nothing."""
+    name = names.name_server(cluster.name)
+    labels = names.name_server_labels(cluster.name)
+    annotations = pod.config_annotations(config.name_server_config(cluster))
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(cluster, name, labels),
+        "spec": {
+            "replicas": cluster.name_servers.replicas,
+            "serviceName": name,
+            "podManagementPolicy": "Parallel",
+            # A name server counts as available only after brokers had time to register with it (they try every 30 s),
+            # so that a rolling update never leaves clients with servers that know nothing.
+            "minReadySeconds": 10,
+            "selector": {"matchLabels": labels},
+            "template": pod.template(cluster, labels, annotations, _pod_spec(cluster)),
+        },
+    }
+
+
+def _pod_spec(cluster: Cluster) -> Manifest:
+    servers = cluster.name_servers
+    ports = {"remoting": names.NAME_SERVER_PORT}
+    container = pod.container(cluster, "namesrv", config.NAME_SERVER_FILE, servers.resources, ports)
+    container["volumeMounts"].append({"name": "state", "mountPath": config.DATA_DIRECTORY})
+    check = {"tcpSocket": {"port": "remoting"}, "periodSeconds": 5, "timeoutSeconds": 3}
+    container |= {"readinessProbe": check | {"failureThreshold": 2}, "livenessProbe": check | {"failureThreshold": 6}}
+    spec = pod.pod_spec(cluster, servers.scheduling, container, names.name_server(cluster.name))
+    spec["volumes"].append({"name": "state", "emptyDir": {}})
+    spec["topologySpreadConstraints"] = [pod.spread(names.name_server_labels(cluster.name), strictly=False)]
+    return spec

@@ -1,0 +1,102 @@
+"""What the pods of brokers and name servers have in common: the restricted security context, scheduling, volumes.
+
+The containers fit the `restricted` Pod Security Standard: not root, no capability, read-only root file system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raptormq_operator.manifests import config
+from raptormq_operator.manifests.metadata import Manifest, digest
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster, Scheduling
+
+USER_ID = 10001
+CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def template(cluster: Cluster, labels: Mapping[str, str], annotations: Mapping[str, str], spec: Manifest) -> Manifest:
+    """Pod template: the user's labels and annotations never replace ours."""
+    user = cluster.pod_template
+    return {
+        "metadata": {"labels": {**user.labels, **labels}, "annotations": {**user.annotations, **annotations}},
+        "spec": spec,
+    }
+
+
+def pod_spec(cluster: Cluster, scheduling: Scheduling, container: Manifest, config_map: str) -> Manifest:
+    """Pod with one container that finds its configuration and a writable /tmp."""
+    spec: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationGracePeriodSeconds": cluster.pod_template.termination_grace_period_seconds,
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": config_map}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    if cluster.image.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in cluster.image.pull_secrets]
+    return spec | _scheduling(scheduling)
+
+
+def container(
+    cluster: Cluster, role: str, file: str, resources: Mapping[str, Any], ports: Mapping[str, int]
+) -> Manifest:
+    """The one container of a pod; the image's entrypoint takes `role` as its first argument."""
+    return {
+        "name": role,
+        "image": cluster.image.reference,
+        "imagePullPolicy": cluster.image.pull_policy,
+        "args": [role, "-c", f"{config.CONFIG_DIRECTORY}/{file}"],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "resources": dict(resources),
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": [
+            {"name": "config", "mountPath": config.CONFIG_DIRECTORY, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def spread(labels: Mapping[str, str], *, strictly: bool) -> Manifest:
+    """Evenly over nodes: always where it must be, else where it can be."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule" if strictly else "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(labels)},
+    }
+
+
+def config_annotations(config_map: Manifest) -> dict[str, str]:
+    """Changes with the configuration, and so rolls the pod when the configuration changes."""
+    return {names.CONFIG_HASH_ANNOTATION: digest(config_map["data"])}
+
+
+def _scheduling(scheduling: Scheduling) -> Manifest:
+    spec: Manifest = {}
+    if scheduling.node_selector:
+        spec["nodeSelector"] = dict(scheduling.node_selector)
+    if scheduling.tolerations:
+        spec["tolerations"] = [dict(toleration) for toleration in scheduling.tolerations]
+    if scheduling.affinity:
+        spec["affinity"] = dict(scheduling.affinity)
+    if scheduling.priority_class_name:
+        spec["priorityClassName"] = scheduling.priority_class_name
+    return spec

@@ -1,0 +1,61 @@
+"""Topic as values: what `spec` says, in RocketMQ's terms.
+
+The schema is crds/topics.yaml. `raptormq_operator.topic_plan` compares these values with what brokers answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+READ, WRITE = 4, 2
+PERMISSIONS = {"ReadWrite": READ | WRITE, "ReadOnly": READ, "WriteOnly": WRITE}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One Topic resource."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    created: str
+    deleting: bool
+    finalizers: tuple[str, ...]
+    cluster: str
+    topic_name: str
+    read_queues: int
+    write_queues: int
+    queue_type: str
+    message_type: str
+    perm: int
+    deletion_policy: str
+
+    @classmethod
+    def from_object(cls, body: Mapping[str, Any]) -> Topic:
+        """Reads the resource as the API server returns it."""
+        metadata, spec = body["metadata"], body["spec"]
+        return cls(
+            name=metadata["name"],
+            namespace=metadata["namespace"],
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            created=metadata["creationTimestamp"],
+            deleting="deletionTimestamp" in metadata,
+            finalizers=tuple(metadata.get("finalizers", ())),
+            cluster=spec["clusterRef"]["name"],
+            topic_name=spec.get("name", metadata["name"]),
+            read_queues=spec["readQueues"],
+            write_queues=spec["writeQueues"],
+            queue_type=spec["queueType"],
+            message_type=spec["messageType"],
+            perm=PERMISSIONS[spec["permissions"]],
+            deletion_policy=spec["deletionPolicy"],
+        )
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Topic attributes as RocketMQ names them. SimpleCQ is RocketMQ's default and a broker may leave it out."""
+        return {"queue.type": self.queue_type, "message.type": self.message_type}

@@ -1,0 +1,153 @@
+"""The mind of the operator: what exists and what is wanted in, the next safe steps out. Pure.
+
+`plan` is asked again whenever anything changes, and each time says only what may be done now. Every step is idempotent;
+after a crash between two steps the next plan simply starts from what is there. The rules:
+
+1.  An object that this cluster does not own is never touched. A foreign object under a wanted name blocks its unit.
+2.  What does not exist is made at once. Services come before workloads.
+3.  Workloads that exist change one after the other: the name servers first; then a broker only while every other broker
+    is available, that is, its StatefulSet is settled and every name server lists it.
+4.  A broker that is not available may always be changed: nothing is lost, and the change may be its cure.
+5.  What is owned and wanted no longer is deleted last. Volume claims are never deleted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from raptormq_operator.covers import covers
+from raptormq_operator.manifests.cluster_objects import Unit, Wanted
+from raptormq_operator.manifests.metadata import Manifest
+
+Key = tuple[str, str]
+"""Kind and name; everything is in the namespace of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Children of one cluster, and whatever else lives under a wanted name.
+
+    `registered` holds the names of the StatefulSets whose broker every name server lists.
+    """
+
+    owner_uid: str
+    objects: Mapping[Key, Manifest]
+    registered: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply of the manifest; `exists` only chooses the word in the event."""
+
+    manifest: Manifest
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Deletion of exactly the object that was seen, by its uid."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+Step = Apply | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`steps` may be taken now, in order. `waiting` names the workloads that are not available yet, `conflicts` the
+    foreign objects that are in the way. All three empty: the cluster is as it is wanted."""
+
+    steps: tuple[Step, ...]
+    waiting: tuple[str, ...]
+    conflicts: tuple[str, ...]
+
+
+def plan(observed: Observed, wanted: Wanted) -> Plan:
+    """The steps that are safe now."""
+    name_server_steps = _changes(observed, wanted.name_servers)
+    name_servers_settled = settled(observed.objects.get(_workload(wanted.name_servers)))
+    unavailable = {_workload(unit): unit for unit in wanted.brokers if not _available(observed, unit)}
+    roll_allowed = name_servers_settled and not name_server_steps and not unavailable
+    steps = [*_shared_changes(observed, wanted.shared), *name_server_steps]
+    for unit in wanted.brokers:
+        changes = _changes(observed, unit)
+        if changes and (roll_allowed or _workload(unit) in unavailable):
+            steps += changes
+            roll_allowed = False
+    steps += _leftovers(observed, wanted)
+    waiting = [] if name_servers_settled else [_workload(wanted.name_servers)]
+    return Plan(
+        steps=tuple(steps),
+        waiting=tuple(name for _, name in [*waiting, *unavailable]),
+        conflicts=tuple(
+            f"{kind} {name}" for kind, name in map(key_of, wanted.objects) if _foreign(observed, (kind, name))
+        ),
+    )
+
+
+def key_of(manifest: Manifest) -> Key:
+    """Kind and name of an object."""
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+def settled(workload: Manifest | None) -> bool:
+    """True when a StatefulSet's controller has seen its last change and all pods run it and are available."""
+    if workload is None:
+        return False
+    status = workload.get("status", {})
+    replicas = workload["spec"]["replicas"]
+    return bool(
+        status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+        and status.get("updatedReplicas", 0) == replicas
+        and status.get("availableReplicas", 0) == replicas
+        and status.get("replicas", 0) == replicas
+    )
+
+
+def _changes(observed: Observed, unit: Unit) -> list[Step]:
+    """Steps of a unit that is changed as one: none while a foreign object is in the way."""
+    if any(_foreign(observed, key_of(manifest)) for manifest in unit.objects):
+        return []
+    return [step for manifest in unit.objects for step in _change(observed, manifest)]
+
+
+def _shared_changes(observed: Observed, unit: Unit) -> list[Step]:
+    """Steps of objects that stand alone: a foreign one only stops itself."""
+    return [step for manifest in unit.objects for step in _changes(observed, Unit((manifest,)))]
+
+
+def _change(observed: Observed, manifest: Manifest) -> Iterable[Step]:
+    current = observed.objects.get(key_of(manifest))
+    if current is None or not covers(current, manifest):
+        yield Apply(manifest, exists=current is not None)
+
+
+def _available(observed: Observed, unit: Unit) -> bool:
+    key = _workload(unit)
+    workload = observed.objects.get(key)
+    return not _foreign(observed, key) and settled(workload) and key[1] in observed.registered
+
+
+def _workload(unit: Unit) -> Key:
+    return key_of(unit.objects[-1])
+
+
+def _foreign(observed: Observed, key: Key) -> bool:
+    current = observed.objects.get(key)
+    return current is not None and not _owned(observed, current)
+
+
+def _owned(observed: Observed, current: Manifest) -> bool:
+    owners = current["metadata"].get("ownerReferences", [])
+    return any(owner.get("controller") and owner["uid"] == observed.owner_uid for owner in owners)
+
+
+def _leftovers(observed: Observed, wanted: Wanted) -> Iterable[Step]:
+    keys = {key_of(manifest) for manifest in wanted.objects}
+    for key, current in sorted(observed.objects.items()):
+        if key not in keys and _owned(observed, current):
+            yield Delete(*key, uid=current["metadata"]["uid"])

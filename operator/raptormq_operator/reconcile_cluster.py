@@ -1,0 +1,90 @@
+"""Reconciliation of a BrokerCluster: observe, plan, take the steps, look at the brokers, say so in the status.
+
+Everything that is decided here is decided by pure neighbours (`plan`, `cluster_status`, `conditions`); this is their
+shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq_operator import cluster_status
+from raptormq_operator.admin import Admin
+from raptormq_operator.conditions import Reason, Verdict
+from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.errors import Invalid
+from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.manifests.cluster_objects import Wanted, wanted
+from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.plan import Apply, Observed, Plan, Step, key_of, plan
+from raptormq_operator.status_writer import StatusWriter
+from raptormq_operator.survey import Survey, take
+
+CHILD_KINDS = ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
+RESYNC_S = 60.0
+"""A ready cluster is looked at this often although nothing seems to happen: brokers send no events."""
+RETRY_S = 2.0
+"""A cluster that is not ready is looked at this often: what it waits for is often not a Kubernetes object."""
+REFUSED_S = 300.0
+
+
+class ClusterReconciler:
+    """One call brings one cluster as far as it can safely go now."""
+
+    def __init__(
+        self, api: KubeApi, admin: Admin, events: EventRecorder, writer: StatusWriter, default_image: str
+    ) -> None:
+        self._api = api
+        self._admin = admin
+        self._events = events
+        self._writer = writer
+        self._default_image = default_image
+
+    async def __call__(self, namespace: str, name: str) -> float | None:
+        body = await self._api.get("BrokerCluster", namespace, name)
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            self._writer.forget("BrokerCluster", namespace, name)
+            return None
+        cluster = Cluster.from_object(body, self._default_image)
+        refused = cluster_status.refusal(cluster)
+        if refused is not None:
+            await self._writer.write(body, cluster_status.status(cluster, None), refused)
+            return REFUSED_S
+        survey = await take(cluster, self._admin)
+        verdict = await self._act(body, cluster, survey)
+        await self._writer.write(body, cluster_status.status(cluster, survey), verdict)
+        return RESYNC_S if verdict.ready else RETRY_S
+
+    async def _act(self, body: Manifest, cluster: Cluster, survey: Survey) -> Verdict:
+        objects = wanted(cluster)
+        observed = await self._observe(cluster, objects, survey)
+        next_steps: Plan = plan(observed, objects)
+        for step in next_steps.steps:
+            try:
+                await self._take(body, step, cluster.namespace)
+            except Invalid as error:
+                return Verdict(Reason.APPLY_REFUSED, str(error))
+        return cluster_status.verdict(cluster, next_steps, survey)
+
+    async def _observe(self, cluster: Cluster, objects: Wanted, survey: Survey) -> Observed:
+        selector = names.selector(names.managed_labels(cluster.name))
+        lists = await asyncio.gather(*(self._api.select(kind, cluster.namespace, selector) for kind in CHILD_KINDS))
+        found = {key_of(manifest): manifest for manifests in lists for manifest in manifests}
+        # An object under a wanted name without our labels is not in the lists, and must be seen before it is
+        # overwritten.
+        missing = [key for key in map(key_of, objects.objects) if key not in found]
+        others = await asyncio.gather(*(self._api.get(kind, cluster.namespace, name) for kind, name in missing))
+        found |= {key: manifest for key, manifest in zip(missing, others, strict=True) if manifest is not None}
+        return Observed(cluster.uid, found, survey.registered(cluster))
+
+    async def _take(self, body: Manifest, step: Step, namespace: str) -> None:
+        if isinstance(step, Apply):
+            kind, name = key_of(step.manifest)
+            await self._api.apply(step.manifest)
+            reason, verb = ("Updated", "changed") if step.exists else ("Created", "made")
+            await self._events.normal(body, reason, f"{verb} {kind} {name}")
+        else:
+            await self._api.delete(step.kind, namespace, step.name, step.uid)
+            await self._events.normal(body, "Deleted", f"deleted {step.kind} {step.name}")

@@ -1,0 +1,142 @@
+"""The operator's process: waits for the Lease, then runs kopf's watches and the work queue until told to stop.
+
+probe server ------------------------------------------------------------
+lease: acquire ---- keep (LeaseLost ends everything) -------------- release
+                    kopf watches -> work queue -> reconcilers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import kopf
+
+from raptormq_operator import clock, handlers
+from raptormq_operator.admin import ClientAdmin
+from raptormq_operator.kube.api import HttpKubeApi, KubeApi
+from raptormq_operator.kube.connection import Connection, login
+from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.kube.lease import Candidate, Lease
+from raptormq_operator.metrics import LEADER
+from raptormq_operator.model import names
+from raptormq_operator.probe import ProbeServer
+from raptormq_operator.queue import Key, WorkQueue
+from raptormq_operator.reconcile_cluster import ClusterReconciler
+from raptormq_operator.reconcile_topic import TopicReconciler
+from raptormq_operator.settings import Settings
+from raptormq_operator.status_writer import StatusWriter
+from raptormq_operator.topic_claims import TopicClaims
+
+LEASE_NAME = "raptormq-operator"
+
+Watch = Coroutine[Any, Any, None]
+"""kopf, ready to be run."""
+
+log = logging.getLogger(__name__)
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """kopf as a watcher only: no Events, nothing persisted, connections that are given up before load balancers do."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.watching.server_timeout = 300
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.persistence.finalizer = f"{names.GROUP}/kopf"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{names.GROUP}")
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{names.GROUP}")
+    return settings
+
+
+def work_queue(api: KubeApi, admin: ClientAdmin, settings: Settings, claims: TopicClaims) -> WorkQueue:
+    """The queue with a reconciler for each kind."""
+    events = EventRecorder(api, clock.timestamp)
+    writer = StatusWriter(api, events, clock.timestamp)
+    clusters = ClusterReconciler(api, admin, events, writer, settings.image)
+    topics = TopicReconciler(api, admin, events, writer, claims.to)
+
+    async def reconcile(key: Key) -> float | None:
+        reconciler = clusters if key.kind == "BrokerCluster" else topics
+        return await reconciler(key.namespace, key.name)
+
+    return WorkQueue(reconcile)
+
+
+async def run(settings: Settings) -> None:
+    """Runs until SIGTERM or SIGINT.
+
+    Raises:
+        RaptorMQError: the API server cannot be found, or the lease was lost.
+    """
+    watching = kopf_settings()
+    connection = Connection(lambda: login(watching))
+    candidate = Candidate(settings.namespace, LEASE_NAME, settings.identity)
+    claims = TopicClaims()
+    async with HttpKubeApi(connection) as api, ClientAdmin() as admin:
+        queue = work_queue(api, admin, settings, claims)
+        probe = ProbeServer(settings.port, queue.waiting_seconds)
+        lease = Lease(api, candidate, monotonic=time.monotonic, now=clock.micro_timestamp)
+        await probe.start()
+        try:
+            if await _acquired(lease):
+                await _lead(lease, queue, _watch(watching, settings, queue, claims))
+        finally:
+            await probe.stop()
+
+
+async def _acquired(lease: Lease) -> bool:
+    """Waits for the lease; False when told to stop before."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    log.info("waiting for the lease")
+    acquiring, stopping = asyncio.ensure_future(lease.acquire()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (acquiring, stopping):
+        task.cancel()
+    return acquiring.done() and not acquiring.cancelled()
+
+
+def _watch(watching: kopf.OperatorSettings, settings: Settings, queue: WorkQueue, claims: TopicClaims) -> Watch:
+    """kopf, with a registry of its own and the same login as our requests."""
+    registry = kopf.OperatorRegistry()
+    handlers.register(registry, queue, claims)
+
+    @kopf.on.login(registry=registry)
+    def log_in(**_: Any) -> kopf.ConnectionInfo | None:
+        return login(watching)
+
+    return kopf.operator(
+        registry=registry,
+        settings=watching,
+        standalone=True,
+        clusterwide=not settings.watch_namespaces,
+        namespaces=settings.watch_namespaces,
+    )
+
+
+async def _lead(lease: Lease, queue: WorkQueue, watch: Watch) -> None:
+    """Acts as the leader until kopf is told to stop by a signal, or until anything fails.
+
+    The lease is given back only after the last of our own tasks has ended; when it was lost it is not ours to give.
+    """
+    log.info("leading")
+    LEADER.set(1)
+    tasks = [asyncio.create_task(work) for work in (lease.keep(), queue.run(), watch)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        LEADER.set(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await lease.release()

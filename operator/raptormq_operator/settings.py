@@ -1,0 +1,54 @@
+"""Settings of the operator's process, all from its environment, which the chart fills in."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raptormq.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One field for each variable."""
+
+    image: str
+    """RAPTORMQ_IMAGE: image of brokers and name servers where a BrokerCluster names none. Required."""
+    namespace: str
+    """POD_NAMESPACE: namespace of the Lease, `default` outside of a cluster."""
+    identity: str
+    """POD_NAME: holder of the Lease, the host's name outside of a cluster."""
+    watch_namespaces: tuple[str, ...]
+    """WATCH_NAMESPACES: comma-separated, empty for all."""
+    port: int
+    """HTTP_PORT of /healthz, /readyz and /metrics, 8080."""
+    log_level: str
+    """LOG_LEVEL, INFO."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Reads the variables.
+
+        Raises:
+            ConfigError: one is missing or not of its kind.
+        """
+        image = environment.get("RAPTORMQ_IMAGE", "")
+        if not image:
+            raise ConfigError("RAPTORMQ_IMAGE must name the image of brokers and name servers")
+        port = environment.get("HTTP_PORT", "8080")
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"HTTP_PORT must be a port number, not {port!r}")
+        level = environment.get("LOG_LEVEL", "INFO").upper()
+        if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise ConfigError(f"LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {level!r}")
+        watched = environment.get("WATCH_NAMESPACES", "").split(",")
+        return cls(
+            image=image,
+            namespace=environment.get("POD_NAMESPACE", "default"),
+            identity=environment.get("POD_NAME", socket.gethostname()),
+            watch_namespaces=tuple(name.strip() for name in watched if name.strip()),
+            port=int(port),
+            log_level=level,
+        )

@@ -1,0 +1,117 @@
+"""What to ask of brokers for a Topic, and the verdict on their answers. Pure.
+
+A broker is asked to create or change the topic when its answer differs from the wanted values, and is then asked again:
+only its own words make a Topic ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raptormq_operator.admin import TopicAnswer
+from raptormq_operator.conditions import Reason, Verdict
+from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.topic import Topic
+
+ATTRIBUTE_DEFAULTS = {"queue.type": "SimpleCQ", "message.type": "NORMAL"}
+"""What a topic is when a broker does not mention the attribute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A broker that gave no usable answer: it was not reached, or it refused with a code."""
+
+    reason: Reason
+    text: str
+
+
+Answer = TopicAnswer | Failure | None
+"""None: the broker has no such topic."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """A Topic resource's claim to a topic name; of two, the older one holds it."""
+
+    created: str
+    uid: str
+    name: str
+
+
+def refusal(topic: Topic, claims: Sequence[Claim]) -> Verdict | None:
+    """Why nothing can be done for this resource; None when something can."""
+    if topic.queue_type != "SimpleCQ":
+        return Verdict(
+            Reason.NOT_SUPPORTED, f"queueType {topic.queue_type} is not available in this version, only SimpleCQ"
+        )
+    holder = min(claims, default=None)
+    if holder is not None and holder.uid != topic.uid:
+        return Verdict(
+            Reason.TOPIC_CONFLICT, f"topic {topic.topic_name} of cluster {topic.cluster} belongs to Topic {holder.name}"
+        )
+    return None
+
+
+def wanted(topic: Topic) -> TopicAnswer:
+    """The values that every broker shall answer with."""
+    return TopicAnswer(topic.read_queues, topic.write_queues, topic.perm, topic.attributes)
+
+
+def differences(answer: Answer, wanted_values: TopicAnswer) -> tuple[str, ...]:
+    """What differs from the wanted values, in words; nothing differs when the broker may be left alone."""
+    if isinstance(answer, Failure):
+        return (answer.text,)
+    if answer is None:
+        return ("it has no such topic",)
+    pairs = [
+        ("readQueueNums", answer.read_queues, wanted_values.read_queues),
+        ("writeQueueNums", answer.write_queues, wanted_values.write_queues),
+        ("perm", answer.perm, wanted_values.perm),
+        *(
+            (name, answer.attributes.get(name, ATTRIBUTE_DEFAULTS.get(name)), value)
+            for name, value in wanted_values.attributes.items()
+        ),
+    ]
+    return tuple(f"{name} is {has}, wanted {wants}" for name, has, wants in pairs if has != wants)
+
+
+def brokers_to_change(answers: Mapping[str, Answer], wanted_values: TopicAnswer) -> tuple[str, ...]:
+    """Addresses of the brokers that answered with something else. One that was not reached is not asked to change."""
+    return tuple(
+        address
+        for address, answer in answers.items()
+        if not isinstance(answer, Failure) and differences(answer, wanted_values)
+    )
+
+
+def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
+    """Judges the answers given after the changes: unreached brokers first, then refusals, then differences."""
+    for reason in (Reason.BROKER_UNREACHABLE, Reason.BROKER_REFUSED):
+        failures = [
+            f"{address}: {answer.text}"
+            for address, answer in answers.items()
+            if isinstance(answer, Failure) and answer.reason is reason
+        ]
+        if failures:
+            return Verdict(reason, "; ".join(failures))
+    differing = {address: differences(answer, wanted(topic)) for address, answer in answers.items()}
+    texts = [f"{address}: {', '.join(words)}" for address, words in differing.items() if words]
+    if texts:
+        return Verdict(Reason.TOPIC_DIFFERS, "; ".join(texts))
+    return Verdict(Reason.READY, f"{len(answers)} brokers answer with the wanted values")
+
+
+def status(topic: Topic, cluster: Cluster | None, answers: Mapping[str, Answer]) -> dict[str, Any]:
+    """The status without conditions."""
+    brokers = [
+        {
+            "group": member.broker_name,
+            "address": member.address,
+            "ready": member.address in answers and not differences(answers[member.address], wanted(topic)),
+        }
+        for member in (cluster.members if cluster else ())
+    ]
+    base = {"observedGeneration": topic.generation, "topicName": topic.topic_name, "brokers": brokers}
+    return base | ({"nameServerAddress": cluster.name_server_address} if cluster else {})
