@@ -1,0 +1,179 @@
+"""The brokers as blocking calls, over connections that live as long as the Python worker does.
+
+Spark keeps its Python workers and hands them task after task, micro-batch after micro-batch: one event loop thread and
+one set of connections per process and installation serve them all, found by `cluster_of`. Calls that fail because a
+broker restarts are repeated until option `retryTimeoutMs` is over.
+
+Neighbours: `raptormq.client` talks, `cluster_offsets`, `stream_reader` and `scan` ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import uvloop
+
+from pyspark_raptormq.errors import MissingTopic
+from pyspark_raptormq.options import SourceOptions
+from raptormq.client import AdminClient, ClientConfig, PullConsumer, PullResult
+from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.message import MessageQueue
+
+_T = TypeVar("_T")
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_FIRST_CONTACT_PATIENCE_S = 10.0
+_TRANSIENT_CODES = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
+
+
+@dataclass(frozen=True)
+class _Key:
+    process: int
+    name_servers: tuple[str, ...]
+    request_timeout_s: float
+    retry_timeout_s: float
+
+
+_clusters: dict[_Key, Cluster] = {}
+_clusters_lock = threading.Lock()
+
+
+def cluster_of(options: SourceOptions) -> Cluster:
+    """Return this process's connections to the installation, made at the first call."""
+    key = _Key(os.getpid(), options.name_servers, options.request_timeout_s, options.retry_timeout_s)
+    with _clusters_lock:
+        if key not in _clusters:
+            _clusters[key] = Cluster(options.name_servers, options.request_timeout_s, options.retry_timeout_s)
+        return _clusters[key]
+
+
+class Cluster:
+    """One installation. All methods may be called from any thread but not from coroutines.
+
+    Every method raises `TransportError`, `NoRoute` or `ServerError` when the brokers did not give a useful answer
+    within the retry time.
+    """
+
+    def __init__(self, name_servers: tuple[str, ...], request_timeout_s: float, retry_timeout_s: float) -> None:
+        self._retry_timeout_s = retry_timeout_s
+        self._config = ClientConfig(name_servers=name_servers, request_timeout=request_timeout_s)
+        self._consumer = PullConsumer(client_config=self._config)
+        self._admin = AdminClient(client_config=self._config)
+        self._seen: set[str] = set()
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="raptormq", daemon=True)
+        self._thread.start()
+        self._run(self._consumer.start())
+        self._run(self._admin.start())
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        self._run(self._consumer.close())
+        self._run(self._admin.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self._first_contact("", self._admin.topics))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of a topic, sorted.
+
+        Raises:
+            MissingTopic: no name server knows it.
+        """
+        try:
+            return sorted(self._first_contact(topic, lambda: self._consumer.queues(topic)))
+        except NoRoute as error:
+            raise MissingTopic(f"topic {topic} does not exist, or no broker that has it is up") from error
+
+    def _first_contact(self, name: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """What was there before may be restarting; what never was is probably misspelt, and not waited for as long."""
+        patience = self._retry_timeout_s
+        if name not in self._seen:
+            patience = min(patience, _FIRST_CONTACT_PATIENCE_S)
+        found = self._run(self._patiently(attempt, patience))
+        self._seen.add(name)
+        return found
+
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the offset of the first message that is still there, per queue."""
+        return self._for_each(queues, self._consumer.min_offset)
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the offset that the next message will get, per queue."""
+        return self._for_each(queues, self._consumer.max_offset)
+
+    def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Return the offset of the first message stored at or after that time, per queue."""
+        return self._for_each(queues, lambda queue: self._consumer.offset_by_time(queue, timestamp_ms))
+
+    def start_pull(
+        self, queue: MessageQueue, offset: int, max_count: int, max_bytes: int, tag_expression: str
+    ) -> Future[PullResult]:
+        """Ask for messages; the caller decodes what came before while the answer is on its way."""
+
+        async def pull() -> PullResult:
+            return await self._consumer.pull(queue, offset, max_count, max_bytes=max_bytes, expression=tag_expression)
+
+        return asyncio.run_coroutine_threadsafe(self._patiently(pull, self._retry_timeout_s), self._loop)
+
+    def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Set the offsets of a consumer group; tried once."""
+
+        async def commit() -> None:
+            async with PullConsumer(group=group, client_config=self._config) as consumer:
+                consumer.assign(offsets)
+                for queue, offset in offsets.items():
+                    consumer.seek(queue, offset)
+                await consumer.commit()
+
+        self._run(commit())
+
+    def _for_each(
+        self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]
+    ) -> dict[MessageQueue, int]:
+        async def ask_one(queue: MessageQueue) -> int:
+            return await self._patiently(lambda: ask(queue), self._retry_timeout_s)
+
+        async def ask_all() -> dict[MessageQueue, int]:
+            wanted = list(queues)
+            return dict(zip(wanted, await asyncio.gather(*map(ask_one, wanted)), strict=True))
+
+        return self._run(ask_all())
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[_T]], patience_s: float) -> _T:
+        """Repeat an attempt that failed for a reason that may pass."""
+        deadline = self._loop.time() + patience_s
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await attempt()
+            except RaptorMQError as error:
+                if not _may_pass(error) or self._loop.time() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _may_pass(error: RaptorMQError) -> bool:
+    return error.retriable or (isinstance(error, ServerError) and error.code in _TRANSIENT_CODES)

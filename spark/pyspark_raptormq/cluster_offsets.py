@@ -1,0 +1,93 @@
+"""Which queues a query reads, and between which offsets: options made concrete with the brokers' answers.
+
+Neighbours: `options` says what is wanted, `cluster` knows what there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from pyspark_raptormq.data_loss import report_data_loss
+from pyspark_raptormq.errors import OptionError
+from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
+from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
+from pyspark_raptormq.offsets import QueueOffsets
+from pyspark_raptormq.options import EARLIEST, Position, SourceOptions
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+
+
+class Bounds(Protocol):
+    """What is asked of the brokers; `cluster.Cluster` in production."""
+
+    def topics(self) -> list[str]: ...
+    def queues(self, topic: str) -> list[MessageQueue]: ...
+    def min_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
+    def max_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
+    def offsets_by_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> QueueOffsets: ...
+
+
+def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue]:
+    """Return the queues to read, sorted.
+
+    Raises:
+        MissingTopic: a topic that was named does not exist.
+    """
+    if options.queues:
+        return list(options.queues)
+    topics = options.topics
+    if options.topic_pattern is not None:
+        pattern = re.compile(options.topic_pattern)
+        topics = tuple(topic for topic in bounds.topics() if _is_for_applications(topic) and pattern.fullmatch(topic))
+    return sorted(queue for topic in topics for queue in bounds.queues(topic))
+
+
+def _is_for_applications(topic: str) -> bool:
+    return not is_system_topic(topic) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def offsets_at(position: Position, queues: Sequence[MessageQueue], bounds: Bounds, *, unnamed: str) -> QueueOffsets:
+    """Return the offset of a position in every queue.
+
+    `unnamed` (earliest or latest) counts for queues that a JSON position does not name, so that a topic may grow.
+
+    Raises:
+        OptionError: a JSON position names a queue that is not read.
+    """
+    if position.timestamp_ms is not None:
+        return bounds.offsets_by_time(queues, position.timestamp_ms)
+    if position.offsets is None:
+        word = position.word or unnamed
+        return bounds.min_offsets(queues) if word == EARLIEST else bounds.max_offsets(queues)
+    for queue in position.offsets:
+        if queue not in queues:
+            raise OptionError(f"offsets are given for {queue}, which is not among the queues to read")
+    fallback = EARLIEST_OFFSET if unnamed == EARLIEST else LATEST_OFFSET
+    given = {queue: position.offsets.get(queue, fallback) for queue in queues}
+    smallest = bounds.min_offsets([queue for queue in queues if given[queue] == EARLIEST_OFFSET])
+    largest = bounds.max_offsets([queue for queue in queues if given[queue] == LATEST_OFFSET])
+    return given | smallest | largest
+
+
+def check_bounds(
+    start: QueueOffsets, end: QueueOffsets, bounds: Bounds, *, fail: bool
+) -> tuple[QueueOffsets, QueueOffsets]:
+    """Return start and end of a batch cut to what the queues hold.
+
+    Raises:
+        DataLoss: something had to be cut off and `fail` is set.
+    """
+    queues = sorted(start)
+    smallest, largest = bounds.min_offsets(queues), bounds.max_offsets(queues)
+    cut_start, cut_end = dict(start), dict(end)
+    for queue in queues:
+        low, high = smallest[queue], largest[queue]
+        if start[queue] < low:
+            report_data_loss(f"{queue} should be read from offset {start[queue]} but begins at {low}", fail=fail)
+        if end[queue] > high:
+            report_data_loss(f"{queue} should be read up to offset {end[queue]} but ends at {high}", fail=fail)
+        cut_start[queue] = max(start[queue], low)
+        cut_end[queue] = min(end[queue], high)
+    return cut_start, cut_end

@@ -1,0 +1,27 @@
+"""What happens when offsets that should be read are not there: option `failOnDataLoss`.
+
+Neighbours: `cluster_offsets`, `stream_progress` and `scan` find losses and ask here whether the query may go on.
+Source: `failOnDataLoss` of Spark's Kafka connector.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark_raptormq.errors import DataLoss
+
+log = logging.getLogger(__name__)
+
+
+def report_data_loss(what: str, *, fail: bool) -> None:
+    """Raise, or log a warning and let the caller leave the lost offsets out.
+
+    Raises:
+        DataLoss: `fail` is set.
+    """
+    if fail:
+        raise DataLoss(
+            f"{what}. Messages were deleted by retention, or the topic was deleted, before they were read. "
+            "Set option failOnDataLoss to false to go on without them"
+        )
+    log.warning("%s; going on without them, as option failOnDataLoss is false", what)

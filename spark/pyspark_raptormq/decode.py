@@ -1,0 +1,227 @@
+"""Stored records of one queue to Arrow record batches. Pure.
+
+A buffer of whole pull responses (about 4 MB, thousands of records) is decoded at once: `record_index` finds all
+fields, then every column is built by one call. A variable-length column is an array of slices over the response
+buffer, of which Arrow takes every second one, so bodies are copied once and by C++.
+
+Neighbours: `scan` brings the buffers, `columns` says what is wanted, `property_columns` knows keys, tags and ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_raptormq.columns import PropertiesAs, arrow_schema
+from pyspark_raptormq.property_columns import PropertyTable, property_table
+from pyspark_raptormq.record_index import Longs, RecordIndex, index_records
+from raptormq.errors import RecordError
+from raptormq.protocol import properties
+from raptormq.protocol.compression import decompress
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.message_id import offset_id
+from raptormq.protocol.record import SysFlag
+
+_V6_HOST_BYTES = 20
+_PLAIN_BATCH_BYTES = 32 * 1024 * 1024
+"""Compressed bodies may grow a thousandfold: a batch ends when this much came out of them."""
+
+
+class RecordDecoder:
+    """Decodes the records of one queue into batches of the wanted columns.
+
+    Args:
+        queue: whose records come.
+        columns: names of `columns.KNOWN_COLUMNS`, in the order wanted.
+        properties_as: what the column `properties` holds, if it is wanted.
+        tags: wanted tags, empty for all; brokers filter by hash only, so the tags themselves are compared here.
+        verify_crc: whether to compare the checksums of the bodies.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        columns: tuple[str, ...],
+        properties_as: PropertiesAs = PropertiesAs.NONE,
+        tags: frozenset[str] = frozenset(),
+        *,
+        verify_crc: bool = True,
+    ) -> None:
+        self._queue = queue
+        self._columns = columns
+        self._properties_as = properties_as
+        self._tags = pa.array(sorted(tags), pa.string()) if tags else None
+        self._verify_crc = verify_crc
+        self._schema = arrow_schema(columns, properties_as)
+
+    def decode(self, data: bytes, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the records of `data` with queue offsets `start` <= o < `end`; none when there are none.
+
+        Raises:
+            RecordError: the bytes are damaged.
+        """
+        index = index_records(data)
+        wanted = (index.queue_offset >= start) & (index.queue_offset < end)
+        if not wanted.all():
+            index = index.select(wanted)
+        if self._verify_crc:
+            index.check_crc()
+        if np.any(index.sys_flag & int(SysFlag.INNER_BATCH)):
+            raise RecordError(
+                f"{self._queue} holds whole batches (queue type BatchCQ), which this version does not read"
+            )
+        if len(index):
+            yield from self._batches(_Records(index, self._queue))
+
+    def _batches(self, records: _Records) -> Iterator[pa.RecordBatch]:
+        index = records.index
+        if "value" in self._columns and np.any(index.sys_flag & int(SysFlag.COMPRESSED)):
+            chunks = _plain_bodies(index)
+        else:
+            chunks = iter([(0, len(index), None)])
+        columns = {name: self._column(records, name) for name in self._columns if name != "value"}
+        wanted_tags = None if self._tags is None else pc.is_in(records.properties.values(properties.TAGS), self._tags)
+        for first, last, plain in chunks:
+            bodies = plain if plain is not None else records.bodies() if "value" in self._columns else None
+            arrays = [bodies if name == "value" else columns[name][first:last] for name in self._columns]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            if wanted_tags is not None:
+                batch = batch.filter(wanted_tags[first:last])
+            if batch.num_rows:
+                yield batch
+
+    def _column(self, records: _Records, name: str) -> pa.Array:
+        if name == "properties":
+            return records.properties.map() if self._properties_as is PropertiesAs.MAP else records.raw_properties
+        return _COLUMNS[name](records)
+
+
+class _Records:
+    """What several columns are made of, each made once and only when it is wanted."""
+
+    def __init__(self, index: RecordIndex, queue: MessageQueue) -> None:
+        self.index = index
+        self.queue = queue
+        self._raw_properties: pa.Array | None = None
+        self._properties: PropertyTable | None = None
+        self._keys: pa.Array | None = None
+
+    @property
+    def raw_properties(self) -> pa.Array:
+        if self._raw_properties is None:
+            self._raw_properties = _slices(self.index.data, self.index.properties_at, self.index.properties_end)
+        return self._raw_properties
+
+    @property
+    def properties(self) -> PropertyTable:
+        if self._properties is None:
+            self._properties = property_table(self.raw_properties)
+        return self._properties
+
+    @property
+    def keys(self) -> pa.Array:
+        """The keys as one text, separated by spaces."""
+        if self._keys is None:
+            self._keys = self.properties.values(properties.KEYS)
+        return self._keys
+
+    def bodies(self) -> pa.Array:
+        """The bodies, none of which is compressed."""
+        return _slices(self.index.data, self.index.body_at, self.index.body_end)
+
+    def constant(self, value: str | int, kind: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value, kind), len(self.index))
+
+
+def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:
+    """Return data[start:end] of every record as a binary column."""
+    rows = len(starts)
+    bounds = np.empty(2 * rows, np.int32)
+    bounds[0::2] = starts
+    bounds[1::2] = ends
+    slices_and_gaps = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    return slices_and_gaps.take(pa.array(np.arange(0, 2 * rows, 2)))
+
+
+def _plain_bodies(index: RecordIndex) -> Iterator[tuple[int, int, pa.Array]]:
+    """Yield first row, end row and the decompressed bodies between, in portions of about `_PLAIN_BATCH_BYTES`."""
+    bodies: list[bytes] = []
+    first = size = 0
+    rows = zip(index.body_at.tolist(), index.body_end.tolist(), index.sys_flag.tolist(), strict=True)
+    for row, (start, end, sys_flag) in enumerate(rows, 1):
+        body = decompress(index.data[start:end], sys_flag)
+        bodies.append(body)
+        size += len(body)
+        if size >= _PLAIN_BATCH_BYTES or row == len(index):
+            yield first, row, pa.array(bodies, pa.binary())
+            bodies, first, size = [], row, 0
+
+
+def _timestamps(milliseconds: Longs) -> pa.Array:
+    return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+
+
+def _message_ids(records: _Records) -> pa.Array:
+    unique = records.properties.values(properties.UNIQUE_KEY)
+    return unique if unique.null_count == 0 else pc.coalesce(unique, _offset_ids(records.index))
+
+
+def _offset_ids(index: RecordIndex) -> pa.Array:
+    if np.any(index.sys_flag & int(SysFlag.STORE_HOST_V6)):
+        lengths = np.where(index.sys_flag & int(SysFlag.STORE_HOST_V6), _V6_HOST_BYTES, 8)
+        hosts = zip(index.store_host_at.tolist(), lengths.tolist(), index.physical_offset.tolist(), strict=True)
+        return pa.array([offset_id(index.data[at : at + size], offset) for at, size, offset in hosts], pa.string())
+    # Eight bytes of address and eight of offset per record: one conversion to hexadecimal does for all.
+    numbers = np.empty((len(index), 2), ">u8")
+    numbers[:, 0] = _unaligned_longs(index.data)[index.store_host_at]
+    numbers[:, 1] = index.physical_offset
+    digits = numbers.tobytes().hex().upper().encode()
+    bounds = np.arange(0, len(digits) + 1, 32, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(index), [None, pa.py_buffer(bounds), pa.py_buffer(digits)])
+
+
+def _unaligned_longs(data: bytes) -> npt.NDArray[np.uint64]:
+    return np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
+
+
+def _has_several(texts: pa.Array) -> bool:
+    return bool(pc.any(pc.match_substring(texts, properties.KEY_SEPARATOR)).as_py())
+
+
+def _words(text: str | None) -> list[str]:
+    return [word for word in (text or "").split(properties.KEY_SEPARATOR) if word]
+
+
+def _first_keys(records: _Records) -> pa.Array:
+    texts = records.keys
+    if not _has_several(texts):
+        return texts
+    return pa.array([next(iter(_words(text)), None) for text in texts.to_pylist()], pa.string())
+
+
+def _all_keys(records: _Records) -> pa.Array:
+    texts, kind = records.keys, pa.list_(pa.field("element", pa.string()))
+    if _has_several(texts):
+        return pa.array([_words(text) for text in texts.to_pylist()], kind)
+    present = texts.is_valid()
+    bounds = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum(present.to_numpy(zero_copy_only=False), out=bounds[1:])
+    return pa.ListArray.from_arrays(pa.array(bounds), texts.drop_null(), type=kind)
+
+
+_COLUMNS: dict[str, Callable[[_Records], pa.Array]] = {
+    "key": _first_keys,
+    "topic": lambda records: records.constant(records.queue.topic, pa.string()),
+    "brokerName": lambda records: records.constant(records.queue.broker_name, pa.string()),
+    "queueId": lambda records: records.constant(records.queue.queue_id, pa.int32()),
+    "queueOffset": lambda records: pa.array(records.index.queue_offset),
+    "storeTimestamp": lambda records: _timestamps(records.index.store_ms),
+    "bornTimestamp": lambda records: _timestamps(records.index.born_ms),
+    "tags": lambda records: records.properties.values(properties.TAGS),
+    "keys": _all_keys,
+    "msgId": _message_ids,
+}

@@ -1,0 +1,38 @@
+"""The errors of the Spark source; all are `RaptorMQError`s and their text is what a Spark user reads in the driver's
+log.
+
+    RaptorMQError
+    |- ConfigError
+    |  |- OptionError       an option of `.option(...)` is unknown, missing, malformed or contradicts another one
+    |  `- OffsetFormatError an offset document is not what `offsets` describes
+    `- ClientError
+       |- MissingTopic      no name server knows the topic
+       |- DataLoss          records that were promised are gone (option failOnDataLoss)
+       `- WriteNotSupported this version reads only
+
+Source: the corresponding failures of Spark's Kafka connector.
+"""
+
+from __future__ import annotations
+
+from raptormq.errors import ClientError, ConfigError
+
+
+class OptionError(ConfigError):
+    """An option of the data source is unusable; the text names it."""
+
+
+class OffsetFormatError(ConfigError):
+    """An offset document of a checkpoint or of an option cannot be understood."""
+
+
+class MissingTopic(ClientError):
+    """A topic to read has no route."""
+
+
+class DataLoss(ClientError):
+    """Offsets that should be read are no longer, or not any more, in the queue."""
+
+
+class WriteNotSupported(ClientError):
+    """The data source has no writer."""

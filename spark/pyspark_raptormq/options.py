@@ -1,0 +1,274 @@
+"""The options of `format("raptormq")`: one declaration per option, checked before anything is asked of a broker.
+
+Names are those of Spark's Kafka connector where it has the same thing, and case does not matter. An unknown name is an
+error that names the nearest known one: a misspelt `failOnDataLoss` must not be ignored in silence.
+Neighbours: `source` hands in Spark's map, everything else takes the finished `SourceOptions`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_raptormq.columns import DEFAULT_COLUMNS, KNOWN_COLUMNS, PROPERTIES_COLUMN, PropertiesAs
+from pyspark_raptormq.errors import OffsetFormatError, OptionError
+from pyspark_raptormq.offsets import QueueOffsets, parse_assignment, parse_offsets
+from raptormq.client.config import parse_addresses
+from raptormq.errors import ConfigError, MessageError
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.tags import parse_expression
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+_SIZE = re.compile(r"(\d+)\s*([kmKM]?)[bB]?")
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where reading starts or ends: exactly one field is set."""
+
+    word: str | None = None
+    """`earliest` or `latest`."""
+    offsets: QueueOffsets | None = None
+    """Per queue; values may be `offsets.EARLIEST` or `offsets.LATEST`."""
+    timestamp_ms: int | None = None
+    """Milliseconds since 1970: the first message stored at or after it."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What the options of one `load()` say."""
+
+    name_servers: tuple[str, ...]
+    """Option `nameServer`: `host:port`, several separated by `;`."""
+    topics: tuple[str, ...] = ()
+    """Option `subscribe` (or `topic`): topics separated by commas."""
+    topic_pattern: str | None = None
+    """Option `subscribePattern`: Python regular expression for whole topic names, looked up again for every batch."""
+    queues: tuple[MessageQueue, ...] = ()
+    """Option `assign`: `{"topic": {"broker-a": [0, 1]}}`."""
+    tag_expression: str = "*"
+    """Option `subExpression`: `*` or tags separated by `||`; brokers filter, so other messages never travel."""
+    start: Position = Position(word=EARLIEST)
+    """Options `startingOffsets` (earliest, latest or JSON) and `startingTimestamp`; default earliest for batch, latest
+    for streams.
+    """
+    end: Position = Position(word=LATEST)
+    """Options `endingOffsets` and `endingTimestamp`, batch only."""
+    max_offsets_per_trigger: int | None = None
+    """Option `maxOffsetsPerTrigger`, streams only: offsets per micro-batch over all queues."""
+    min_partitions: int | None = None
+    """Option `minPartitions`: cut queues until there are this many tasks."""
+    max_rows_per_partition: int | None = None
+    """Option `maxRowsPerPartition`: cut queues so that no task reads more offsets than this."""
+    fail_on_data_loss: bool = True
+    """Option `failOnDataLoss`: whether offsets that are gone end the query, or are left out with a warning."""
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    """Option `columns`: names separated by commas; fewer columns are faster, for Spark does not prune Python sources.
+    """
+    properties_as: PropertiesAs = PropertiesAs.NONE
+    """Option `includeProperties`: none, raw (binary, as stored) or map (map<string,string>)."""
+    consumer_group: str | None = None
+    """Option `consumerGroup`, streams only: a group whose offsets are set to the query's progress, for tools to see;
+    never read.
+    """
+    arrow_batch_bytes: int = 4 * 1024 * 1024
+    """Option `arrowBatchBytes`: stored bytes per Arrow batch; about 4 MiB was the fastest."""
+    pull_bytes: int = 1024 * 1024
+    """Option `pullBytes`: most bytes to ask for in one pull."""
+    request_timeout_s: float = 5.0
+    """Option `requestTimeoutMs`: answer time of one request."""
+    retry_timeout_s: float = 60.0
+    """Option `retryTimeoutMs`: how long a request is repeated while brokers or name servers cannot be reached."""
+    verify_crc: bool = True
+    """Option `verifyCrc`: compare the checksum of every body."""
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The wanted tags; empty means all messages."""
+        return frozenset(parse_expression(self.tag_expression))
+
+
+def parse_source_options(raw: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
+    """Return the checked options of a batch or of a streaming query; with `None` of either.
+
+    Raises:
+        OptionError: an option is unknown, missing, malformed, of the other kind of query or contradicts another one.
+    """
+    given = _canonical(raw)
+    if streaming is not None:
+        _check_kind(given, streaming=streaming)
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        field, parse = _OPTIONS[name]
+        try:
+            values[field] = parse(text)
+        except (ConfigError, MessageError, ValueError) as error:
+            raise OptionError(f"option {name}: {error}") from error
+    if "nameServer" not in given:
+        raise OptionError("option nameServer is missing: host:port of the name servers, separated by ';'")
+    _check_exactly_one(given, ("subscribe", "topic", "subscribePattern", "assign"))
+    _check_at_most_one(given, ("startingOffsets", "startingTimestamp"))
+    _check_at_most_one(given, ("endingOffsets", "endingTimestamp"))
+    values.setdefault("start", Position(word=LATEST if streaming else EARLIEST))
+    return _with_properties_column(SourceOptions(**values), columns_given="columns" in given)
+
+
+def _canonical(raw: Mapping[str, str]) -> dict[str, str]:
+    known = {name.lower(): name for name in _OPTIONS}
+    given = {}
+    for name, text in raw.items():
+        canonical = known.get(name.lower())
+        if canonical is None:
+            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.0)[0]
+            raise OptionError(f"unknown option {name!r}; did you mean {known[near]}?")
+        given[canonical] = str(text)
+    return given
+
+
+def _check_kind(given: Mapping[str, str], *, streaming: bool) -> None:
+    refused = _BATCH_ONLY if streaming else _STREAM_ONLY
+    for name in given:
+        if name in refused:
+            raise OptionError(f"option {name} is for {'batch' if streaming else 'streaming'} queries only")
+
+
+def _check_exactly_one(given: Mapping[str, str], names: tuple[str, ...]) -> None:
+    if not any(name in given for name in names):
+        raise OptionError("say what to read: one of the options subscribe, subscribePattern or assign")
+    _check_at_most_one(given, names)
+
+
+def _check_at_most_one(given: Mapping[str, str], names: tuple[str, ...]) -> None:
+    present = [name for name in names if name in given]
+    if len(present) > 1:
+        raise OptionError(f"options {present[0]} and {present[1]} exclude each other")
+
+
+def _with_properties_column(options: SourceOptions, *, columns_given: bool) -> SourceOptions:
+    wanted = options.properties_as is not PropertiesAs.NONE
+    has_column = PROPERTIES_COLUMN in options.columns
+    if has_column and not wanted:
+        raise OptionError("option columns asks for 'properties': set includeProperties to raw or map")
+    if wanted and not has_column and columns_given:
+        raise OptionError("option includeProperties is set, but option columns leaves 'properties' out")
+    if not wanted or has_column:
+        return options
+    fields = {name: getattr(options, name) for name in options.__dataclass_fields__}
+    return SourceOptions(**fields | {"columns": (*options.columns, PROPERTIES_COLUMN)})
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise ValueError("names nothing")
+    return names
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    for name in names:
+        if name not in KNOWN_COLUMNS:
+            near = difflib.get_close_matches(name, KNOWN_COLUMNS, n=1, cutoff=0.0)[0]
+            raise ValueError(f"there is no column {name!r}; did you mean {near}?")
+    return names
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return text
+
+
+def _tag_expression(text: str) -> str:
+    parse_expression(text)
+    return text.strip() or "*"
+
+
+def _position(text: str) -> Position:
+    word = text.strip().lower()
+    if word in (EARLIEST, LATEST):
+        return Position(word=word)
+    if not text.lstrip().startswith("{"):
+        raise OffsetFormatError(f"must be earliest, latest or JSON, not {text!r:.40}")
+    return Position(offsets=parse_offsets(text))
+
+
+def _timestamp(text: str) -> Position:
+    return Position(timestamp_ms=_at_least(0)(text))
+
+
+def _at_least(lowest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\s*\d{1,18}\s*", text) or int(text) < lowest:
+            raise ValueError(f"must be a whole number of at least {lowest}, not {text!r:.40}")
+        return int(text)
+
+    return parse
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else 0
+    if not 1024 <= size <= 64 * 1024 * 1024:
+        raise ValueError(f"must be a size from 1k to 64m, not {text!r:.40}")
+    return size
+
+
+def _milliseconds(text: str) -> float:
+    return _at_least(1)(text) / 1000
+
+
+def _boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"must be true or false, not {text!r:.40}")
+    return word == "true"
+
+
+def _properties_as(text: str) -> PropertiesAs:
+    try:
+        return PropertiesAs(text.strip().lower())
+    except ValueError:
+        raise ValueError(f"must be none, raw or map, not {text!r:.40}") from None
+
+
+def _group(text: str) -> str:
+    if not text.strip():
+        raise ValueError("names nothing")
+    return text.strip()
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "nameServer": ("name_servers", parse_addresses),
+    "subscribe": ("topics", _names),
+    "topic": ("topics", _names),
+    "subscribePattern": ("topic_pattern", _pattern),
+    "assign": ("queues", lambda text: tuple(parse_assignment(text))),
+    "subExpression": ("tag_expression", _tag_expression),
+    "startingOffsets": ("start", _position),
+    "startingTimestamp": ("start", _timestamp),
+    "endingOffsets": ("end", _position),
+    "endingTimestamp": ("end", _timestamp),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _at_least(1)),
+    "minPartitions": ("min_partitions", _at_least(1)),
+    "maxRowsPerPartition": ("max_rows_per_partition", _at_least(1)),
+    "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    "columns": ("columns", _columns),
+    "includeProperties": ("properties_as", _properties_as),
+    "consumerGroup": ("consumer_group", _group),
+    "arrowBatchBytes": ("arrow_batch_bytes", _size),
+    "pullBytes": ("pull_bytes", _size),
+    "requestTimeoutMs": ("request_timeout_s", _milliseconds),
+    "retryTimeoutMs": ("retry_timeout_s", _milliseconds),
+    "verifyCrc": ("verify_crc", _boolean),
+}
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "consumerGroup")

@@ -1,0 +1,115 @@
+"""Arithmetic on queue ranges: how far a micro-batch reads and which task reads what. Pure.
+
+Neighbours: `cluster_offsets` finds the bounds that go in here, `stream_reader` and `reader` turn the result into Spark
+partitions.
+Source: the rate limit and the range calculator of Spark's Kafka connector.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_raptormq.offsets import QueueOffsets
+from raptormq.protocol.message import MessageQueue
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class QueueRange:
+    """Offsets `start` <= o < `end` of one queue; never empty."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """Number of offsets; the number of messages is at most that."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.queue}[{self.start}, {self.end})"
+
+
+def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
+    """Return the non-empty ranges of the queues that both maps know, sorted."""
+    common = sorted(queue for queue in end if queue in start)
+    return [QueueRange(queue, start[queue], end[queue]) for queue in common if end[queue] > start[queue]]
+
+
+def split_ranges(
+    ranges: Iterable[QueueRange], min_partitions: int | None = None, max_rows: int | None = None
+) -> list[QueueRange]:
+    """Cut ranges into near-equal parts, one per task, sorted; parts of different queues are never joined.
+
+    Args:
+        ranges: what there is to read.
+        min_partitions: make at least this many parts, unless there are fewer offsets than that.
+        max_rows: make no part longer than this.
+    """
+    whole = list(ranges)
+    counts = _parts_per_range(whole, min_partitions or 0)
+    if max_rows is not None:
+        counts = [max(count, -(-each.rows // max_rows)) for each, count in zip(whole, counts, strict=True)]
+    return sorted(part for each, count in zip(whole, counts, strict=True) for part in _cut(each, count))
+
+
+def _parts_per_range(ranges: Sequence[QueueRange], min_partitions: int) -> list[int]:
+    """One part each, then one more at a time for the range whose parts are the longest."""
+    counts = [1] * len(ranges)
+    longest = [(-float(each.rows), index) for index, each in enumerate(ranges)]
+    heapq.heapify(longest)
+    for _ in range(min_partitions - len(ranges)):
+        if not longest or longest[0][0] >= -1:
+            break
+        index = longest[0][1]
+        counts[index] += 1
+        heapq.heapreplace(longest, (-ranges[index].rows / counts[index], index))
+    return counts
+
+
+def _cut(whole: QueueRange, count: int) -> list[QueueRange]:
+    """Cut into `count` parts whose lengths differ by at most one."""
+    bounds = [whole.start + whole.rows * index // count for index in range(count + 1)]
+    return [QueueRange(whole.queue, low, high) for low, high in itertools.pairwise(bounds)]
+
+
+def limit_offsets(start: Mapping[MessageQueue, int], latest: QueueOffsets, max_rows: int) -> QueueOffsets:
+    """Return the end of a batch of at most `max_rows` offsets between `start` and `latest`.
+
+    Each queue with something to read gets at least one row and the rest is shared in proportion to what is left. When
+    there are more such queues than rows, the queues take turns: the sum of all positions says whose turn it is, so
+    every queue is served without any state besides the offsets.
+
+    A queue's end is never before its start, even if `latest` is.
+    """
+    backlog = {each.queue: each.rows for each in ranges_between(start, latest)}
+    end = {queue: max(start[queue], offset) for queue, offset in latest.items() if queue in start}
+    if sum(backlog.values()) <= max_rows:
+        return end
+    turn = _rotated(sorted(backlog), sum(start[queue] for queue in backlog))
+    granted = dict.fromkeys(turn[:max_rows], 1)
+    if max_rows > len(turn):
+        _share(granted, backlog, turn, max_rows - len(turn))
+    return end | {queue: start[queue] + granted.get(queue, 0) for queue in backlog}
+
+
+def _share(
+    granted: dict[MessageQueue, int], backlog: Mapping[MessageQueue, int], turn: Sequence[MessageQueue], rows: int
+) -> None:
+    """Share `rows` more in proportion to the backlog beyond the first row; fewer than that backlog's sum."""
+    beyond = {queue: backlog[queue] - 1 for queue in turn}
+    total = sum(beyond.values())
+    for queue in turn:
+        granted[queue] += beyond[queue] * rows // total
+    remainder = len(turn) + rows - sum(granted.values())
+    # The rounding loss is less than one row per queue that has more than its share: one turn hands it out.
+    for queue in [queue for queue in turn if granted[queue] < backlog[queue]][:remainder]:
+        granted[queue] += 1
+
+
+def _rotated(queues: Sequence[MessageQueue], by: int) -> list[MessageQueue]:
+    first = by % len(queues)
+    return [*queues[first:], *queues[:first]]

@@ -1,0 +1,62 @@
+"""`format("raptormq")`: what Spark finds in this package and asks for schema, reader and writer.
+
+Neighbours: `options` checks, `reader` and `stream_reader` read.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from pyspark_raptormq.columns import spark_schema
+from pyspark_raptormq.errors import OptionError, WriteNotSupported
+from pyspark_raptormq.options import SourceOptions, parse_source_options
+from pyspark_raptormq.reader import RaptorMQReader
+from pyspark_raptormq.stream_reader import RaptorMQStreamReader
+
+
+class RaptorMQDataSource(DataSource):
+    """Reads topics of RaptorMQ (or Apache RocketMQ) brokers, in batches and as a stream."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "raptormq"
+
+    def schema(self) -> StructType:
+        """Return the schema that the options ask for, once they are known to be sound."""
+        options = parse_source_options(self.options, streaming=None)
+        return spark_schema(options.columns, options.properties_as)
+
+    def reader(self, schema: StructType) -> RaptorMQReader:
+        """Return the reader of a batch query."""
+        return RaptorMQReader(_checked(parse_source_options(self.options, streaming=False), schema))
+
+    def streamReader(self, schema: StructType) -> RaptorMQStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a streaming query."""
+        return RaptorMQStreamReader(_checked(parse_source_options(self.options, streaming=True), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse: there is no writer yet."""
+        raise WriteNotSupported(_NO_WRITER)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 - Spark's name
+        """Refuse: there is no writer yet."""
+        raise WriteNotSupported(_NO_WRITER)
+
+
+_NO_WRITER = (
+    'format("raptormq") reads only: this version cannot write DataFrames. '
+    "Send messages with raptormq.client.BlockingProducer in foreachPartition or foreachBatch"
+)
+
+
+def _checked(options: SourceOptions, schema: StructType) -> SourceOptions:
+    expected = spark_schema(options.columns, options.properties_as)
+    if schema.names != expected.names or [f.dataType for f in schema] != [f.dataType for f in expected]:
+        raise OptionError(
+            f"the schema is {expected.simpleString()}; choose columns with option columns instead of .schema(...)"
+        )
+    return options

@@ -1,0 +1,133 @@
+"""Offset documents: what is written is read back, equal offsets are equal texts, and no input does harm."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_raptormq.errors import OffsetFormatError
+from pyspark_raptormq.offsets import (
+    EARLIEST,
+    LATEST,
+    QueueOffsets,
+    StreamOffset,
+    parse_assignment,
+    parse_json,
+    parse_offsets,
+    stream_offset,
+)
+from raptormq.protocol.message import MessageQueue
+
+NAMES = st.text(min_size=1, max_size=8)
+QUEUES = st.builds(MessageQueue, NAMES, NAMES, st.integers(0, 2**31 - 1))
+OFFSETS = st.dictionaries(QUEUES, st.integers(0, 2**63 - 1), max_size=8)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["v", "q", "s", "0", "t"]), inner),
+    max_leaves=12,
+)
+
+A0, A10, A2 = (MessageQueue("flights", "broker-a", number) for number in (0, 10, 2))
+B0 = MessageQueue("flights", "broker-b", 0)
+
+
+@given(OFFSETS, st.none() | OFFSETS)
+def test_round_trip(queues: QueueOffsets, start: QueueOffsets | None) -> None:
+    offset = StreamOffset(queues, start)
+    assert stream_offset(parse_json(json.dumps(offset.to_document()))) == offset
+
+
+@given(OFFSETS, st.randoms(use_true_random=False))
+def test_equal_offsets_are_equal_texts(queues: QueueOffsets, order: random.Random) -> None:
+    shuffled = list(queues.items())
+    order.shuffle(shuffled)
+    assert json.dumps(StreamOffset(dict(shuffled)).to_document()) == json.dumps(StreamOffset(queues).to_document())
+
+
+def test_documents_are_sorted_by_queue_number_and_not_as_text() -> None:
+    document = StreamOffset({B0: 4, A10: 3, A2: 2, A0: 1}).to_document()
+    assert json.dumps(document) == (
+        '{"v": 1, "q": {"flights": {"broker-a": {"0": 1, "2": 2, "10": 3}, "broker-b": {"0": 4}}}}'
+    )
+
+
+def test_the_start_travels_along() -> None:
+    document = StreamOffset({A0: 5}, start={A0: 2}).to_document()
+    assert document["s"] == {"flights": {"broker-a": {"0": 2}}}
+    assert not stream_offset(document).at_start
+    assert StreamOffset({A0: 2}, start={A0: 2}).at_start
+    assert not StreamOffset({A0: 2}).at_start
+
+
+@given(OFFSETS)
+def test_the_three_level_shape_means_the_same(queues: QueueOffsets) -> None:
+    levels = StreamOffset(queues).to_document()["q"]
+    assert stream_offset(levels) == StreamOffset(queues)
+    assert parse_offsets(json.dumps(levels)) == queues
+    assert parse_offsets(json.dumps({"v": 1, "q": levels})) == queues
+
+
+def test_a_topic_may_be_called_like_a_field() -> None:
+    assert parse_offsets('{"v": {"b": {"0": 7}}}') == {MessageQueue("v", "b", 0): 7}
+
+
+def test_relative_offsets_are_for_options_only() -> None:
+    text = '{"flights": {"broker-a": {"0": -2, "2": -1}}}'
+    assert parse_offsets(text) == {A0: EARLIEST, A2: LATEST}
+    with pytest.raises(OffsetFormatError, match="offset of flights@broker-a:0"):
+        stream_offset(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "not a list"),
+        ("null", "not null"),
+        ('{"v": 2, "q": {}}', "version 2"),
+        ('{"v": true, "q": {}}', "version True"),
+        ('{"v": 1}', "field 'q'"),
+        ('{"v": 1, "q": {}, "x": 1}', "unknown field 'x'"),
+        ('{"t": 1}', "topic 't' must be a JSON object"),
+        ('{"t": {"b": [1]}}', "t@b must be a JSON object"),
+        ('{"t": {"": {}}}', "'' is not the name of a broker"),
+        ('{"t": {"b": {"00": 1}}}', "'00' is not a queue number"),
+        ('{"t": {"b": {"-1": 1}}}', "'-1' is not a queue number"),
+        ('{"t": {"b": {"4294967296": 1}}}', "queue must be a whole number"),
+        ('{"t": {"b": {"0": -3}}}', "must be a whole number from -2"),
+        ('{"t": {"b": {"0": 1.0}}}', "must be a whole number"),
+        ('{"t": {"b": {"0": true}}}', "must be a whole number"),
+        ('{"t": {"b": {"0": "1"}}}', "must be a whole number"),
+        ('{"t": {"b": {"0": 9223372036854775808}}}', "must be a whole number"),
+        ("[" * 100_000, "nested too deep"),
+    ],
+)
+def test_what_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(OffsetFormatError, match=reason):
+        parse_offsets(text)
+
+
+@given(JSON_VALUES.map(json.dumps) | st.text())
+def test_any_text_is_understood_or_refused_in_one_line(text: str) -> None:
+    for parse in (parse_offsets, parse_assignment, lambda text: stream_offset(parse_json(text)).queues):
+        refusal = ""
+        parsed: object = None
+        try:
+            parsed = parse(text)
+        except OffsetFormatError as error:
+            refusal = str(error)
+        assert (parsed is None) == (0 < len(refusal) < 300)
+
+
+def test_assignment() -> None:
+    assert parse_assignment('{"flights": {"broker-b": [0], "broker-a": [2, 0, 0]}}') == [A0, A2, B0]
+
+
+@pytest.mark.parametrize("text", ["{}", '{"t": {"b": []}}', '{"t": {"b": {"0": 1}}}', '{"t": {"b": [-1]}}', "[]"])
+def test_assignments_that_are_refused(text: str) -> None:
+    with pytest.raises(OffsetFormatError):
+        parse_assignment(text)

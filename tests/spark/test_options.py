@@ -1,0 +1,155 @@
+"""Options: what they mean, and that a mistake is named instead of ignored."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_raptormq.columns import DEFAULT_COLUMNS, PropertiesAs
+from pyspark_raptormq.errors import OptionError
+from pyspark_raptormq.options import Position, SourceOptions, parse_source_options
+from raptormq.protocol.message import MessageQueue
+
+LEAST = {"nameServer": "127.0.0.1:9876", "subscribe": "flights"}
+
+
+def options(streaming: bool = False, **more: str) -> SourceOptions:
+    return parse_source_options(LEAST | more, streaming=streaming)
+
+
+def test_defaults() -> None:
+    batch = options()
+    assert batch.name_servers == ("127.0.0.1:9876",)
+    assert batch.topics == ("flights",)
+    assert batch.start == Position(word="earliest")
+    assert batch.end == Position(word="latest")
+    assert batch.columns == DEFAULT_COLUMNS
+    assert batch.tags == frozenset()
+    assert batch.fail_on_data_loss
+    assert options(streaming=True).start == Position(word="latest")
+
+
+def test_names_do_not_care_about_case() -> None:
+    spark_hands_in = {name.lower(): value for name, value in LEAST.items()} | {"FAILONDATALOSS": "False"}
+    assert not parse_source_options(spark_hands_in, streaming=False).fail_on_data_loss
+
+
+def test_every_option_arrives() -> None:
+    parsed = parse_source_options(
+        {
+            "nameServer": "a:1;b:2",
+            "topic": "x, y ,x",
+            "subExpression": " JFK||LGA ",
+            "startingTimestamp": "1000",
+            "maxOffsetsPerTrigger": "500",
+            "minPartitions": "4",
+            "maxRowsPerPartition": "1000",
+            "failOnDataLoss": "false",
+            "columns": "key,value",
+            "consumerGroup": "reports",
+            "arrowBatchBytes": "1m",
+            "pullBytes": "64K",
+            "requestTimeoutMs": "2500",
+            "retryTimeoutMs": "9000",
+            "verifyCrc": "false",
+        },
+        streaming=True,
+    )
+    assert parsed == SourceOptions(
+        name_servers=("a:1", "b:2"),
+        topics=("x", "y"),
+        tag_expression="JFK||LGA",
+        start=Position(timestamp_ms=1000),
+        max_offsets_per_trigger=500,
+        min_partitions=4,
+        max_rows_per_partition=1000,
+        fail_on_data_loss=False,
+        columns=("key", "value"),
+        consumer_group="reports",
+        arrow_batch_bytes=1024 * 1024,
+        pull_bytes=64 * 1024,
+        request_timeout_s=2.5,
+        retry_timeout_s=9.0,
+        verify_crc=False,
+    )
+    assert parsed.tags == {"JFK", "LGA"}
+
+
+def test_what_to_read() -> None:
+    server = {"nameServer": "a:1"}
+    by_queue = parse_source_options(server | {"assign": '{"t": {"broker-a": [1]}}'}, streaming=False)
+    assert by_queue.queues == (MessageQueue("t", "broker-a", 1),)
+    assert parse_source_options(server | {"subscribePattern": "f.*"}, streaming=False).topic_pattern == "f.*"
+
+
+def test_positions() -> None:
+    queue = MessageQueue("flights", "broker-a", 0)
+    text = '{"flights": {"broker-a": {"0": 7}}}'
+    assert options(startingOffsets=text).start == Position(offsets={queue: 7})
+    assert options(startingOffsets=" Latest ").start == Position(word="latest")
+    assert options(endingTimestamp="5").end == Position(timestamp_ms=5)
+
+
+def test_properties_bring_their_column() -> None:
+    assert options(includeProperties="map").columns == (*DEFAULT_COLUMNS, "properties")
+    assert options(includeProperties="raw").properties_as is PropertiesAs.RAW
+    assert options(includeProperties="map", columns="properties,key").columns == ("properties", "key")
+    assert options(includeProperties="none").columns == DEFAULT_COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("given_options", "reason"),
+    [
+        ({"failOnDatalos": "true"}, "unknown option 'failOnDatalos'; did you mean failOnDataLoss"),
+        ({"kafka.bootstrap.servers": "x"}, "unknown option 'kafka.bootstrap.servers'"),
+        ({"path": "x"}, "unknown option 'path'"),
+        ({"topic": "flights"}, "options subscribe and topic exclude each other"),
+        ({"assign": '{"t":{"b":[0]}}'}, "options subscribe and assign exclude each other"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
+        ({"startingOffsets": "first"}, "option startingOffsets: must be earliest, latest or JSON, not 'first'"),
+        ({"startingOffsets": "{"}, "option startingOffsets: not JSON"),
+        ({"startingTimestamp": "yesterday"}, "option startingTimestamp: must be a whole number"),
+        ({"minPartitions": "0"}, "option minPartitions: must be a whole number of at least 1, not '0'"),
+        ({"failOnDataLoss": "yes"}, "option failOnDataLoss: must be true or false"),
+        ({"subExpression": "||"}, "option subExpression"),
+        ({"subscribe": " , "}, "option subscribe: names nothing"),
+        ({"nameServer": "localhost"}, "option nameServer: address 'localhost' is not host:port"),
+        ({"columns": "key,valu"}, "there is no column 'valu'; did you mean value"),
+        ({"columns": "key,properties"}, "set includeProperties"),
+        ({"columns": "key", "includeProperties": "map"}, "leaves 'properties' out"),
+        ({"includeProperties": "all"}, "must be none, raw or map"),
+        ({"arrowBatchBytes": "1g"}, "must be a size from 1k to 64m"),
+        ({"arrowBatchBytes": "100"}, "must be a size from 1k to 64m"),
+        ({"requestTimeoutMs": "0"}, "at least 1"),
+        ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger is for streaming queries only"),
+    ],
+)
+def test_mistakes_are_named(given_options: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_source_options(LEAST | given_options, streaming=False)
+    assert reason in str(caught.value)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(OptionError, match="nameServer is missing"):
+        parse_source_options({"subscribe": "t"}, streaming=False)
+    with pytest.raises(OptionError, match="subscribe, subscribePattern or assign"):
+        parse_source_options({"nameServer": "a:1"}, streaming=False)
+    with pytest.raises(OptionError, match="not a regular expression"):
+        parse_source_options({"nameServer": "a:1", "subscribePattern": "("}, streaming=False)
+    with pytest.raises(OptionError, match="endingOffsets is for batch queries only"):
+        options(streaming=True, endingOffsets="latest")
+
+
+def test_the_kind_of_query_may_be_open() -> None:
+    both = LEAST | {"endingOffsets": "latest", "maxOffsetsPerTrigger": "5"}
+    assert parse_source_options(both, streaming=None).max_offsets_per_trigger == 5
+
+
+@given(st.dictionaries(st.sampled_from([*LEAST, "startingOffsets", "assign", "pullBytes"]) | st.text(), st.text()))
+def test_any_options_are_understood_or_refused(raw: dict[str, str]) -> None:
+    with contextlib.suppress(OptionError):
+        assert parse_source_options(raw, streaming=None).name_servers
