@@ -1,0 +1,29 @@
+"""Running one administrative call from a command that is not asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from raptormq.cli.hints import explaining
+from raptormq.client import AdminClient, ClientConfig
+
+T = TypeVar("T")
+
+
+def with_admin(name_servers: str, timeout_s: float, run: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Return what ``run`` returns for an administration client.
+
+    Raises:
+        CommandFailed: a server cannot be reached; the text says what to do.
+        RaptorMQError: a server refuses.
+    """
+
+    async def call() -> T:
+        config = ClientConfig(name_servers, request_timeout=timeout_s)
+        async with AdminClient(client_config=config) as admin:
+            return await run(admin)
+
+    with explaining(name_servers):
+        return asyncio.run(call())

@@ -1,0 +1,145 @@
+"""``raptormq consume``: the messages of a topic on standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import click
+import uvloop
+
+from raptormq.cli import message_format
+from raptormq.cli.hints import explaining
+from raptormq.cli.options import name_servers_option, start_position, timeout_option
+from raptormq.client import ClientConfig, MessageExt, MessageQueue, PullConsumer
+
+FOLLOW_OUTAGE_S = 30.0
+"""While following, a broker may be away for this long (a restart) before that is an error."""
+
+FORMATS: dict[str, Callable[[MessageExt], bytes]] = {"raw": message_format.raw, "json": message_format.as_json}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is read, from where and until when. ``start`` is ``"earliest"``, ``"latest"`` or milliseconds since 1970."""
+
+    topic: str
+    start: str | int
+    follow: bool
+    max_messages: int | None
+    group: str | None
+    tags: str
+    timeout_s: float
+    encode: Callable[[MessageExt], bytes]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  raptormq consume orders --no-follow
+  raptormq consume orders --from latest --tag "new || paid" --format json
+  raptormq consume orders --from 2024-05-01T12:00:00Z --max 10
+  raptormq consume orders --group reports --no-follow"""
+)
+@click.argument("topic")
+@click.option(
+    "--from",
+    "start",
+    type=start_position,
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIMESTAMP",
+    help="Where to begin; a time is in milliseconds since 1970 or like 2024-05-01T12:00:00Z.",
+)
+@click.option("--max", "max_messages", type=click.IntRange(1), help="End after this many messages.")
+@click.option(
+    "--follow/--no-follow",
+    default=True,
+    show_default=True,
+    help="At the end of the topic wait for more, or end.",
+)
+@click.option("--group", help="Go on where this group stopped, and store how far it came.")
+@click.option("--tag", "tags", default="*", show_default=True, help='Only messages with this tag, or "A || B".')
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(list(FORMATS)),
+    default="raw",
+    show_default=True,
+    help="Bodies, one per line, or one JSON object per line.",
+)
+@name_servers_option
+@timeout_option
+def consume(
+    topic: str,
+    start: str | int,
+    max_messages: int | None,
+    follow: bool,
+    group: str | None,
+    tags: str,
+    output_format: str,
+    name_servers: str,
+    timeout_s: float,
+) -> None:
+    """Print the messages of TOPIC.
+
+    All queues are read; the messages of one queue come in order. With --group the position is kept by the brokers under
+    that name; run one such command per group at a time, for it does not share the queues with others.
+    """
+    job = Job(topic, start, follow, max_messages, group, tags, timeout_s, FORMATS[output_format])
+    with explaining(name_servers):
+        uvloop.run(_consume(name_servers, job))
+
+
+async def _consume(name_servers: str, job: Job) -> None:
+    config = ClientConfig(name_servers, request_timeout=job.timeout_s)
+    async with PullConsumer(client_config=config, group=job.group, expression=job.tags) as consumer:
+        queues = await consumer.queues(job.topic)
+        starts = await asyncio.gather(*(_start(consumer, job, queue) for queue in queues))
+        consumer.assign(queues)
+        for queue, offset in zip(queues, starts, strict=True):
+            consumer.seek(queue, offset)
+        if job.follow:
+            await _print_until_done(consumer, job, {})
+        else:
+            ends = await asyncio.gather(*map(consumer.max_offset, queues))
+            await _print_until_done(consumer, job, dict(zip(queues, ends, strict=True)))
+
+
+async def _start(consumer: PullConsumer, job: Job, queue: MessageQueue) -> int:
+    if job.group is not None:
+        committed = await consumer.committed(queue)
+        if committed is not None:
+            return committed
+    if job.start == "earliest":
+        return await consumer.min_offset(queue)
+    if job.start == "latest":
+        return await consumer.max_offset(queue)
+    return await consumer.offset_by_time(queue, int(job.start))
+
+
+async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[MessageQueue, int]) -> None:
+    """Print what comes; with ``ends`` (the offset at which each queue is done) only up to there."""
+    left = job.max_messages
+    while left != 0:
+        if ends:
+            consumer.assign(queue for queue in consumer.assignment if (consumer.position(queue) or 0) < ends[queue])
+            if not consumer.assignment:
+                return
+        messages = await consumer.poll(timeout=FOLLOW_OUTAGE_S if job.follow else job.timeout_s)
+        if left is not None:
+            _put_back(consumer, messages[left:])
+            messages = messages[:left]
+            left -= len(messages)
+        sys.stdout.buffer.write(b"".join(map(job.encode, messages)))
+        sys.stdout.buffer.flush()
+        if job.group is not None:
+            await consumer.commit()
+
+
+def _put_back(consumer: PullConsumer, messages: Sequence[MessageExt]) -> None:
+    """Let the position of each queue be that of its first message here: they were not printed."""
+    for message in reversed(messages):
+        consumer.seek(message.queue, message.queue_offset)

@@ -1,0 +1,32 @@
+"""What to do about the failures that a beginner meets first; appended to the one line that tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from raptormq.errors import NoRoute, RaptorMQError, TransportError
+
+
+class CommandFailed(RaptorMQError):
+    """A command cannot go on; the text says why and what to do about it."""
+
+
+@contextmanager
+def explaining(name_servers: str) -> Iterator[None]:
+    """Add a hint to the network errors and missing routes that pass through.
+
+    Raises:
+        CommandFailed: in place of a ``TransportError`` or ``NoRoute``.
+    """
+    try:
+        yield
+    except TransportError as error:
+        servers = [address.strip() for address in name_servers.replace(",", ";").split(";")]
+        if any(address and address in str(error) for address in servers):
+            hint = "is a name server running there? Start one with 'raptormq dev', or name another with -n HOST:PORT"
+        else:
+            hint = "is the broker up, and is the address it registered (brokerIP1) reachable from here?"
+        raise CommandFailed(f"{error}; {hint}") from error
+    except NoRoute as error:
+        raise CommandFailed(f"{error}; 'raptormq topic list' shows the topics there are") from error

@@ -1,0 +1,47 @@
+"""``raptormq namesrv``: a name server in the foreground."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+
+from raptormq.cli.serving import Addresses, address_of, configure_logging, log_level_option, serve
+from raptormq.namesrv.config import NameServerConfig, load_name_server_config
+from raptormq.namesrv.service import NameServer
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  raptormq namesrv
+  raptormq namesrv -c namesrv.conf --log-level debug"""
+)
+@click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="Settings (RocketMQ keys).")
+@log_level_option("info")
+def namesrv(config_file: Path | None, log_level: str) -> None:
+    """Run a name server until SIGTERM or SIGINT.
+
+    Standard output gets one line that starts with 'ready' and has the address; the log goes to standard error.
+    """
+    configure_logging(log_level)
+    config, warnings = load_name_server_config(config_file)
+    for warning in warnings:
+        logger.warning("%s", warning)
+    serve(lambda: running_name_server(config))
+
+
+@asynccontextmanager
+async def running_name_server(config: NameServerConfig) -> AsyncIterator[Addresses]:
+    """Run a name server inside the block; the value is where it serves."""
+    server = NameServer(config)
+    await server.start()
+    try:
+        yield {"namesrv": address_of(config.bind_address, server.port)}
+    finally:
+        await server.stop()

@@ -1,0 +1,93 @@
+"""Options and values that several commands share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+
+
+def name_servers_option(command: F) -> F:
+    """Add ``-n/--namesrv``: where to ask for routes."""
+    return click.option(
+        "-n",
+        "--namesrv",
+        "name_servers",
+        metavar="HOST:PORT[;HOST:PORT]",
+        envvar="NAMESRV_ADDR",
+        default=DEFAULT_NAME_SERVER,
+        show_default=True,
+        show_envvar=True,
+        help="Name servers.",
+    )(command)
+
+
+def output_option(command: F) -> F:
+    """Add ``-o/--output``: a table for people or JSON for machines."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="A table for people or JSON for machines.",
+    )(command)
+
+
+def timeout_option(command: F) -> F:
+    """Add ``--timeout``: how long one request may take."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=positive_seconds,
+        default=3.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Longest wait for one answer.",
+    )(command)
+
+
+def positive_seconds(value: Any) -> float:
+    """Convert an option's value to a time span in seconds, above zero."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise click.BadParameter(f"{value!r} is not a number of seconds above 0")
+    return seconds
+
+
+def start_position(value: Any) -> str | int:
+    """Convert ``earliest``, ``latest``, milliseconds since 1970 or an ISO 8601 time (UTC unless it says otherwise).
+
+    Returns the word, or milliseconds since 1970.
+    """
+    text = str(value)
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        expected = "earliest, latest, milliseconds since 1970 or a time like 2024-05-01T12:00:00Z"
+        raise click.BadParameter(f"{text!r} is not {expected}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0, int(moment.timestamp() * 1000))
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """Convert ``KEY=VALUE`` to the pair."""
+    key, _, value = text.partition("=")
+    if not key or not value:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    return key, value

@@ -1,0 +1,35 @@
+"""Results as a table for people or as JSON for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+import orjson
+
+Cell = str | int | float | None
+
+
+def print_json(value: Any) -> None:
+    """Write one indented JSON document."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Write a table; numbers are aligned to the right, nothing is cut off where the output is not a terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    cells = [list(row) for row in rows]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        is_number = all(isinstance(row[index], int | float | None) for row in cells)
+        table.add_column(column, justify="right" if cells and is_number else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 10_000
+    console.print(table)

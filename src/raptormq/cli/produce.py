@@ -1,0 +1,134 @@
+"""``raptormq produce``: the lines of a file or of stdin as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO
+
+import click
+import uvloop
+
+from raptormq.cli.lines import read_lines
+from raptormq.cli.options import name_servers_option, timeout_option
+from raptormq.cli.progress import Advance, progress
+from raptormq.client import Message, Producer
+
+GROUP = "raptormq-cli"
+BATCH_BYTES_MAX = 256 * 1024
+"""A batch is closed at this size, far below what a broker takes at once (4 MiB)."""
+BATCHES_IN_FLIGHT = 4
+LINE_FEED_BYTES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is sent where."""
+
+    topic: str
+    tag: str | None
+    keys: tuple[str, ...]
+    batch_size: int
+    timeout_s: float
+
+    def message(self, line: bytes) -> Message:
+        """Return the message for a line."""
+        return Message(self.topic, line, tags=self.tag, keys=self.keys)
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was done so far."""
+
+    sent: int = 0
+    empty: int = 0
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  raptormq produce orders orders.txt --tag new
+  tail -f app.log | raptormq produce logs --key "$HOSTNAME"
+  seq 1000 | raptormq produce numbers --batch 100"""
+)
+@click.argument("topic")
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--key", "keys", multiple=True, help="Key of every message, to find it by; may be given more than once.")
+@click.option("--tag", help="Tag of every message, to filter by.")
+@click.option(
+    "--batch",
+    "batch_size",
+    type=click.IntRange(1, 10_000),
+    default=32,
+    show_default=True,
+    help="Send up to this many lines with one request; 1 sends each by itself.",
+)
+@name_servers_option
+@timeout_option
+def produce(
+    topic: str,
+    file: BinaryIO,
+    keys: tuple[str, ...],
+    tag: str | None,
+    batch_size: int,
+    name_servers: str,
+    timeout_s: float,
+) -> None:
+    """Send every line of FILE (default: stdin) to TOPIC as one message.
+
+    Lines are sent as they arrive. Empty lines are left out, because a message needs a body. The number of messages goes
+    to stderr.
+    """
+    job = Job(topic, tag, keys, batch_size, timeout_s)
+    with progress(f"→ {topic}", _size_of(file)) as advance:
+        totals = uvloop.run(_send_all(name_servers, job, file, advance))
+    skipped = f", {totals.empty} empty lines left out" if totals.empty else ""
+    click.echo(f"{totals.sent} messages sent to {topic}{skipped}", err=True)
+
+
+def _size_of(file: BinaryIO) -> int | None:
+    status = os.fstat(file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+async def _send_all(name_servers: str, job: Job, file: BinaryIO, advance: Advance) -> Totals:
+    totals = Totals()
+    async with Producer(GROUP, name_servers=name_servers) as producer:
+        async for lines in read_lines(file):
+            messages = [job.message(line) for line in lines if line]
+            totals.empty += len(lines) - len(messages)
+            await _send_in_batches(producer, job, messages, advance)
+            totals.sent += len(messages)
+            advance(0, len(lines) * LINE_FEED_BYTES)
+    return totals
+
+
+async def _send_in_batches(producer: Producer, job: Job, messages: list[Message], advance: Advance) -> None:
+    async def send(batch: list[Message]) -> None:
+        if len(batch) == 1:
+            await producer.send(batch[0], timeout=job.timeout_s)
+        else:
+            await producer.send_batch(batch, timeout=job.timeout_s)
+        advance(len(batch), sum(len(message.body) for message in batch))
+
+    batches = _cut(messages, job.batch_size)
+    while window := list(islice(batches, BATCHES_IN_FLIGHT)):
+        await asyncio.gather(*map(send, window))
+
+
+def _cut(messages: list[Message], batch_size: int) -> Iterator[list[Message]]:
+    """Yield lists of at most ``batch_size`` messages and :data:`BATCH_BYTES_MAX` bytes (one message may be larger)."""
+    batch: list[Message] = []
+    batch_bytes = 0
+    for message in messages:
+        if batch and (len(batch) == batch_size or batch_bytes + len(message.body) > BATCH_BYTES_MAX):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(message)
+        batch_bytes += len(message.body)
+    if batch:
+        yield batch

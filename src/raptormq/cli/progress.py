@@ -1,0 +1,41 @@
+"""A progress bar on standard error, only where a person looks at it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Advance = Callable[[int, int], None]
+"""Called with the messages and the bytes done since the last call."""
+
+
+@contextmanager
+def progress(title: str, total_bytes: int | None) -> Iterator[Advance]:
+    """Show a bar while the block runs; without a terminal nothing is shown.
+
+    ``total_bytes`` of an endless or unknown input is ``None``: the bar then shows counts only.
+    """
+    if not sys.stderr.isatty():
+        yield lambda messages, size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[messages]:,} messages"),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    ) as bar:
+        task = bar.add_task(title, total=total_bytes, messages=0)
+        done = 0
+
+        def advance(messages: int, size: int) -> None:
+            nonlocal done
+            done += messages
+            bar.update(task, advance=size, messages=done)
+
+        yield advance

@@ -1,0 +1,46 @@
+"""Values of options."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from raptormq.cli.options import key_and_value, positive_seconds, start_position
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("0", 0),
+        ("1714564800000", 1714564800000),
+        ("2024-05-01T12:00:00Z", 1714564800000),
+        ("2024-05-01T12:00:00", 1714564800000),
+        ("2024-05-01T14:00:00.250+02:00", 1714564800250),
+        ("2024-05-01", 1714521600000),
+        ("1969-01-01", 0),
+    ],
+)
+def test_start_positions(text: str, expected: str | int) -> None:
+    assert start_position(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "-5", "12:00", "1e3"])
+def test_what_is_no_start_position(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="earliest, latest, milliseconds"):
+        start_position(text)
+
+
+def test_seconds() -> None:
+    assert positive_seconds("2.5") == 2.5
+    for text in ("0", "-1", "nan", "inf", "soon"):
+        with pytest.raises(click.BadParameter, match="seconds above 0"):
+            positive_seconds(text)
+
+
+def test_key_and_value() -> None:
+    assert key_and_value("queue.type=BatchCQ") == ("queue.type", "BatchCQ")
+    for text in ("", "k", "k=", "=v"):
+        with pytest.raises(click.BadParameter, match="KEY=VALUE"):
+            key_and_value(text)
