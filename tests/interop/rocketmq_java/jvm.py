@@ -1,0 +1,120 @@
+"""One Java process: started with a class path, watched through its standard output, stopped by its process id.
+
+Everything it prints goes to a log file as well; the tail of that file explains a failure.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+STOP_TIMEOUT_SECONDS = 20.0
+LOG_TAIL_CHARACTERS = 3000
+
+
+class JvmError(Exception):
+    """The process ended early, failed, or did not say in time what was expected of it."""
+
+
+class Jvm:
+    """A running Java process whose output a thread copies into `log`."""
+
+    def __init__(
+        self,
+        main_class: str,
+        arguments: Sequence[str],
+        *,
+        class_path: str,
+        log: Path,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """`options` go to the JVM, `prefix` before `java` (nice, taskset).
+
+        `environment` and working `folder` replace the inherited ones.
+        """
+        self.name = main_class.rpartition(".")[2]
+        self.log = log
+        self._wanted: str | None = None
+        self._seen = threading.Event()
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self.process = subprocess.Popen(
+            [*prefix, "java", *options, "-cp", class_path, main_class, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=dict(environment) if environment is not None else None,
+            cwd=folder,
+        )
+        self._reader = threading.Thread(target=self._read, name=f"output of {self.name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait_for(self, text: str, timeout: float) -> None:
+        """Wait until a line of output holds `text`; raises JvmError after `timeout` s or when the process ends."""
+        with self._lock:
+            self._wanted = text
+            if any(text in line for line in self._lines):
+                return
+        self._seen.wait(timeout)
+        if not any(text in line for line in self.lines()):
+            ended = (
+                f"ended with exit code {self.process.returncode}" if self.process.poll() is not None else "is silent"
+            )
+            raise JvmError(f"{self.name} {ended} before it printed {text!r}:\n{self.tail()}")
+
+    def finish(self, timeout: float) -> list[str]:
+        """Wait for the end of the process and return its lines; raises JvmError when it takes too long or fails."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise JvmError(f"{self.name} did not end within {timeout:g} s:\n{self.tail()}") from None
+        self._reader.join(STOP_TIMEOUT_SECONDS)
+        self._close()
+        if code != 0:
+            raise JvmError(f"{self.name} ended with exit code {code}:\n{self.tail()}")
+        return self.lines()
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL after 20 s; returns when the process is gone."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(STOP_TIMEOUT_SECONDS)
+        self._close()
+
+    def lines(self) -> list[str]:
+        with self._lock:
+            return list(self._lines)
+
+    def tail(self) -> str:
+        return "".join(self.lines())[-LOG_TAIL_CHARACTERS:]
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.log.open("a", encoding="utf-8") as log:
+            for line in self.process.stdout:
+                log.write(line)
+                log.flush()
+                with self._lock:
+                    self._lines.append(line)
+                    if self._wanted is not None and self._wanted in line:
+                        self._seen.set()
+        self._seen.set()
+
+    def _close(self) -> None:
+        if self.process.stdout is not None:
+            self.process.stdout.close()

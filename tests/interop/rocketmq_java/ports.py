@@ -1,0 +1,36 @@
+"""Free TCP ports of the loopback interface. A broker needs several in a fixed arrangement (see `servers`)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+_TRIES = 200
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now, outside the kernel's habit of handing it out again at once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def free_port_run(before: int, after: int) -> int:
+    """A free port p whose neighbours p - before … p + after are free as well; raises OSError when none is found."""
+    for _ in range(_TRIES):
+        port = free_port()
+        if all(_is_free(candidate) for candidate in range(port - before, port + after + 1)):
+            return port
+    raise OSError(f"no run of {before + after + 1} free ports found in {_TRIES} tries")
+
+
+def _is_free(port: int) -> bool:
+    if not 1024 < port < 65536:
+        return False
+    with contextlib.closing(socket.socket()) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

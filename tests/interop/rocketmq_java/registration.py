@@ -1,0 +1,40 @@
+"""Waits until a name server lists a broker, with GET_BROKER_CLUSTER_INFO (106) in a hand-made frame::
+
+4 bytes length | 4 bytes: top byte 0 (JSON), header length | header JSON | body
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+from .jvm import JvmError
+
+_HEADER = json.dumps(
+    {"code": 106, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "extFields": {}}
+).encode()
+_REQUEST = (4 + len(_HEADER)).to_bytes(4, "big") + len(_HEADER).to_bytes(4, "big") + _HEADER
+_POLL_SECONDS = 0.1
+
+
+def wait_until_listed(namesrv_port: int, timeout: float, broker_name: str = "broker-a") -> None:
+    """Ask until the reply names the broker; raises JvmError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while f'"{broker_name}"'.encode() not in _cluster_info(namesrv_port):
+        if time.monotonic() > deadline:
+            raise JvmError(f"the name server does not list {broker_name} after {timeout:g} s")
+        time.sleep(_POLL_SECONDS)  # there is nothing to wait for: the name server announces no registration
+
+
+def _cluster_info(port: int) -> bytes:
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
+            connection.makefile("rwb") as stream,
+        ):
+            stream.write(_REQUEST)
+            stream.flush()
+            return stream.read(int.from_bytes(stream.read(4), "big"))
+    except OSError:
+        return b""  # not listening yet

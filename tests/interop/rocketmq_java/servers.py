@@ -1,0 +1,141 @@
+"""Apache RocketMQ's name server and broker as child processes with a folder of their own.
+
+Ports of a broker: listenPort p, fast port p - 2, HA port p + 1. RocketMQ binds every interface; the broker announces
+127.0.0.1 (`brokerIP1`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .build import JavaBuild
+from .jvm import Jvm
+from .ports import free_port, free_port_run
+from .registration import wait_until_listed
+
+START_TIMEOUT_SECONDS = 60.0
+_OPENED_MODULES = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref", "java.base/java.lang")
+
+
+class RocketMQServers:
+    """A name server and one broker, `broker-a` of `DefaultCluster`; a context manager that starts and stops both."""
+
+    def __init__(
+        self,
+        build: JavaBuild,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        options: Sequence[str] = (),
+        prefix: Sequence[str] = (),
+        registration_address: str | None = None,
+        namesrv_port: int | None = None,
+        broker_port: int | None = None,
+    ) -> None:
+        """`folder` receives the store, the configuration and the logs. `settings` are added to broker.conf.
+
+        `options` go to both JVMs, `prefix` before `java` of the broker (taskset, nice). `registration_address` is where
+        the broker finds its name server when that is not the name server itself (a recording proxy).
+        """
+        self.folder = folder
+        self.namesrv_port = namesrv_port or free_port()
+        self.broker_port = broker_port or free_port_run(before=2, after=1)
+        self._build = build
+        self._settings = dict(settings or {})
+        self._heap = heap
+        self._options = list(options)
+        self._prefix = list(prefix)
+        self._registration_address = registration_address or self.name_servers
+        self.namesrv: Jvm | None = None
+        self.broker: Jvm | None = None
+
+    @property
+    def name_servers(self) -> str:
+        return f"127.0.0.1:{self.namesrv_port}"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def start(self) -> None:
+        """Start both and return when the broker has registered; raises JvmError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._start_namesrv()
+            self.start_broker()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_broker(self) -> None:
+        """Start the broker alone (again, on the same store, after `stop_broker`) and wait until it is registered."""
+        conf = self._write("broker.conf", self._broker_settings())
+        arguments = ["-c", str(conf), "-n", self._registration_address]
+        self.broker = self._jvm("org.apache.rocketmq.broker.BrokerStartup", arguments, self._heap, self._prefix)
+        self.broker.wait_for("boot success", START_TIMEOUT_SECONDS)
+        wait_until_listed(self.namesrv_port, START_TIMEOUT_SECONDS)
+
+    def stop_broker(self) -> None:
+        if self.broker is not None:
+            self.broker.stop()
+            self.broker = None
+
+    def stop(self) -> None:
+        """Stop the broker cleanly, then the name server."""
+        self.stop_broker()
+        if self.namesrv is not None:
+            self.namesrv.stop()
+            self.namesrv = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start_namesrv(self) -> None:
+        conf = self._write("namesrv.conf", {"listenPort": str(self.namesrv_port)})
+        self.namesrv = self._jvm("org.apache.rocketmq.namesrv.NamesrvStartup", ["-c", str(conf)], "128m", [])
+        self.namesrv.wait_for("boot success", START_TIMEOUT_SECONDS)
+
+    def _broker_settings(self) -> dict[str, str]:
+        return {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": "0",
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": str(self.broker_port),
+            "haListenPort": str(self.broker_port + 1),
+            "storePathRootDir": "store",
+            "storePathCommitLog": "store/commitlog",
+            **self._settings,
+        }
+
+    def _write(self, name: str, settings: Mapping[str, str]) -> Path:
+        path = self.folder / name
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return path
+
+    def _jvm(self, main_class: str, arguments: Sequence[str], heap: str, prefix: Sequence[str]) -> Jvm:
+        opened = [f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED_MODULES]
+        options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={self.folder}", *opened, *self._options]
+        environment = {**os.environ, "ROCKETMQ_HOME": str(self.folder)}
+        return Jvm(
+            main_class,
+            arguments,
+            class_path=self._build.server_class_path,
+            log=self.folder / f"{main_class.rpartition('.')[2]}.log",
+            options=options,
+            environment=environment,
+            folder=self.folder,
+            prefix=prefix,
+        )
