@@ -9,6 +9,7 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfi
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult, PullStatus
+from raptormq.client.push_consumer import PushConsumer
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
@@ -35,6 +36,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "QueueData",
     "SendResult",
     "SendStatus",

@@ -21,15 +21,17 @@ from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode
-from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.schema import decode_header
+from raptormq.protocol.schema import decode_header, encode_header
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
 log = logging.getLogger(__name__)
 
 _STATUSES = {status.value: status for status in SendStatus}
+# Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
+_SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
@@ -43,6 +45,7 @@ class Delivery:
         self._config = config
         self._health = BrokerHealth(config.avoid_failed_broker)
         self._turns: dict[str, RoundRobin] = {}
+        self._common_fields: dict[MessageQueue, dict[str, str]] = {}
 
     async def deliver(
         self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
@@ -56,6 +59,7 @@ class Delivery:
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
+        pool = self._instance.pool
         tried: set[str] = set()
         attempts_left = 1 + self._config.retries
         while True:
@@ -67,7 +71,17 @@ class Delivery:
                     topic_queues = await self._find(outgoing.topic, deadline - clock())
                 target = queue or self._pick(topic_queues, key, clock(), tried)
                 left = deadline - clock()
-                return await self._attempt(outgoing, topic_queues, target, left / 2 if attempts_left else left)
+                if left <= 0:
+                    raise RequestTimeout(f"no time left to send to {target}")
+                address = _master(topic_queues, target)
+                command = self._command(outgoing, target)
+                timeout = left / 2 if attempts_left else left
+                connection = pool.open_connection(address)
+                if connection is not None:
+                    answer = await connection.request(command, timeout)
+                else:
+                    answer = await pool.request(address, command, timeout)
+                return self._result(outgoing, target, address, answer)
             except RaptorMQError as error:
                 self._note_failure(outgoing.topic, target, error, clock())
                 if not attempts_left or not _may_succeed_later(error):
@@ -98,13 +112,7 @@ class Delivery:
         command = self._command(outgoing, target, oneway=True)
         await self._instance.pool.oneway(_master(topic_queues, target), command)
 
-    async def _attempt(
-        self, outgoing: Outgoing, topic_queues: TopicQueues, target: MessageQueue, timeout: float
-    ) -> SendResult:
-        if timeout <= 0:
-            raise RequestTimeout(f"no time left to send to {target}")
-        address = _master(topic_queues, target)
-        answer = await self._instance.pool.request(address, self._command(outgoing, target), timeout)
+    def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
         status = _STATUSES.get(answer.code)
         if status is None:
             raise ServerError(answer.code, answer.remark, address)
@@ -116,22 +124,37 @@ class Delivery:
         return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset)
 
     def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
+        """Return the request; what is the same for all messages of a queue is encoded once."""
+        common = self._common_fields.get(target)
+        if common is None:
+            common = self._common_fields[target] = self._encode_common_fields(target)
+        ext_fields = common.copy()
+        ext_fields[_BORN_TIMESTAMP] = str(time.time_ns() // 1_000_000)
+        ext_fields[_PROPERTIES] = outgoing.properties
+        if outgoing.sys_flag:
+            ext_fields[_SYS_FLAG] = str(outgoing.sys_flag)
+        if outgoing.flag:
+            ext_fields[_FLAG] = str(outgoing.flag)
+        if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
+            ext_fields[_BATCH] = "true"
+        if outgoing.max_reconsume_times is not None:
+            ext_fields[_RECONSUME_TIMES] = str(outgoing.reconsume_times)
+            ext_fields[_MAX_RECONSUME_TIMES] = str(outgoing.max_reconsume_times)
+        return RemotingCommand(outgoing.code, ext_fields, outgoing.body, flag=CommandFlag.ONEWAY if oneway else 0)
+
+    def _encode_common_fields(self, target: MessageQueue) -> dict[str, str]:
         header = SendMessageRequestHeaderV2(
             producer_group=self._group,
-            topic=outgoing.topic,
+            topic=target.topic,
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=self._config.default_topic_queues,
             queue_id=target.queue_id,
-            sys_flag=outgoing.sys_flag,
-            born_timestamp=time.time_ns() // 1_000_000,
-            flag=outgoing.flag,
-            properties=outgoing.properties,
-            reconsume_times=outgoing.reconsume_times,
-            max_reconsume_times=outgoing.max_reconsume_times,
-            batch=outgoing.code == RequestCode.SEND_BATCH_MESSAGE,
+            sys_flag=0,
+            born_timestamp=0,
+            flag=0,
             broker_name=target.broker_name,
         )
-        return request(outgoing.code, header, outgoing.body, oneway=oneway)
+        return encode_header(header)
 
     async def _find(self, topic: str, left: float) -> TopicQueues:
         try:

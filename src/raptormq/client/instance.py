@@ -16,6 +16,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from raptormq.client.answers import require_success
+from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ClientConfig, local_address
 from raptormq.client.name_servers import NameServers
 from raptormq.client.offsets import OffsetRequests
@@ -73,8 +74,8 @@ class ClientInstance:
         self._users = 0
         self._heartbeat_wanted = asyncio.Event()
         self._tasks = [
-            asyncio.create_task(self._heartbeats(), name=f"heartbeats of {self.client_id}"),
-            asyncio.create_task(self._refresh_routes(), name=f"routes of {self.client_id}"),
+            background(self._heartbeats(), f"heartbeats of {self.client_id}"),
+            background(self._refresh_routes(), f"routes of {self.client_id}"),
         ]
 
     @classmethod
@@ -99,9 +100,7 @@ class ClientInstance:
         by_config = _instances.get(asyncio.get_running_loop(), {})
         if by_config.get(self.config) is self:
             del by_config[self.config]
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         await self.routes.close()
         await self._router.stop()
         await self.pool.close()

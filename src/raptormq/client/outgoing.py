@@ -8,8 +8,9 @@ Neighbour: `producer` adds queue and broker. Source: RocketMQ `Validators`, `Mes
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
 from raptormq.errors import MessageError
@@ -17,6 +18,7 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import Message
+from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.topic_names import NOT_SENDABLE, RETRY_PREFIX, check_topic
@@ -24,6 +26,9 @@ from raptormq.protocol.topic_names import NOT_SENDABLE, RETRY_PREFIX, check_topi
 _COMPRESSION_LEVEL = 5
 _DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _SETTABLE = _DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
+_DEFLATED = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
+_UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
+_PAIR_END = names.PAIR_SEPARATOR.encode()
 _REFUSED = names.RESERVED - _SETTABLE
 
 
@@ -45,7 +50,7 @@ class Outgoing:
     """The same: over it the broker moves the message to the dead letters."""
 
 
-def prepare_message(message: Message, new_id: Callable[[], str], config: ProducerConfig) -> Outgoing:
+def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
     """Return one message ready to send.
 
     Raises:
@@ -58,12 +63,15 @@ def prepare_message(message: Message, new_id: Callable[[], str], config: Produce
     if len(body) >= config.compress_over_bytes > 0:
         deflated = zlib.compress(body, _COMPRESSION_LEVEL)
         if len(deflated) < len(body):
-            body, sys_flag = deflated, int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
-    properties, message_id = _properties(message, new_id)
+            body, sys_flag = deflated, _DEFLATED
+    message_id = message.properties.get(names.UNIQUE_KEY) if message.properties else None
+    if message_id is None:
+        message_id = ids.next_id(now_ms)
+    properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
     return Outgoing(RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id)
 
 
-def prepare_batch(messages: Sequence[Message], new_id: Callable[[], str], config: ProducerConfig) -> Outgoing:
+def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
     """Return a list of messages ready to send as one request; none of them is deflated.
 
     Raises:
@@ -75,28 +83,26 @@ def prepare_batch(messages: Sequence[Message], new_id: Callable[[], str], config
     check_sendable(first.topic)
     if first.topic.startswith(RETRY_PREFIX):
         raise MessageError("a batch cannot go to a retry topic")
-    topic, wait_stored = first.topic, first.wait_stored
-    ids: list[str] = []
-    records: list[tuple[int, bytes, bytes]] = []
-    for message in messages:
-        if message.topic != topic:
-            raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
-        if message.wait_stored != wait_stored:
-            raise MessageError("all messages of a batch have the same wait_stored")
-        if message.properties and not _DELAYS.isdisjoint(message.properties):
-            raise MessageError("a message of a batch cannot be delayed")
-        properties, message_id = _properties(message, new_id)
-        ids.append(message_id)
-        records.append((message.flag, message.body, properties.encode()))
-    body = encode_batch(records)
+    message_ids: list[str] = []
+    body = encode_batch(_records(messages, ids, now_ms, message_ids))
     if len(body) > config.max_message_bytes:
         raise MessageError(f"a batch of {len(body)} bytes is larger than {config.max_message_bytes}")
-    batch_properties = {names.WAIT: "true" if wait_stored else "false", names.UNIQUE_KEY: new_id()}
+    batch_properties = {
+        names.WAIT: "true" if first.wait_stored else "false",
+        names.UNIQUE_KEY: ids.next_id(now_ms),
+    }
     return Outgoing(
-        RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, encode_properties(batch_properties), ",".join(ids)
+        RequestCode.SEND_BATCH_MESSAGE,
+        first.topic,
+        body,
+        0,
+        0,
+        encode_properties(batch_properties),
+        ",".join(message_ids),
     )
 
 
+@lru_cache(maxsize=4096)
 def check_sendable(topic: str) -> None:
     """Check the topic of a message.
 
@@ -108,12 +114,34 @@ def check_sendable(topic: str) -> None:
         raise MessageError(f"topic {topic} belongs to the brokers, nobody sends to it")
 
 
-def _properties(message: Message, new_id: Callable[[], str]) -> tuple[str, str]:
+def _records(
+    messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, message_ids: list[str]
+) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the records of a batch and note their unique ids."""
+    topic, wait_stored = messages[0].topic, messages[0].wait_stored
+    next_id, note = ids.next_id, message_ids.append
+    tags, keys, common = None, None, b""  # lists often carry one tag and one key: their text is made once
+    for message in messages:
+        if message.topic != topic:
+            raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
+        if message.wait_stored != wait_stored:
+            raise MessageError("all messages of a batch have the same wait_stored")
+        properties = message.properties
+        if properties and not _DELAYS.isdisjoint(properties):
+            raise MessageError("a message of a batch cannot be delayed")
+        message_id = (properties.get(names.UNIQUE_KEY) if properties else None) or next_id(now_ms)
+        note(message_id)
+        if properties or message.keys != keys or message.tags != tags:
+            common = _common_properties(message).encode() + _UNIQUE_KEY_IS.encode()
+            tags, keys = message.tags, None if properties else message.keys
+        yield message.flag, message.body, common + message_id.encode() + _PAIR_END
+
+
+def _common_properties(message: Message) -> str:
+    """Return the text of all properties but the unique id."""
     if message.properties and not _REFUSED.isdisjoint(message.properties):
         taken = ", ".join(sorted(_REFUSED & message.properties.keys()))
         raise MessageError(f"the property names {taken} belong to the system")
     properties = message.all_properties()
-    message_id = properties.get(names.UNIQUE_KEY)
-    if message_id is None:
-        message_id = properties[names.UNIQUE_KEY] = new_id()
-    return encode_properties(properties), message_id
+    properties.pop(names.UNIQUE_KEY, None)
+    return encode_properties(properties)

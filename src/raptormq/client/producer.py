@@ -22,6 +22,7 @@ from raptormq.client.outgoing import prepare_batch, prepare_message
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientClosed
 from raptormq.protocol.message import Message, MessageQueue
+from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
 
 
@@ -54,12 +55,14 @@ class Producer:
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._instance: ClientInstance | None = None
         self._delivery: Delivery | None = None
+        self._ids: UniqueIdFactory
 
     async def start(self) -> None:
         """Make the producer usable; does nothing when it is. No broker has to be up yet."""
         if self._instance is None:
             instance = self._instance = ClientInstance.acquire(self._client_config)
             instance.join_producers(self._group)
+            self._ids = instance.unique_ids
             self._delivery = Delivery(instance, self._group, self._config)
 
     async def close(self) -> None:
@@ -104,7 +107,7 @@ class Producer:
             ClientClosed: the producer is not started or closed.
         """
         delivery = self._running()
-        outgoing = prepare_message(message, self._new_id, self._config)
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         return await delivery.deliver(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
 
     async def send_batch(
@@ -121,7 +124,7 @@ class Producer:
         Arguments and errors are those of `send`.
         """
         delivery = self._running()
-        outgoing = prepare_batch(messages, self._new_id, self._config)
+        outgoing = prepare_batch(messages, self._ids, time.time_ns() // 1_000_000, self._config)
         return await delivery.deliver(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
@@ -130,7 +133,7 @@ class Producer:
         Errors are those of `send`, as far as they show before the message has left.
         """
         delivery = self._running()
-        outgoing = prepare_message(message, self._new_id, self._config)
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         await delivery.deliver_oneway(outgoing, queue, key, self._config.send_timeout)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -143,10 +146,6 @@ class Producer:
         assert self._instance is not None
         found = await self._instance.routes.find_for_sending(topic, self._config.default_topic_queues)
         return list(found.write_queues)
-
-    def _new_id(self) -> str:
-        assert self._instance is not None
-        return self._instance.unique_ids.next_id(time.time_ns() // 1_000_000)
 
     def _running(self) -> Delivery:
         if self._delivery is None:

@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.instance import ClientInstance
-from raptormq.client.pulling import PullRequest, PullResult, PullStatus, pull
+from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
@@ -292,9 +292,11 @@ class PullConsumer:
         # Nobody knows whether a silent pull is held or lost; a broker that can be reached again is no failure any more.
         await self._at_broker(queue, instance.pool.connection)
         self._failures.pop(queue, None)
-        return await self.pull(
-            queue, offset, _POLL_COUNT, suspend_ms=int(_POLL_SUSPEND_S * 1000), expression=self._expression
-        )
+        subscription = Subscription.parse(queue.topic, self._expression, 0)
+        group = self._group or _DEFAULT_GROUP
+        wanted = PullRequest(group, queue, offset, _POLL_COUNT, subscription, True, int(_POLL_SUSPEND_S * 1000))
+        timeout = instance.config.request_timeout + _POLL_SUSPEND_S
+        return await self._at_broker(queue, lambda address: long_pull(instance.pool, address, wanted, timeout))
 
     async def _start_offset(self, address: str, queue: MessageQueue) -> int:
         offsets = self._running().offsets

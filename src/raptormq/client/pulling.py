@@ -6,6 +6,7 @@ Neighbours: `pull_consumer` and `queue_reader` decide what to pull; `received` d
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ class PullStatus(enum.Enum):
     """The offset is outside the queue, or was reset by an administrator: go on at `next_offset`."""
 
 
+_UNHELD_PAUSE_S = 0.2
 _STATUSES = {int(status.value): status for status in PullStatus}
 
 
@@ -127,3 +129,17 @@ async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout:
         answer.body,
         header.suggest_which_broker_id,
     )
+
+
+async def long_pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float) -> PullResult:
+    """Pull with a suspension; when a broker cannot hold the request, wait a little in its place.
+
+    Raises:
+        TransportError, ServerError, HeaderError: see `pull`.
+    """
+    clock = asyncio.get_running_loop().time
+    asked = clock()
+    result = await pull(pool, address, wanted, timeout)
+    if result.status is PullStatus.NO_NEW_MESSAGE and clock() - asked < _UNHELD_PAUSE_S:
+        await asyncio.sleep(_UNHELD_PAUSE_S)  # else an idle queue would be asked thousands of times a second
+    return result

@@ -6,7 +6,7 @@ Source: RocketMQ `SendResult`, `SendStatus`, `ConsumeConcurrentlyStatus`.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raptormq.protocol.message import MessageQueue
 
@@ -24,8 +24,7 @@ class SendStatus(enum.Enum):
     """Under SYNC_MASTER the slave did not confirm in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """Where a message, or the first of a list, was stored."""
 
     status: SendStatus

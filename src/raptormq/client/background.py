@@ -1,0 +1,33 @@
+"""Tasks that run until they are cancelled: when one ends by an error of ours, that is logged at once.
+
+asyncio itself tells of it only when the task is collected, which may be never. Neighbours: everything here that loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start `work`; the caller keeps the task and cancels it."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_failure)
+    return task
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s ended, which is a bug", task.get_name(), exc_info=error)

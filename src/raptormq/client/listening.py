@@ -1,0 +1,151 @@
+"""Calls listeners: a fixed number of calls at a time, over all queues, and what becomes of each message.
+
+    fetched -> waiting -> listener -> SUCCESS or None          -> finished
+                  ^                -> RECONSUME_LATER, error,
+                  |                   or too long              -> given back to the broker -> finished
+                  `--- pause --------------------------------- <- or not
+
+Neighbours: `queue_reader` hands messages in and learns what is finished, `redelivery` gives them back.
+Source: RocketMQ `ConsumeMessageConcurrentlyService`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from raptormq.client.background import background, cancel_all
+from raptormq.client.config import ConsumerConfig
+from raptormq.client.process_queue import ProcessQueue
+from raptormq.client.queue_reader import QueueReader
+from raptormq.client.redelivery import Redelivery
+from raptormq.client.results import ConsumeResult
+from raptormq.protocol import properties as names
+from raptormq.protocol.message import MessageExt
+from raptormq.protocol.topic_names import retry_topic
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
+"""An `async` function. `None` means success; any exception means the messages are delivered again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Messages for one listener call, and where they came from."""
+
+    reader: QueueReader
+    progress: ProcessQueue
+    messages: list[MessageExt]
+
+
+class Listening:
+    """Runs the listeners of one consumer.
+
+    Args:
+        config: how many calls at a time, how many messages per call, how long.
+        group: the consumer group.
+        listener_of: the listener of a topic, `None` for one that is not subscribed any more.
+        redelivery: where failed messages go.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        group: str,
+        listener_of: Callable[[str], Listener | None],
+        redelivery: Redelivery,
+    ) -> None:
+        self._config = config
+        self._retry_topic = retry_topic(group)
+        self._group = group
+        self._listener_of = listener_of
+        self._redelivery = redelivery
+        self._waiting: asyncio.Queue[Waiting] = asyncio.Queue()  # bounded by the flow limits of the readers
+        self._pauses: set[asyncio.TimerHandle] = set()
+        self._busy = 0
+        self._stopping = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._workers: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to call listeners."""
+        self._workers = [
+            background(self._work(), f"listener {number} of {self._group}")
+            for number in range(self._config.concurrency)
+        ]
+
+    def hand_out(self, reader: QueueReader, progress: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        """Take messages of one queue, in order; returns at once."""
+        size = self._config.consume_batch
+        for start in range(0, len(messages), size):
+            self._waiting.put_nowait(Waiting(reader, progress, list(messages[start : start + size])))
+
+    async def stop(self, timeout: float) -> None:
+        """Let the calls that run end, at most `timeout` seconds, then cancel them; nothing new is called."""
+        self._stopping = True
+        for pause in self._pauses:
+            pause.cancel()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("%d listener calls of group %s are cancelled after %g s", self._busy, self._group, timeout)
+        await cancel_all(self._workers)
+
+    async def _work(self) -> None:
+        while True:
+            waiting = await self._waiting.get()
+            if waiting.progress.dropped or self._stopping:
+                continue
+            self._busy += 1
+            self._idle.clear()
+            try:
+                await self._consume(waiting)
+            finally:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle.set()
+
+    async def _consume(self, waiting: Waiting) -> None:
+        if await self._call(waiting.messages):
+            for message in waiting.messages:
+                waiting.reader.finished(waiting.progress, message.queue_offset)
+            return
+        for message in waiting.messages:
+            if waiting.progress.dropped:
+                return  # the queue's new reader gets the message anyway
+            if await self._redelivery.give_back(message):
+                waiting.reader.finished(waiting.progress, message.queue_offset)
+            else:
+                message.reconsume_times += 1
+                self._again_later(Waiting(waiting.reader, waiting.progress, [message]))
+
+    async def _call(self, messages: list[MessageExt]) -> bool:
+        for message in messages:
+            if message.topic == self._retry_topic:
+                message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
+        listener = self._listener_of(messages[0].topic)
+        if listener is None:
+            log.warning("group %s has no listener for topic %s any more", self._group, messages[0].topic)
+            return False
+        try:
+            async with asyncio.timeout(self._config.consume_timeout):
+                return await listener(messages) is not ConsumeResult.RECONSUME_LATER
+        except TimeoutError:
+            log.exception("a listener of group %s took too long, or timed out itself", self._group)
+        except Exception:
+            log.exception("a listener of group %s failed", self._group)
+        return False
+
+    def _again_later(self, waiting: Waiting) -> None:
+        def hand_out() -> None:
+            self._pauses.discard(timer)
+            self._waiting.put_nowait(waiting)
+
+        pause = self._redelivery.pause(waiting.messages[0].reconsume_times)
+        timer = asyncio.get_running_loop().call_later(pause, hand_out)
+        self._pauses.add(timer)

@@ -1,0 +1,187 @@
+"""`PushConsumer`: reads what it subscribes to, shared with the other members of its group, and calls listeners.
+
+    async def consume(messages: list[MessageExt]) -> None:
+        ...
+
+    async with PushConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
+        consumer.subscribe("orders", "paid || refunded", consume)
+        await asyncio.Event().wait()
+
+Every message is delivered at least once: progress is stored only up to the first message that is not finished, so
+that after a crash some come again. Order is kept per queue only when nothing fails and `concurrency` is 1.
+Neighbours: `rebalancing` shares queues, `queue_reader` fetches, `listening` calls, `redelivery` retries, `commits`
+stores.
+Source: RocketMQ `DefaultMQPushConsumer`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from raptormq.client.commits import Commits
+from raptormq.client.config import ClientConfig, ConsumerConfig
+from raptormq.client.instance import ClientInstance
+from raptormq.client.listening import Listener, Listening
+from raptormq.client.queue_reader import QueueReader
+from raptormq.client.rebalancing import Rebalancing
+from raptormq.client.redelivery import Redelivery
+from raptormq.errors import ClientError
+from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import check_group, check_topic, retry_topic
+
+
+class PushConsumer:
+    """One member of a consumer group.
+
+    Args:
+        group: name of the group; all members subscribe to the same topics with the same tags.
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        config: how to fetch, hand out and commit.
+        client_config: shared connections; consumers of one group need different ones.
+
+    Raises:
+        MessageError: `group` is not a group name.
+        ConfigError: an address is not `host:port`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        config: ConsumerConfig | None = None,
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        check_group(group)
+        self._group = group
+        self._config = config or ConsumerConfig()
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._running: _Running | None = None
+
+    def subscribe(self, topic: str, expression: str, listener: Listener) -> None:
+        """Read a topic, from now on when the consumer is started; a second call replaces tags and listener.
+
+        Args:
+            topic: need not exist yet.
+            expression: `*`, or tags as in `TagA || TagB`.
+            listener: `async` function of a list of messages, one by default. It returns `None` or
+                `ConsumeResult.SUCCESS` when they are done; after `ConsumeResult.RECONSUME_LATER` or an exception
+                they are delivered again later.
+
+        Raises:
+            MessageError: not a topic name, or not an expression.
+        """
+        check_topic(topic)
+        self._subscriptions[topic] = Subscription.parse(topic, expression, time.time_ns() // 1_000_000)
+        self._listeners[topic] = listener
+        if self._running is not None:
+            self._running.members_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop reading a topic; does nothing for one that is not read."""
+        self._listeners.pop(topic, None)
+        if self._subscriptions.pop(topic, None) is not None and self._running is not None:
+            self._running.members_changed()
+
+    async def start(self) -> None:
+        """Join the group and begin to read; does nothing when started. Servers that are down are tried until they
+        answer.
+
+        Raises:
+            ClientError: the group has a consumer with this `client_config` already.
+        """
+        if self._running is not None:
+            return
+        retries = retry_topic(self._group)
+        self._subscriptions[retries] = Subscription.parse(retries, "*", time.time_ns() // 1_000_000)
+        instance = ClientInstance.acquire(self._client_config)
+        running = _Running(instance, self._group, self._config, self._subscriptions, self._listeners)
+        try:
+            running.start()
+        except ClientError:
+            await instance.release()
+            raise
+        self._running = running
+
+    async def stop(self) -> None:
+        """Let running listener calls end, commit, leave the group; does nothing the second time, bounded by
+        time-outs.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            await running.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member reads now, in order."""
+        return sorted(reader.queue for reader in self._running.rebalancing.readers) if self._running else []
+
+
+class _Running:
+    """The parts of a started consumer, wired; for the instance it is the member of the group."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        config: ConsumerConfig,
+        subscriptions: dict[str, Subscription],
+        listeners: dict[str, Listener],
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._config = config
+        self._subscriptions = subscriptions
+        self._listening = Listening(config, group, listeners.get, Redelivery(instance, group, config))
+        self._commits = Commits(instance, group, config.commit_interval)
+
+        def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
+            return QueueReader(instance, config, group, queue, subscription, self._listening.hand_out)
+
+        self.rebalancing = Rebalancing(
+            instance, group, config.rebalance_interval, lambda: subscriptions, new_reader, self._commits
+        )
+
+    def start(self) -> None:
+        """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
+        self._instance.join_consumers(self._group, self)
+        self._listening.start()
+        self.rebalancing.start()
+        self._commits.start(lambda: self.rebalancing.readers)
+
+    async def stop(self) -> None:
+        """End in the order that loses nothing: listeners, readers, commits, membership."""
+        await self._listening.stop(self._instance.config.close_timeout)
+        await self.rebalancing.stop()
+        await self._commits.stop()
+        await self._commits.commit(self.rebalancing.readers)
+        await self._instance.leave_consumers(self._group)
+        await self._instance.release()
+
+    def describe(self) -> ConsumerData:
+        """Return what heartbeats say about this consumer."""
+        return ConsumerData(
+            self._group,
+            consume_from_where=self._config.consume_from.value,
+            subscriptions=list(self._subscriptions.values()),
+        )
+
+    def members_changed(self) -> None:
+        """Share the queues out anew soon."""
+        self.rebalancing.soon()

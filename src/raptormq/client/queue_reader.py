@@ -1,0 +1,165 @@
+"""Reads one assigned queue: where to start, pull after pull, and what is finished.
+
+Fetched messages go to the `hand_out` function; when too many of them are unfinished, fetching pauses. A failure
+never ends a reader, it tries again after a pause. Neighbours: `rebalancing` starts and drops readers, `listening`
+finishes messages, `process_queue` keeps count. Source: RocketMQ `PullMessageService`,
+`DefaultMQPushConsumerImpl.pullMessage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from raptormq.client.background import background, cancel_all
+from raptormq.client.config import ConsumerConfig
+from raptormq.client.instance import ClientInstance
+from raptormq.client.process_queue import FlowLimits, ProcessQueue
+from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull
+from raptormq.client.queue_broker import at_broker
+from raptormq.client.start_offset import start_offset
+from raptormq.errors import RaptorMQError, ServerError
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.bodies.route import MASTER_ID
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.message import MessageExt, MessageQueue
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_FORGOTTEN = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+)
+
+HandOut = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
+
+
+class QueueReader:
+    """One queue of one consumer, from assignment until it is dropped.
+
+    Args:
+        instance: where connections, routes and heartbeats come from.
+        config: how much to fetch and where to start.
+        group: the consumer group.
+        queue: what to read.
+        subscription: the tags wanted.
+        hand_out: takes messages that passed the tag check, all of one pull at a time; must not block.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        config: ConsumerConfig,
+        group: str,
+        queue: MessageQueue,
+        subscription: Subscription,
+        hand_out: HandOut,
+    ) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        """May be replaced by a newer one of the same topic."""
+        self.progress: ProcessQueue | None = None
+        """What was fetched and finished; `None` until the start offset is known."""
+        self._instance = instance
+        self._config = config
+        self._group = group
+        self._hand_out = hand_out
+        self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
+        self._room = asyncio.Event()
+        self._broker_id = MASTER_ID
+        self._task = background(self._run(), f"reader of {queue}")
+
+    def finished(self, progress: ProcessQueue, offset: int) -> None:
+        """Record that the message at `offset` needs nothing more; `progress` is the one it was handed out with."""
+        progress.complete(offset)
+        self._room.set()
+
+    async def drop(self) -> None:
+        """Stop reading: what was handed out may end as it will, it does not count any more."""
+        if self.progress is not None:
+            self.progress.dropped = True
+        await cancel_all([self._task])
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                if self.progress is None:
+                    self.progress = ProcessQueue(await self._start_offset())
+                await self._wait_for_room(self.progress)
+                self._take(self.progress, await self._pull(self.progress.next_offset))
+                failures = 0
+            except RaptorMQError as error:
+                pause = min(_FIRST_PAUSE_S * 2**failures, _LONGEST_PAUSE_S)
+                failures = min(failures + 1, 10)
+                log.warning("group %s reads %s again in %.1f s: %s", self._group, self.queue, pause, error)
+                if isinstance(error, ServerError) and error.code in _FORGOTTEN:
+                    await self._instance.heartbeat()
+                self._broker_id = MASTER_ID
+                await asyncio.sleep(pause)
+
+    async def _start_offset(self) -> int:
+        async def ask(address: str) -> int:
+            return await start_offset(
+                self._instance.offsets,
+                address,
+                self._group,
+                self.queue,
+                self._config.consume_from,
+                self._config.consume_from_ms,
+            )
+
+        return await at_broker(self._instance.routes, self.queue, ask)
+
+    async def _wait_for_room(self, progress: ProcessQueue) -> None:
+        while progress.is_full(self._limits):
+            self._room.clear()
+            await self._room.wait()
+
+    async def _pull(self, offset: int) -> PullResult:
+        wanted = PullRequest(
+            self._group,
+            self.queue,
+            offset,
+            self._config.pull_batch,
+            self.subscription,
+            send_subscription=False,
+            suspend_ms=int(self._config.pull_suspend * 1000),
+        )
+
+        async def ask(address: str) -> PullResult:
+            return await long_pull(self._instance.pool, address, wanted, self._config.pull_timeout)
+
+        return await at_broker(self._instance.routes, self.queue, ask, self._broker_id)
+
+    def _take(self, progress: ProcessQueue, result: PullResult) -> None:
+        self._broker_id = result.suggested_broker_id
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "%s of group %s goes on at %d instead of %d",
+                self.queue,
+                self._group,
+                result.next_offset,
+                progress.next_offset,
+            )
+            progress.dropped = True
+            self.progress = ProcessQueue(result.next_offset)
+            return
+        tags = self.subscription.tags
+        wanted: list[MessageExt] = []
+        if result.status is PullStatus.FOUND:
+            for message in result.messages():
+                # The broker compares hashes; different tags may have the same one.
+                if tags and message.tags not in tags:
+                    continue
+                if progress.admit(message.queue_offset, len(message.body)):
+                    wanted.append(message)
+        progress.advance(result.next_offset)
+        if wanted:
+            self._hand_out(self, progress, wanted)
