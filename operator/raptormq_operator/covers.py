@@ -39,7 +39,8 @@ def covers(observed: Any, wanted: Any) -> bool:
         )
     if isinstance(wanted, list):
         return isinstance(observed, list) and _covers_list(observed, wanted)
-    return bool(observed == wanted) or _same_quantity(observed, wanted)
+    same_type = isinstance(observed, bool) == isinstance(wanted, bool)  # True == 1 in Python, not in JSON
+    return same_type and (observed == wanted or _same_quantity(observed, wanted))
 
 
 def _covers_list(observed: list[Any], wanted: list[Any]) -> bool:

@@ -69,7 +69,7 @@ class Plan:
 def plan(observed: Observed, wanted: Wanted) -> Plan:
     """The steps that are safe now."""
     name_server_steps = _changes(observed, wanted.name_servers)
-    name_servers_settled = settled(observed.objects.get(_workload(wanted.name_servers)))
+    name_servers_settled = _settled(observed, wanted.name_servers)
     unavailable = {_workload(unit): unit for unit in wanted.brokers if not _available(observed, unit)}
     roll_allowed = name_servers_settled and not name_server_steps and not unavailable
     steps = [*_shared_changes(observed, wanted.shared), *name_server_steps]
@@ -126,10 +126,13 @@ def _change(observed: Observed, manifest: Manifest) -> Iterable[Step]:
         yield Apply(manifest, exists=current is not None)
 
 
-def _available(observed: Observed, unit: Unit) -> bool:
+def _settled(observed: Observed, unit: Unit) -> bool:
     key = _workload(unit)
-    workload = observed.objects.get(key)
-    return not _foreign(observed, key) and settled(workload) and key[1] in observed.registered
+    return not _foreign(observed, key) and settled(observed.objects.get(key))
+
+
+def _available(observed: Observed, unit: Unit) -> bool:
+    return _settled(observed, unit) and _workload(unit)[1] in observed.registered
 
 
 def _workload(unit: Unit) -> Key:

@@ -1,0 +1,139 @@
+"""A table of objects in place of the Kubernetes API, with the parts of its behaviour that the operator relies on.
+
+Server-side apply keeps what others have set and removes what its manager no longer names; the generation counts
+changes of the spec; deletion takes the owned objects along. `settle` plays the StatefulSet controller.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from raptormq_operator.kube.errors import Conflict, KubeError
+from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.model import names
+
+Place = tuple[str, str, str]
+"""Kind, namespace, name."""
+
+
+class FakeKube:
+    """`raptormq_operator.kube.api.KubeApi` in memory. `refuse` maps a kind to the error that its writes get."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Place, Manifest] = {}
+        self.writes: list[tuple[str, str, str]] = []
+        self.refuse: dict[str, KubeError] = {}
+        self._applied: dict[tuple[Place, str], Manifest] = {}
+        self._versions = 0
+
+    def put(self, manifest: Manifest) -> Manifest:
+        """Someone else writes an object."""
+        stored = copy.deepcopy(manifest)
+        metadata = stored["metadata"]
+        self._versions += 1
+        metadata.setdefault("uid", f"uid-{self._versions}")
+        metadata.setdefault("generation", 1)
+        metadata["resourceVersion"] = str(self._versions)
+        self.objects[_place(manifest)] = stored
+        return stored
+
+    def settle(self) -> None:
+        """All StatefulSets reach what their specs say."""
+        for (kind, _, _), manifest in self.objects.items():
+            if kind == "StatefulSet":
+                replicas = manifest["spec"]["replicas"]
+                manifest["status"] = {
+                    "observedGeneration": manifest["metadata"]["generation"],
+                    **dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas", "readyReplicas"), replicas),
+                }
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        return copy.deepcopy(self.objects.get((kind, namespace, name)))
+
+    async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
+        wanted = dict(pair.split("=") for pair in selector.split(","))
+        return [
+            copy.deepcopy(manifest)
+            for place, manifest in self.objects.items()
+            if place[:2] == (kind, namespace) and wanted.items() <= manifest["metadata"].get("labels", {}).items()
+        ]
+
+    async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
+        self._write("apply", manifest)
+        place = _place(manifest)
+        current = self.objects.get(place)
+        uid = manifest["metadata"].get("uid")
+        if uid is not None and (current is None or current["metadata"]["uid"] != uid):
+            raise Conflict(409, "uid mismatch")
+        base: Manifest = copy.deepcopy(current) if current else {"metadata": {"generation": 0}}
+        without = _without(base, self._applied.get((place, manager), {}), manifest)
+        merged = _merged(without, manifest)
+        if current is None or merged.get("spec") != current.get("spec"):
+            merged["metadata"]["generation"] = base["metadata"]["generation"] + 1
+        self._applied[(place, manager)] = copy.deepcopy(manifest)
+        return self.put(merged)
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        self._write("status", manifest)
+        current = self.objects.get(_place(manifest))
+        if current is None or current["metadata"]["uid"] != manifest["metadata"]["uid"]:
+            raise KubeError(404, "not found")
+        return self.put({**current, "status": manifest["status"]})
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        self._write("create", manifest)
+        if _place(manifest) in self.objects:
+            raise Conflict(409, "already exists")
+        return self.put(manifest)
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        self._write("replace", manifest)
+        current = self.objects.get(_place(manifest))
+        if current is None or current["metadata"]["resourceVersion"] != manifest["metadata"]["resourceVersion"]:
+            raise Conflict(409, "the object has been modified")
+        return self.put(manifest)
+
+    async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
+        current = self.objects.get((kind, namespace, name))
+        if current is None:
+            raise KubeError(404, "not found")
+        self._write("merge", current)
+        return self.put(_merged(current, patch))
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        current = self.objects.get((kind, namespace, name))
+        if current is not None and current["metadata"]["uid"] == uid:
+            self._write("delete", current)
+            del self.objects[(kind, namespace, name)]
+
+    def events(self) -> list[tuple[str, str]]:
+        """(type, reason) of every Event, in the order of their first writing."""
+        return [(event["type"], event["reason"]) for (kind, _, _), event in self.objects.items() if kind == "Event"]
+
+    def _write(self, verb: str, manifest: Manifest) -> None:
+        if manifest["kind"] in self.refuse:
+            raise self.refuse[manifest["kind"]]
+        self.writes.append((verb, manifest["kind"], manifest["metadata"]["name"]))
+
+
+def _place(manifest: Manifest) -> Place:
+    return manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+
+
+def _merged(base: Any, patch: Any) -> Any:
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return {**base, **{key: _merged(base.get(key), value) for key, value in patch.items()}}
+    return copy.deepcopy(patch)
+
+
+def _without(base: Any, before: Any, now: Any) -> Any:
+    """`base` without the fields that were applied before and are named no longer."""
+    if not (isinstance(base, dict) and isinstance(before, dict)):
+        return base
+    kept = {}
+    for key, value in base.items():
+        if key in before and not (isinstance(now, dict) and key in now):
+            continue
+        kept[key] = _without(value, before.get(key), now.get(key)) if isinstance(now, dict) else value
+    return kept

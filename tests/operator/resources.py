@@ -1,0 +1,63 @@
+"""Resources for tests, with the defaults that the API server would fill in, read from the definitions in crds/."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+FILES = {"BrokerCluster": "brokerclusters.yaml", "Topic": "topics.yaml"}
+NAMESPACE = "shop"
+IMAGE = "raptormq:test"
+
+
+@cache
+def schema(kind: str) -> dict[str, Any]:
+    """The structural schema of a kind."""
+    definition = yaml.safe_load((CRDS / FILES[kind]).read_text(encoding="utf-8"))
+    found: dict[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def with_defaults(value: Any, part: dict[str, Any]) -> Any:
+    """`value` with the defaults of the schema `part`, filled in from the outside in, as the API server does it."""
+    if isinstance(value, dict):
+        for name, inner in part.get("properties", {}).items():
+            if name not in value and "default" in inner:
+                value[name] = copy.deepcopy(inner["default"])
+            if name in value:
+                with_defaults(value[name], inner)
+    return value
+
+
+def resource(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A resource as the API server returns it."""
+    body = {
+        "apiVersion": "raptormq.io/v1alpha1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-of-{name}",
+            "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            **metadata,
+        },
+        "spec": copy.deepcopy(spec),
+    }
+    with_defaults(body["spec"], schema(kind)["properties"]["spec"])
+    return body
+
+
+def cluster_body(name: str = "demo", *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A BrokerCluster."""
+    return resource("BrokerCluster", name, spec, **(metadata or {}))
+
+
+def topic_body(name: str = "orders", *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A Topic of the cluster `demo`."""
+    return resource("Topic", name, {"clusterRef": {"name": "demo"}, **spec}, **(metadata or {}))

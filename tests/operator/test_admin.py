@@ -1,0 +1,127 @@
+"""The operator's questions over the network, put to peers that answer as scripted: the truth and everything but."""
+
+from __future__ import annotations
+
+import dataclasses
+from unittest.mock import patch
+
+import pytest
+
+from raptormq.errors import ConnectError, RaptorMQError, ServerError
+from raptormq.protocol.bodies.route import BrokerData, ClusterInfo
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq_operator import topic_plan
+from raptormq_operator.admin import ClientAdmin
+from raptormq_operator.conditions import Reason
+from raptormq_operator.model.cluster import Cluster, Member
+from raptormq_operator.model.topic import Topic
+from raptormq_operator.survey import take
+from tests.client.scripted_peer import ScriptedPeer, answer, refuse
+from tests.operator.resources import IMAGE, cluster_body, topic_body
+from tests.operator.test_reconcile_topic import Operator
+
+TOPIC = Topic.from_object(topic_body())
+WANTED = topic_plan.wanted(TOPIC)
+
+
+def config(**changes: object) -> bytes:
+    """Body of an answer to GET_TOPIC_CONFIG."""
+    right = TopicConfig("orders", attributes=dict(WANTED.attributes))
+    return dataclasses.replace(right, **changes).to_json()  # type: ignore[arg-type]
+
+
+def listing(address: str) -> bytes:
+    """Body of an answer to GET_BROKER_CLUSTER_INFO."""
+    return ClusterInfo({"broker-0": BrokerData("demo", "broker-0", {0: address})}, {"demo": ["broker-0"]}).to_json()
+
+
+async def test_a_topic_is_made_with_its_attributes_and_read_back() -> None:
+    async with ScriptedPeer() as broker, ClientAdmin() as admin:
+        broker.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST), answer(body=config()))
+        assert await admin.topic(broker.address, "orders") is None
+        await admin.change_topic(broker.address, "orders", WANTED)
+        assert await admin.topic(broker.address, "orders") == WANTED
+        (request,) = broker.received[RequestCode.UPDATE_AND_CREATE_TOPIC]
+        fields = request.ext_fields
+        assert (fields["topic"], fields["readQueueNums"], fields["writeQueueNums"], fields["perm"]) == (
+            "orders",
+            "8",
+            "8",
+            "6",
+        )
+        assert set(fields["attributes"].split(",")) == {"+queue.type=SimpleCQ", "+message.type=NORMAL"}
+
+
+async def test_refusals_and_absence_are_our_errors() -> None:
+    async with ScriptedPeer() as broker, ClientAdmin() as admin:
+        broker.on(RequestCode.UPDATE_AND_CREATE_TOPIC, refuse(ResponseCode.SYSTEM_ERROR))
+        with pytest.raises(ServerError):
+            await admin.change_topic(broker.address, "orders", WANTED)
+    async with ClientAdmin() as admin:
+        with pytest.raises(ConnectError):
+            await admin.check_broker(broker.address)
+
+
+async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
+    cluster = Cluster.from_object(cluster_body(), IMAGE)
+    async with ScriptedPeer() as up, ScriptedPeer() as down:
+        pass
+    async with ScriptedPeer() as up, ClientAdmin() as admin:
+        up.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=listing(up.address)))
+        up.on(RequestCode.GET_BROKER_RUNTIME_INFO, answer(body=b'{"table":{"bootTimestamp":"1"}}'))
+        with (
+            patch.object(Cluster, "name_server_addresses", (up.address, down.address)),
+            patch.object(Member, "address", up.address),
+        ):
+            survey = await take(cluster, admin)
+            assert survey.name_servers[up.address] == {("demo", "broker-0", 0): up.address}
+            assert isinstance(survey.name_servers[down.address], str)
+            assert survey.brokers == {up.address: None}
+            assert survey.registered(cluster) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (answer(body=config(read_queue_nums=4)), Reason.TOPIC_DIFFERS),
+        (answer(body=config(perm=4)), Reason.TOPIC_DIFFERS),
+        (answer(body=config(attributes={"queue.type": "BatchCQ"})), Reason.TOPIC_DIFFERS),
+        (refuse(ResponseCode.TOPIC_NOT_EXIST), Reason.TOPIC_DIFFERS),
+        (refuse(ResponseCode.SYSTEM_ERROR), Reason.BROKER_REFUSED),
+        (answer(body=b"not json"), Reason.BROKER_UNREACHABLE),
+        (answer(body=config()), Reason.READY),
+    ],
+)
+async def test_a_broker_that_says_yes_and_answers_otherwise_does_not_make_a_topic_ready(
+    reply: object, reason: Reason
+) -> None:
+    """The broker takes every change without complaint; only what it answers afterwards counts."""
+    async with ScriptedPeer() as peer, ClientAdmin() as admin:
+        peer.on(RequestCode.GET_TOPIC_CONFIG, reply)  # type: ignore[arg-type]
+        peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=both_groups(peer.address)))
+        peer.on(RequestCode.GET_BROKER_RUNTIME_INFO, answer(body=b'{"table":{}}'))
+        with (
+            patch.object(Cluster, "name_server_addresses", (peer.address,)),
+            patch.object(Member, "address", peer.address),
+        ):
+            operator = Operator(admin=admin)
+            await operator.turn()
+            assert operator.ready == ("True" if reason is Reason.READY else "False", reason)
+
+
+def both_groups(address: str) -> bytes:
+    groups = {name: BrokerData("demo", name, {0: address}) for name in ("broker-0", "broker-1")}
+    return ClusterInfo(groups, {"demo": list(groups)}).to_json()
+
+
+async def test_deletion_goes_to_brokers_and_name_servers() -> None:
+    async with ScriptedPeer() as peer, ClientAdmin() as admin:
+        peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=listing(peer.address)))
+        await admin.delete_topic(peer.address, "orders")
+        for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV):
+            (request,) = peer.received[code]
+            assert request.ext_fields["topic"] == "orders"
+        peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, refuse(ResponseCode.SYSTEM_ERROR))
+        with pytest.raises(RaptorMQError):
+            await admin.delete_topic(peer.address, "orders")

@@ -1,0 +1,103 @@
+"""Status and verdict of a BrokerCluster: ready means that every name server lists every broker."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from raptormq_operator import cluster_status
+from raptormq_operator.conditions import Reason
+from raptormq_operator.manifests.cluster_objects import wanted
+from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.plan import Observed, Plan, plan
+from raptormq_operator.survey import Survey
+from tests.operator.resources import IMAGE, cluster_body
+
+CLUSTER = Cluster.from_object(cluster_body(groups=2), IMAGE)
+FIRST, SECOND = CLUSTER.members
+SERVERS = CLUSTER.name_server_addresses
+LISTING = {("demo", "broker-0", 0): FIRST.address, ("demo", "broker-1", 0): SECOND.address}
+WELL = Survey(dict.fromkeys(SERVERS, LISTING), {FIRST.address: None, SECOND.address: None})
+DONE = Plan((), (), ())
+
+
+def test_ready_when_everyone_lists_everyone() -> None:
+    verdict = cluster_status.verdict(CLUSTER, DONE, WELL)
+    assert (verdict.reason, verdict.ready) == (Reason.READY, True)
+    status = cluster_status.status(CLUSTER, WELL)
+    assert (status["brokersReady"], status["nameServersReady"]) == ("2/2", "2/2")
+    assert status["nameServerAddress"] == (
+        "demo-namesrv-0.demo-namesrv.shop.svc:9876;demo-namesrv-1.demo-namesrv.shop.svc:9876"
+    )
+    assert status["brokers"][1] == {
+        "name": "demo-broker-1-0",
+        "group": "broker-1",
+        "address": "demo-broker-1-0-0.demo-broker-1.shop.svc:10911",
+        "ready": True,
+    }
+
+
+def test_one_name_server_that_misses_one_broker_is_enough() -> None:
+    partial = {("demo", "broker-0", 0): FIRST.address}
+    survey = dataclasses.replace(WELL, name_servers={**WELL.name_servers, SERVERS[1]: partial})
+    verdict = cluster_status.verdict(CLUSTER, DONE, survey)
+    assert verdict.reason is Reason.NOT_REGISTERED
+    assert verdict.message == f"{SERVERS[1]} does not list demo-broker-1-0"
+    status = cluster_status.status(CLUSTER, survey)
+    assert (status["brokersReady"], status["nameServersReady"]) == ("1/2", "1/2")
+
+
+def test_a_broker_listed_under_another_address_is_missing() -> None:
+    stale = {**LISTING, ("demo", "broker-0", 0): "10.0.0.7:10911"}
+    survey = dataclasses.replace(WELL, name_servers=dict.fromkeys(SERVERS, stale))
+    assert cluster_status.verdict(CLUSTER, DONE, survey).reason is Reason.NOT_REGISTERED
+
+
+def test_a_silent_name_server() -> None:
+    survey = dataclasses.replace(WELL, name_servers={**WELL.name_servers, SERVERS[0]: "nobody answers"})
+    verdict = cluster_status.verdict(CLUSTER, DONE, survey)
+    assert (verdict.reason, verdict.message) == (Reason.NAME_SERVER_UNREACHABLE, f"{SERVERS[0]}: nobody answers")
+
+
+def test_a_broker_that_is_listed_and_does_not_answer() -> None:
+    survey = dataclasses.replace(WELL, brokers={FIRST.address: "timed out", SECOND.address: None})
+    assert cluster_status.verdict(CLUSTER, DONE, survey).reason is Reason.BROKER_UNREACHABLE
+    assert cluster_status.status(CLUSTER, survey)["brokersReady"] == "1/2"
+
+
+def test_pods_that_are_late_although_everyone_answers() -> None:
+    verdict = cluster_status.verdict(CLUSTER, Plan((), ("demo-namesrv",), ()), WELL)
+    assert (verdict.reason, verdict.message) == (Reason.PODS_NOT_READY, "pods are not available yet: demo-namesrv")
+
+
+def test_steps_and_conflicts_come_first() -> None:
+    beginning = plan(Observed(CLUSTER.uid, {}), wanted(CLUSTER))
+    assert cluster_status.verdict(CLUSTER, beginning, WELL).reason is Reason.PROGRESSING
+    blocked = dataclasses.replace(beginning, conflicts=("Service demo-namesrv",))
+    verdict = cluster_status.verdict(CLUSTER, blocked, WELL)
+    assert (verdict.reason, "Service demo-namesrv" in verdict.message) == (Reason.NAME_CONFLICT, True)
+
+
+@pytest.mark.parametrize(("mode", "replicas"), [("masterSlave", 2), ("dledger", 3)])
+def test_a_mode_of_a_later_version_is_refused(mode: str, replicas: int) -> None:
+    cluster = Cluster.from_object(cluster_body(replication={"mode": mode}, replicas=replicas), IMAGE)
+    refused = cluster_status.refusal(cluster)
+    assert refused is not None
+    assert (refused.reason, mode in refused.message) == (Reason.NOT_SUPPORTED, True)
+    assert cluster_status.status(cluster, None)["brokersReady"] == f"0/{replicas}"
+
+
+def test_denied_keys_are_all_named() -> None:
+    body = cluster_body(
+        config={"brokerIP1": "1.2.3.4", "storePathCommitLog": "/x", "fileReservedTime": "48"},
+        nameServers={"config": {"listenPort": "1"}},
+    )
+    refused = cluster_status.refusal(Cluster.from_object(body, IMAGE))
+    assert refused is not None
+    assert refused.reason is Reason.CONFIG_DENIED
+    assert refused.message.endswith("config.brokerIP1, config.storePathCommitLog, nameServers.config.listenPort")
+
+
+def test_an_ordinary_spec_is_accepted() -> None:
+    assert cluster_status.refusal(CLUSTER) is None

@@ -1,0 +1,113 @@
+"""The objects of a cluster, whole, as files that people read and review.
+
+`python -m tests.operator.test_manifests` writes the files anew; look at the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from raptormq_operator.manifests.cluster_objects import wanted
+from raptormq_operator.manifests.config import BROKER_FILE, broker_config
+from raptormq_operator.manifests.metadata import digest, sealed
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster
+from tests.operator.resources import IMAGE, cluster_body
+
+GOLDEN = Path(__file__).with_name("golden")
+SPECS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "everything": {
+        "image": "registry.example/raptormq:1.2.3",
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": [{"name": "pull"}],
+        "groups": 2,
+        "flush": "SYNC",
+        "nameServers": {
+            "replicas": 3,
+            "config": {"orderMessageEnable": "true"},
+            "scheduling": {"priorityClassName": "high"},
+        },
+        "storage": {"size": "100Gi", "storageClassName": "essd", "local": True, "whenDeleted": "Delete"},
+        "config": {"autoCreateTopicEnable": "true", "fileReservedTime": "48"},
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}},
+        "scheduling": {
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "brokers", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+        },
+        "metrics": {"enabled": False, "port": 9100},
+        "podTemplate": {"labels": {"team": "shop"}, "annotations": {"note": "x"}, "terminationGracePeriodSeconds": 30},
+    },
+}
+
+
+def cluster_of(name: str) -> Cluster:
+    return Cluster.from_object(cluster_body(**SPECS[name]), IMAGE)
+
+
+def rendered(name: str) -> str:
+    return yaml.safe_dump_all(wanted(cluster_of(name)).objects, sort_keys=True, default_flow_style=False)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_objects_are_those_of_the_file(name: str) -> None:
+    assert rendered(name) == (GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_object_is_owned_found_and_named_once(name: str) -> None:
+    cluster = cluster_of(name)
+    objects = wanted(cluster).objects
+    assert len({(manifest["kind"], manifest["metadata"]["name"]) for manifest in objects}) == len(objects)
+    for manifest in objects:
+        metadata = manifest["metadata"]
+        assert names.managed_labels(cluster.name).items() <= metadata["labels"].items()
+        assert [owner["uid"] for owner in metadata["ownerReferences"]] == [cluster.uid]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_pods_fit_the_restricted_standard(name: str) -> None:
+    sets = [manifest for manifest in wanted(cluster_of(name)).objects if manifest["kind"] == "StatefulSet"]
+    for spec in (manifest["spec"]["template"]["spec"] for manifest in sets):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_user_cannot_replace_what_the_operator_sets() -> None:
+    body = cluster_body(podTemplate={"labels": {names.MANAGED_BY_LABEL: "me", "team": "shop"}})
+    for manifest in wanted(Cluster.from_object(body, IMAGE)).objects:
+        if manifest["kind"] == "StatefulSet":
+            labels = manifest["spec"]["template"]["metadata"]["labels"]
+            assert (labels[names.MANAGED_BY_LABEL], labels["team"]) == (names.FIELD_MANAGER, "shop")
+
+
+def test_a_broker_advertises_a_name_that_outlives_its_pod() -> None:
+    cluster = cluster_of("defaults")
+    (member,) = cluster.members
+    properties = broker_config(cluster, member)["data"][BROKER_FILE].splitlines()
+    assert "brokerIP1=demo-broker-0-0-0.demo-broker-0.shop.svc" in properties
+    assert "namesrvAddr=demo-namesrv.shop.svc:9876" in properties
+
+
+def test_the_seal_changes_with_the_content_only() -> None:
+    manifest = {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
+    reordered = {"data": {"x": "1"}, "metadata": {"name": "a"}, "kind": "ConfigMap"}
+    assert sealed(manifest) == sealed(reordered)
+    assert digest(manifest) != digest({**manifest, "data": {"x": "2"}})
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for golden_name in SPECS:
+        (GOLDEN / f"{golden_name}.yaml").write_text(rendered(golden_name), encoding="utf-8")

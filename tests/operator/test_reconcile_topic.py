@@ -1,0 +1,212 @@
+"""Reconciliation of a Topic: brokers are asked, changed, asked again; the finalizer never outlives its purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from raptormq_operator.admin import Admin, TopicAnswer
+from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.reconcile_topic import REFUSED_S, RESYNC_S, RETRY_S, TopicReconciler
+from raptormq_operator.status_writer import StatusWriter
+from raptormq_operator.topic_plan import Claim
+from tests.operator.fake_admin import FakeAdmin
+from tests.operator.fake_kube import FakeKube
+from tests.operator.resources import IMAGE, NAMESPACE, cluster_body, topic_body
+
+WANTED = TopicAnswer(8, 8, 6, {"queue.type": "SimpleCQ", "message.type": "NORMAL"})
+CLUSTER = Cluster.from_object(cluster_body(groups=2), IMAGE)
+FIRST, SECOND = (member.address for member in CLUSTER.members)
+
+
+class Operator:
+    """A reconciler with its surroundings and a cluster of two groups that serves."""
+
+    def __init__(self, *, cluster: bool = True, admin: Admin | None = None, **spec: Any) -> None:
+        self.kube = FakeKube()
+        self.admin = FakeAdmin()
+        self.claims: list[Claim] = []
+        events = EventRecorder(self.kube, lambda: "t0")
+        writer = StatusWriter(self.kube, events, lambda: "t0")
+        self.reconcile = TopicReconciler(self.kube, admin or self.admin, events, writer, self._claims)
+        if cluster:
+            self.kube.put(cluster_body(groups=2))
+            self.admin.serve(CLUSTER)
+        self.kube.put(topic_body(**spec))
+
+    def _claims(self, *_: str) -> Sequence[Claim]:
+        return self.claims
+
+    async def turn(self) -> float | None:
+        return await self.reconcile(NAMESPACE, "orders")
+
+    def delete(self) -> None:
+        """What the API server does on `kubectl delete`: the object stays while it has finalizers."""
+        self.body["metadata"]["deletionTimestamp"] = "t"
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return self.kube.objects[("Topic", NAMESPACE, "orders")]
+
+    @property
+    def finalizers(self) -> list[str]:
+        found: list[str] = self.body["metadata"].get("finalizers", [])
+        return found
+
+    @property
+    def ready(self) -> tuple[str, str]:
+        (condition,) = self.body["status"]["conditions"]
+        return condition["status"], condition["reason"]
+
+
+async def test_the_topic_is_made_on_every_broker() -> None:
+    operator = Operator()
+    assert await operator.turn() == RESYNC_S
+    assert operator.ready == ("True", "Ready")
+    assert operator.admin.topics == {FIRST: {"orders": WANTED}, SECOND: {"orders": WANTED}}
+    assert [broker["ready"] for broker in operator.body["status"]["brokers"]] == [True, True]
+    assert operator.body["status"]["nameServerAddress"] == CLUSTER.name_server_address
+    assert ("Normal", "Applied") in operator.kube.events()
+
+
+async def test_a_topic_that_is_right_is_left_alone() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.admin.changes.clear()
+    writes = len(operator.kube.writes)
+    assert await operator.turn() == RESYNC_S
+    assert (operator.admin.changes, operator.kube.writes[writes:]) == ([], [])
+
+
+async def test_a_change_by_someone_else_is_undone() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.admin.topics[SECOND]["orders"] = TopicAnswer(2, 2, 6, {})
+    operator.admin.changes.clear()
+    await operator.turn()
+    assert operator.admin.changes == [(SECOND, "orders")]
+    assert operator.admin.topics[SECOND]["orders"] == WANTED
+
+
+async def test_one_broker_that_refuses_is_enough() -> None:
+    operator = Operator()
+    operator.admin.stubborn.add(SECOND)
+    assert await operator.turn() == RETRY_S
+    assert operator.ready == ("False", "BrokerRefused")
+    assert [broker["ready"] for broker in operator.body["status"]["brokers"]] == [True, False]
+    assert ("Warning", "BrokerRefused") in operator.kube.events()
+
+
+async def test_a_broker_that_is_away() -> None:
+    operator = Operator()
+    operator.admin.down.add(FIRST)
+    assert await operator.turn() == RETRY_S
+    assert operator.ready == ("False", "BrokerUnreachable")
+
+
+async def test_a_topic_is_not_ready_where_a_name_server_misses_a_broker() -> None:
+    operator = Operator()
+    operator.admin.listings[CLUSTER.name_server_addresses[0]].clear()
+    assert await operator.turn() == RETRY_S
+    assert operator.ready == ("False", "NotRegistered")
+
+
+async def test_without_its_cluster_it_waits() -> None:
+    operator = Operator(cluster=False)
+    assert await operator.turn() == REFUSED_S
+    assert operator.ready == ("False", "ClusterNotFound")
+
+
+async def test_batch_queues_are_refused_and_no_broker_is_asked() -> None:
+    operator = Operator(queueType="BatchCQ")
+    assert await operator.turn() == REFUSED_S
+    assert operator.ready == ("False", "NotSupported")
+    assert operator.admin.changes == []
+
+
+async def test_the_younger_of_two_does_nothing() -> None:
+    operator = Operator()
+    operator.claims = [Claim("2020-01-01T00:00:00Z", "first", "original")]
+    await operator.turn()
+    assert operator.ready == ("False", "TopicConflict")
+    assert operator.admin.changes == []
+
+
+async def test_the_finalizer_follows_the_policy() -> None:
+    operator = Operator(deletionPolicy="Delete")
+    await operator.turn()
+    assert operator.finalizers == [names.TOPIC_FINALIZER]
+    operator.body["spec"]["deletionPolicy"] = "Retain"
+    await operator.turn()
+    assert operator.finalizers == []
+
+
+async def test_finalizers_of_others_stay() -> None:
+    operator = Operator(deletionPolicy="Retain")
+    operator.body["metadata"]["finalizers"] = ["theirs"]
+    await operator.turn()
+    assert operator.finalizers == ["theirs"]
+
+
+async def deleting(**surroundings: Any) -> Operator:
+    operator = Operator(deletionPolicy="Delete", **surroundings)
+    await operator.turn()
+    operator.delete()
+    return operator
+
+
+async def test_delete_takes_the_topic_along() -> None:
+    operator = await deleting()
+    assert await operator.turn() is None
+    assert operator.finalizers == []
+    assert operator.admin.topics == {FIRST: {}, SECOND: {}}
+
+
+async def test_delete_waits_for_a_broker_that_is_away() -> None:
+    operator = await deleting()
+    operator.admin.down.add(SECOND)
+    assert await operator.turn() == RETRY_S
+    assert operator.ready == ("False", "Deleting")
+    assert operator.finalizers == [names.TOPIC_FINALIZER]
+    operator.admin.down.clear()
+    await operator.turn()
+    assert operator.finalizers == []
+
+
+async def test_retain_leaves_the_topic() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.delete()
+    assert await operator.turn() is None
+    assert operator.admin.topics[FIRST] == {"orders": WANTED}
+
+
+@pytest.mark.parametrize("how", ["gone", "going"])
+async def test_without_its_cluster_it_is_released_at_once(how: str) -> None:
+    operator = await deleting()
+    operator.admin.down |= {FIRST, SECOND, *CLUSTER.name_server_addresses}
+    cluster = operator.kube.objects[("BrokerCluster", NAMESPACE, "demo")]
+    if how == "gone":
+        del operator.kube.objects[("BrokerCluster", NAMESPACE, "demo")]
+    else:
+        cluster["metadata"]["deletionTimestamp"] = "t"
+    assert await operator.turn() is None
+    assert operator.finalizers == []
+
+
+async def test_who_does_not_hold_the_topic_does_not_delete_it() -> None:
+    operator = await deleting()
+    operator.claims = [Claim("2020-01-01T00:00:00Z", "first", "original")]
+    assert await operator.turn() is None
+    assert operator.finalizers == []
+    assert operator.admin.topics[FIRST] == {"orders": WANTED}
+
+
+async def test_a_resource_that_is_gone_needs_nothing() -> None:
+    operator = Operator()
+    del operator.kube.objects[("Topic", NAMESPACE, "orders")]
+    assert await operator.turn() is None
