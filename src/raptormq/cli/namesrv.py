@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from raptormq.cli.serving import Addresses, address_of, configure_logging, log_level_option, serve
+from raptormq.cli.serving import Addresses, configure_logging, log_level_option, running, serve
 from raptormq.namesrv.config import NameServerConfig, load_name_server_config
 from raptormq.namesrv.service import NameServer
 
@@ -33,15 +33,11 @@ def namesrv(config_file: Path | None, log_level: str) -> None:
     config, warnings = load_name_server_config(config_file)
     for warning in warnings:
         logger.warning("%s", warning)
-    serve(lambda: running_name_server(config))
+    serve(lambda: _serving(config))
 
 
 @asynccontextmanager
-async def running_name_server(config: NameServerConfig) -> AsyncIterator[Addresses]:
-    """Run a name server inside the block; the value is where it serves."""
+async def _serving(config: NameServerConfig) -> AsyncIterator[Addresses]:
     server = NameServer(config)
-    await server.start()
-    try:
-        yield {"namesrv": address_of(config.bind_address, server.port)}
-    finally:
-        await server.stop()
+    async with running(server):
+        yield {"namesrv": server.address}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, TypeVar
 
 import click
 import uvloop
@@ -31,6 +31,16 @@ Addresses = dict[str, str]
 Opening = Callable[[], AbstractAsyncContextManager[Addresses]]
 
 
+class Startable(Protocol):
+    """A server: the name server's and the broker's service objects."""
+
+    async def start(self) -> None:
+        """Serve from now on."""
+
+    async def stop(self) -> None:
+        """Stop serving."""
+
+
 class StopTimedOut(RaptorMQError):
     """The servers did not stop in time."""
 
@@ -46,6 +56,16 @@ def serve(opening: Opening) -> None:
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(opening))
+
+
+@asynccontextmanager
+async def running(server: Startable) -> AsyncIterator[None]:
+    """Run ``server`` inside the block."""
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
 
 
 def configure_logging(level: str) -> None:
@@ -84,8 +104,3 @@ async def _serve(opening: Opening) -> None:
 
 def _announce(addresses: Addresses) -> None:
     click.echo("ready " + " ".join(f"{name}={address}" for name, address in addresses.items()))
-
-
-def address_of(host: str, port: int) -> str:
-    """Return ``host:port``, with brackets around an IPv6 host."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -27,11 +27,18 @@ class NameServer:
         self._server: Server | None = None
         self._router = Router()
         self._expiry: asyncio.TimerHandle | None = None
+        self._registered = asyncio.Event()
 
     @property
     def port(self) -> int:
         """The port that is bound, 0 before :meth:`start`."""
         return self._server.port if self._server else 0
+
+    @property
+    def address(self) -> str:
+        """Where it listens, ``host:port``."""
+        host = self._config.current.bind_address
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     async def start(self) -> None:
         """Load the key-value store, listen and begin to look for silent brokers.
@@ -41,12 +48,18 @@ class NameServer:
         """
         self._kv.load()
         config = self._config.current
-        self._router = build_router(self._table, self._kv, self._config, _monotonic_ms)
+        self._router = build_router(self._table, self._kv, self._config, _monotonic_ms, self._registered.set)
         limits = ServerLimits(idle_seconds=config.max_idle_seconds)
         server = Server(self._router, config.bind_address, config.listen_port, limits)
         await server.start()
         self._server = server
         self._schedule_expiry()
+
+    async def wait_for_broker(self, address: str) -> None:
+        """Return when the broker at ``address`` is in the routes; a broker in the same process is of use only then."""
+        while address not in self._table.live:
+            self._registered.clear()
+            await self._registered.wait()
 
     async def stop(self) -> None:
         """Close all connections and the port; stopping twice is allowed."""

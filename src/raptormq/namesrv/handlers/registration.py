@@ -33,11 +33,19 @@ _CRC_MASK = 0x7FFFFFFF
 class RegistrationHandlers:
     """Moves brokers in and out of the route table."""
 
-    def __init__(self, table: RouteTable, kv: KvConfig, config: RunningConfig, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        table: RouteTable,
+        kv: KvConfig,
+        config: RunningConfig,
+        now_ms: Callable[[], int],
+        on_registered: Callable[[], None],
+    ) -> None:
         self._table = table
         self._kv = kv
         self._config = config
         self._now_ms = now_ms
+        self._on_registered = on_registered
 
     def add_to(self, router: Router) -> None:
         """Register the handlers."""
@@ -72,6 +80,7 @@ class RegistrationHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if is_new:
             logger.info("broker %s (id %d) at %s came", header.broker_name, header.broker_id, header.broker_addr)
+        self._on_registered()
         answer = RegisterBrokerResponseHeader(master.ha_address, master.address) if master else None
         return response_to(request, header=answer, body=self._order_topics())
 
