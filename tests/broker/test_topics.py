@@ -54,14 +54,6 @@ def test_retry_topic() -> None:
     assert topics.ensure_retry_topic("g", 5).read_queue_nums == 1
 
 
-def test_a_topic_that_a_crash_forgot_comes_back_with_its_queues() -> None:
-    topics = table()
-    topics.ensure_queue("t", 3)
-    assert topics.get("t") == TopicConfig("t", 4, 4, 6)
-    topics.ensure_queue("t", 1)
-    assert topics.version.counter == 1
-
-
 def test_snapshot_round_trip() -> None:
     topics = table()
     topics.put(TopicConfig("t", 2, 3, 6, attributes={"message.type": "FIFO"}))

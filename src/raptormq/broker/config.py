@@ -119,6 +119,11 @@ class Pulling:
     """Pulls waiting at a time; one more is answered at once with PULL_NOT_FOUND."""
     memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=size(1, 16 << 20))
     memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT)
+    asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size(1, 8 << 20))
+    """Most bytes for a pull that carries ``maxMsgBytes``, however much it asks for (one message is always sent
+    whole)."""
+    asked_count: int = setting(32_768, "maxTransferCountAsked", parse=_COUNT)
+    """Most messages for a pull that carries ``maxMsgBytes``."""
     disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=size(1, 16 << 20))
     disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT)
 

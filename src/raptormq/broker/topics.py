@@ -85,14 +85,6 @@ class TopicTable:
             self.put(config)
         return config
 
-    def ensure_queue(self, topic: str, queue_id: int) -> None:
-        """Make sure that a queue which the store holds messages of is served; for topics that a crash forgot."""
-        config = self.configs.get(topic)
-        if config is None:
-            self.put(TopicConfig(topic, queue_id + 1, queue_id + 1, READ_WRITE))
-        elif queue_id >= max(config.read_queue_nums, config.write_queue_nums):
-            self.put(replace(config, read_queue_nums=queue_id + 1))
-
     def snapshot(self) -> TopicConfigTable:
         """Return the table as it is now."""
         return TopicConfigTable(dict(self.configs), self.version)

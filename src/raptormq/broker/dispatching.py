@@ -1,0 +1,44 @@
+"""Makes appended records visible: log to queues, then held pulls (``ReputMessageService``,
+``NotifyMessageArrivingListener``).
+
+A send schedules a run for later in the same turn of the loop, after the answers have been written; however many
+groups a turn brings, one run takes them all. A message is visible within a millisecond, unless the confirmed offset
+(SYNC_FLUSH, later replication) holds it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from raptormq.storage.log_batch import Arrival
+from raptormq.storage.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Runs the store's dispatch when there is something to do."""
+
+    def __init__(self, store: MessageStore, on_arrivals: Callable[[Iterable[Arrival]], None]) -> None:
+        self._store = store
+        self._on_arrivals = on_arrivals
+        self._scheduled = False
+
+    def schedule(self) -> None:
+        """Dispatch once more in this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        try:
+            arrivals = self._store.dispatch()
+        except Exception:
+            # The records are safe in the log; the next run, or the recovery of the next start, indexes them.
+            logger.exception("dispatch failed")
+            return
+        if arrivals:
+            self._on_arrivals(arrivals)

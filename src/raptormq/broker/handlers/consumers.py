@@ -1,0 +1,92 @@
+"""What tools ask about consumers and producers: 203, 204 (connections), 208 (progress) (``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from raptormq.broker.clients import ClientRegistry, Member
+from raptormq.broker.config import Identity
+from raptormq.broker.topics import TopicTable
+from raptormq.protocol.bodies.queues import queue_to_dict
+from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
+from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader
+from raptormq.protocol.language import BY_CODE
+from raptormq.protocol.message import MessageQueue
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class ConsumerHandlers:
+    """Describes consumer groups and their progress."""
+
+    def __init__(
+        self, store: MessageStore, topics: TopicTable, registry: ClientRegistry[Connection], identity: Identity
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._registry = registry
+        self._identity = identity
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, self.connections)
+        router.add(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader, self.progress)
+
+    def connections(
+        self, _: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader
+    ) -> RemotingCommand:
+        """203: members and subscriptions of a group; 206 when nobody is there."""
+        group = self._registry.consumers.get(header.consumer_group)
+        if group is None:
+            remark = f"no consumer of group {header.consumer_group} is connected"
+            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        body = {
+            "connectionSet": [_member(member) for member in group.members.values()],
+            "consumeFromWhere": group.consume_from_where,
+            "consumeType": group.consume_type,
+            "messageModel": group.message_model,
+            "subscriptionTable": {name: each.to_dict() for name, each in group.subscriptions.items()},
+        }
+        return response_to(command, body=dumps(body))
+
+    def progress(self, _: Connection, command: RemotingCommand, header: ConsumeStatsRequestHeader) -> RemotingCommand:
+        """208: the group's offset and the broker's in every queue of its topics."""
+        pairs: list[tuple[Any, Any]] = []
+        for topic in self._topics_of(header):
+            config = self._topics.get(topic)
+            for queue_id in range(config.read_queue_nums if config is not None else 0):
+                queue = MessageQueue(topic, self._identity.broker_name, queue_id)
+                pairs.append((queue_to_dict(queue), self._queue_progress(header.consumer_group, queue)))
+        return response_to(command, body=b'{"consumeTps":0.0,"offsetTable":' + dump_object_keyed(pairs) + b"}")
+
+    def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:
+        if header.topic:
+            return [header.topic]
+        topics = {topic for topic, _ in self._store.consumer_offsets.of_group(header.consumer_group)}
+        group = self._registry.consumers.get(header.consumer_group)
+        return sorted(topics | (group.subscriptions.keys() if group is not None else set()))
+
+    def _queue_progress(self, group: str, queue: MessageQueue) -> dict[str, int]:
+        low, high = self._store.queue_bounds(queue.topic, queue.queue_id)
+        consumed = self._store.consumer_offsets.get(queue.topic, group, queue.queue_id)
+        return {
+            "brokerOffset": high,
+            "consumerOffset": low if consumed is None else consumed,
+            "lastTimestamp": 0,
+            "pullOffset": low if consumed is None else consumed,
+        }
+
+
+def _member(member: Member[Connection]) -> dict[str, Any]:
+    language = BY_CODE.get(member.language)
+    return {
+        "clientAddr": member.connection.peer_name,
+        "clientId": member.client_id,
+        "language": language.name if language is not None else "OTHER",
+        "version": member.version,
+    }

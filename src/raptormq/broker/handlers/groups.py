@@ -1,0 +1,71 @@
+"""Consumer group administration: 200 (create, change), 201 (all), 207 (delete), 352 (one)
+(``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from raptormq.broker.groups import GroupConfig, GroupTable
+from raptormq.broker.settling import Settling
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import BodyError, MessageError
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.topic import DeleteGroupRequestHeader, GroupRequestHeader, TotalGroupResponseHeader
+from raptormq.protocol.topic_names import check_group, retry_topic
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class GroupHandlers:
+    """Creates, changes, deletes and describes consumer groups."""
+
+    def __init__(self, store: MessageStore, groups: GroupTable, topics: TopicTable, settling: Settling) -> None:
+        self._store = store
+        self._groups = groups
+        self._topics = topics
+        self._settling = settling
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, self.put)
+        router.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, self.all_configs)
+        router.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupRequestHeader, self.delete)
+        router.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, self.config)
+
+    async def put(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """200: create a group or change its settings."""
+        try:
+            config = GroupConfig.from_dict(loads_object(command.body))
+            check_group(config.name)
+        except (BodyError, MessageError) as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        self._groups.put(config)
+        await self._settling.settled()
+        return response_to(command)
+
+    async def delete(
+        self, _: Connection, command: RemotingCommand, header: DeleteGroupRequestHeader
+    ) -> RemotingCommand:
+        """207: forget a group, its retry topic and, if asked to, its offsets."""
+        if self._groups.delete(header.group_name):
+            if header.clean_offset:
+                self._store.consumer_offsets.remove_group(header.group_name)
+            topic = retry_topic(header.group_name)
+            if self._topics.delete(topic):
+                self._store.delete_topic(topic)
+            await self._settling.settled()
+        return response_to(command)
+
+    def config(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
+        """352: one group's settings."""
+        config = self._groups.get(header.group)
+        if config is None:
+            remark = f"consumer group {header.group} does not exist on this broker"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return response_to(command, body=dumps(config.to_dict()))
+
+    def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """201: all groups in one page."""
+        header = TotalGroupResponseHeader(len(self._groups.configs))
+        return response_to(command, header=header, body=dumps(self._groups.to_dict()))

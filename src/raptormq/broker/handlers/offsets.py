@@ -1,0 +1,96 @@
+"""Offsets: where groups stand (14, 15) and where queues begin and end (29, 30, 31, 32) (``ConsumerManageProcessor``,
+``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from raptormq.broker.checks import require_group, require_read_queue
+from raptormq.broker.config import Policies
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.queue_ages import first_stored_at, is_young
+from raptormq.broker.topics import TopicTable
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.offset import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from raptormq.storage.results import Boundary
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class OffsetHandlers:
+    """Answers questions about offsets; none waits for the disk on the loop."""
+
+    def __init__(self, store: MessageStore, topics: TopicTable, groups: GroupTable, policies: Policies) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._policies = policies
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, self.query)
+        router.add(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, self.update)
+        router.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, self.search)
+        router.add(RequestCode.GET_MAX_OFFSET, QueueRequestHeader, self.maximum)
+        router.add(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, self.minimum)
+        router.add(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, self.earliest)
+
+    def query(
+        self, _: Connection, command: RemotingCommand, header: QueryConsumerOffsetRequestHeader
+    ) -> RemotingCommand:
+        """14: a group's next offset.
+
+        A new group starts at 0 on a young topic (whose first message is still in memory) whatever its consumer asks
+        for, as in the reference; on an old topic the answer is 22 and the consumer decides.
+        """
+        topic, queue_id = header.topic, header.queue_id
+        offset = self._store.consumer_offsets.get(topic, header.consumer_group, queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False or not is_young(self._store, topic, queue_id):
+                remark = f"group {header.consumer_group} has no offset for queue {queue_id} of {topic}"
+                raise Refused(ResponseCode.QUERY_NOT_FOUND, remark)
+            offset = 0
+        return response_to(command, header=OffsetResponseHeader(offset))
+
+    def update(
+        self, _: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
+    ) -> RemotingCommand:
+        """15: a group has consumed up to (not including) an offset."""
+        require_group(self._groups, header.consumer_group, auto_create=self._policies.auto_create_group)
+        require_read_queue(self._topics, header.topic, header.queue_id)
+        if header.commit_offset < 0:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"offset {header.commit_offset} is negative")
+        self._store.consumer_offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        return response_to(command)
+
+    async def search(
+        self, _: Connection, command: RemotingCommand, header: SearchOffsetRequestHeader
+    ) -> RemotingCommand:
+        """29: the offset of the first message at or after a time (LOWER), or of the last one at or before it
+        (UPPER)."""
+        boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
+        offset = await self._store.offset_by_time_cold(header.topic, header.queue_id, header.timestamp, boundary)
+        return response_to(command, header=OffsetResponseHeader(offset))
+
+    def maximum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
+        """30: the offset that the next message will get; 0 for a queue that has none."""
+        return response_to(command, header=OffsetResponseHeader(self._bounds(header)[1]))
+
+    def minimum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
+        """31: the offset of the oldest message that is still there."""
+        return response_to(command, header=OffsetResponseHeader(self._bounds(header)[0]))
+
+    async def earliest(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
+        """32: store time of the oldest message, -1 without one."""
+        timestamp = await first_stored_at(self._store, header.topic, header.queue_id)
+        return response_to(command, header=TimestampResponseHeader(timestamp))
+
+    def _bounds(self, header: QueueRequestHeader) -> tuple[int, int]:
+        return self._store.queue_bounds(header.topic, header.queue_id)

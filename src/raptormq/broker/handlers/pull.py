@@ -1,0 +1,299 @@
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), with long polling (``PullMessageProcessor``).
+
+A pull that finds messages is answered with slices of the log, not copies. One that finds none and may wait is held
+(:mod:`raptormq.broker.hold`) and tried once more when its queue grows or its time is up. What is not in memory is
+fetched by a thread first. Statuses and codes:
+
+=====================================  ====================================
+FOUND                                  0
+NO_MATCHED_MESSAGE, MESSAGE_WAS_...    20: ask again from ``nextBeginOffset``
+NO_..._QUEUE                           19 for offset 0, else 21
+OFFSET_OVERFLOW_ONE                    19, or held
+OFFSET_OVERFLOW_BADLY, TOO_SMALL       21: ask again from ``nextBeginOffset``
+=====================================  ====================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+
+from raptormq.broker.checks import require_group, require_read_queue
+from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.counters import Counters
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.hold import BUCKET_MS, HeldPull, PullHolds
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import MessageError
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.bodies.topic_config import Perm
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
+from raptormq.storage.log_batch import Arrival
+from raptormq.storage.results import GetResult, GetStatus
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router, answer, failure
+
+MAX_WAIT_MS = 300_000
+"""Longest time a pull is held, whatever it asks for."""
+_READ = int(Perm.READ)
+_COMMIT, _SUSPEND, _SUBSCRIPTION = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND), int(PullFlag.SUBSCRIPTION)
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    """A pull that has passed its checks."""
+
+    connection: Connection
+    request: RemotingCommand
+    header: PullMessageRequestHeader
+    tag_filter: frozenset[int] | None
+    max_count: int
+    max_bytes: int
+
+
+class PullHandlers:
+    """Answers pulls, at once or later."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        registry: ClientRegistry[Connection],
+        config: BrokerConfig,
+        counters: Counters,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._registry = registry
+        self._config = config
+        self._counters = counters
+        self._clock = clock
+        self._holds: PullHolds[_Pull] = PullHolds(config.pulling.max_held)
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.PULL_MESSAGE, PullMessageRequestHeader, self.pull)
+        router.add(RequestCode.LITE_PULL_MESSAGE, PullMessageRequestHeader, self.lite_pull)
+        router.on_closed(self._holds.drop_owner)
+
+    @property
+    def held_count(self) -> int:
+        """Pulls that wait for messages."""
+        return len(self._holds)
+
+    # --- requests ---
+
+    def lite_pull(
+        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """361: a pull of the lite consumer."""
+        if not self._config.policies.lite_pull:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker does not serve lite pulls (litePullMessageEnable)")
+        return self.pull(connection, request, header)
+
+    def pull(
+        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """11: messages of one queue from an offset on."""
+        forbidden = self._forbidden(header)
+        if forbidden is not None:
+            return response_to(
+                request, ResponseCode.NO_PERMISSION, forbidden[1], _response_header(header, forbidden[0])
+            )
+        require_read_queue(self._topics, header.topic, header.queue_id)
+        tag_filter = self._tag_filter(header)
+        pulling = self._config.pulling
+        if header.max_msg_bytes is None:
+            max_count, max_bytes = pulling.memory_count, pulling.memory_bytes
+        else:
+            max_count, max_bytes = pulling.asked_count, min(max(header.max_msg_bytes, 1), pulling.asked_bytes)
+        max_count = min(max(header.max_msg_nums, 1), max_count)
+        if header.sys_flag & _COMMIT and header.commit_offset >= 0:
+            self._store.consumer_offsets.commit(
+                header.topic, header.consumer_group, header.queue_id, header.commit_offset
+            )
+        self._serve(_Pull(connection, request, header, tag_filter, max_count, max_bytes), may_wait=True)
+        return None
+
+    def _forbidden(self, header: PullMessageRequestHeader) -> tuple[int, str] | None:
+        """Return forbiddenType and remark of a pull that permissions rule out."""
+        if not self._config.policies.permission & _READ:
+            return 1, "this broker serves no messages (brokerPermission)"
+        auto_create = self._config.policies.auto_create_group
+        group = require_group(self._groups, header.consumer_group, auto_create=auto_create)
+        if not group.consume_enable:
+            return 2, f"group {group.name} may not consume"
+        topic = self._topics.get(header.topic)
+        if topic is not None and not topic.perm & _READ:
+            return 3, f"topic {header.topic} is not readable"
+        consumers = self._registry.consumers.get(header.consumer_group)
+        if consumers and consumers.message_model == "BROADCASTING" and not group.consume_broadcast_enable:
+            return 4, f"group {group.name} may not consume by broadcasting"
+        return None
+
+    def _tag_filter(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
+        """Return the tags the pull wants: from the request, or from the group's heartbeats."""
+        if header.sys_flag & _SUBSCRIPTION:
+            _require_tag_language(header.expression_type)
+            try:
+                subscription = Subscription.parse(header.topic, header.subscription or "*", header.sub_version)
+            except MessageError as error:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            return subscription.code_set or None
+        known = self._registry.subscription(header.consumer_group, header.topic)
+        if known is None:
+            remark = f"the broker knows no subscription of group {header.consumer_group} to {header.topic} yet"
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if known.version < header.sub_version:
+            remark = f"the subscription of group {header.consumer_group} to {header.topic} is not the latest"
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+        _require_tag_language(known.expression_type)
+        return known.code_set or None
+
+    # --- answering ---
+
+    def _serve(self, pull: _Pull, *, may_wait: bool) -> None:
+        if pull.connection.is_clogged:
+            self._spawn(self._serve_when_drained(pull))
+            return
+        header = pull.header
+        result = self._store.get_messages(
+            header.topic, header.queue_id, header.queue_offset, pull.max_count, pull.max_bytes, pull.tag_filter
+        )
+        if result.cold:
+            self._spawn(self._serve_cold(pull))
+        elif not (may_wait and self._held(pull, result)):
+            self._answer(pull, result)
+
+    def _held(self, pull: _Pull, result: GetResult) -> bool:
+        header = pull.header
+        if not header.sys_flag & _SUSPEND or _response_code(result, header) != ResponseCode.PULL_NOT_FOUND:
+            return False
+        pulling = self._config.pulling
+        wait_ms = header.suspend_timeout_millis if pulling.long_polling else pulling.short_polling_ms
+        if wait_ms <= 0:
+            return False
+        held = HeldPull(header.topic, header.queue_id, header.queue_offset, pull.tag_filter, pull.connection, pull)
+        if not self._holds.hold(held, self._clock(), min(wait_ms, MAX_WAIT_MS)):
+            return False
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(BUCKET_MS / 1000, self._sweep)
+        return True
+
+    def _answer(self, pull: _Pull, result: GetResult) -> None:
+        header = pull.header
+        code = _response_code(result, header)
+        response = response_to(
+            pull.request,
+            code,
+            result.status.value,
+            PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset),
+        )
+        counters = self._counters
+        if code == ResponseCode.SUCCESS:
+            counters.pulls_found += 1
+            counters.messages_out += result.message_count
+            counters.bytes_out += result.total_bytes
+        else:
+            counters.pulls_empty += 1
+        if not pull.request.is_oneway:
+            pull.connection.send(response, *result.buffers)
+
+    async def _serve_when_drained(self, pull: _Pull) -> None:
+        while pull.connection.is_clogged and not pull.connection.is_closed:
+            await pull.connection.drained()
+        if not pull.connection.is_closed:
+            self._serve(pull, may_wait=False)
+
+    async def _serve_cold(self, pull: _Pull) -> None:
+        self._counters.pulls_cold += 1
+        header, pulling = pull.header, self._config.pulling
+        max_count, max_bytes = pull.max_count, pull.max_bytes
+        if header.max_msg_bytes is None:  # a client that sets no limit of its own must not make the disk read for long
+            max_count, max_bytes = min(max_count, pulling.disk_count), min(max_bytes, pulling.disk_bytes)
+        try:
+            result = await self._store.get_messages_cold(
+                header.topic, header.queue_id, header.queue_offset, max_count, max_bytes, pull.tag_filter
+            )
+        except Exception as error:  # noqa: BLE001 - the client must get an answer whatever the disk does
+            answer(pull.connection, pull.request, failure(pull.request, error))
+            return
+        self._answer(pull, result)
+
+    # --- waking ---
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Try the held pulls again that messages have arrived for."""
+        self._retry(self._holds.take_arrived(arrivals))
+
+    def topic_changed(self, topic: str) -> None:
+        """Try the held pulls of a topic again, which may be gone."""
+        if len(self._holds):
+            self._retry(self._holds.take_topic(topic))
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        self._retry(self._holds.take_expired(self._clock()))
+        if len(self._holds):
+            self._sweeper = asyncio.get_running_loop().call_later(BUCKET_MS / 1000, self._sweep)
+
+    def _retry(self, woken: list[HeldPull[_Pull]]) -> None:
+        for held in woken:
+            pull = held.payload
+            try:
+                require_read_queue(self._topics, pull.header.topic, pull.header.queue_id)
+                self._serve(pull, may_wait=False)
+            except Exception as error:  # noqa: BLE001 - one pull must not keep the others from their answers
+                answer(pull.connection, pull.request, failure(pull.request, error))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Answer the held pulls with what there is and end the reads under way."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._retry(self._holds.take_all())
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _response_code(result: GetResult, header: PullMessageRequestHeader) -> ResponseCode:
+    code = _CODES.get(result.status)
+    if code is not None:
+        return code
+    # No such queue yet, or nothing in it: normal for a consumer that starts at 0, else its offset is from another life.
+    return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+
+
+def _response_header(header: PullMessageRequestHeader, forbidden_type: int) -> PullMessageResponseHeader:
+    return PullMessageResponseHeader(0, header.queue_offset, 0, 0, forbidden_type)
+
+
+def _require_tag_language(expression_type: str | None) -> None:
+    if expression_type not in (None, "", "TAG"):
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the broker does not support consumers that filter by {expression_type}"
+        )

@@ -1,0 +1,152 @@
+"""Topic administration: 17, 18 (create, change), 215 (delete), 21, 351 (configuration), 202 (statistics), 305
+(``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from raptormq.broker.attributes import apply_attributes
+from raptormq.broker.checks import require_topic
+from raptormq.broker.config import Identity, Policies
+from raptormq.broker.queue_ages import last_stored_at
+from raptormq.broker.settling import Settling
+from raptormq.broker.topics import MAX_QUEUES, TopicTable
+from raptormq.errors import BodyError, MessageError
+from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
+from raptormq.protocol.bodies.route import TopicList
+from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm, TopicConfig
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader, TotalTopicResponseHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import check_topic, is_system_topic
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+_ALL_PERMS = READ_WRITE | int(Perm.INHERIT) | int(Perm.PRIORITY)
+
+
+class TopicHandlers:
+    """Creates, changes, deletes and describes topics."""
+
+    def __init__(
+        self, store: MessageStore, topics: TopicTable, settling: Settling, identity: Identity, policies: Policies
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._settling = settling
+        self._identity = identity
+        self._policies = policies
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, self.create)
+        router.add(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, self.create_list)
+        router.add(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, self.delete)
+        router.add(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader, self.config)
+        router.add(RequestCode.GET_ALL_TOPIC_CONFIG, None, self.all_configs)
+        router.add(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader, self.stats)
+        router.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, self.system_topics)
+
+    async def create(
+        self, _: Connection, command: RemotingCommand, header: CreateTopicRequestHeader
+    ) -> RemotingCommand:
+        """17: create a topic or change its queues, permissions and attributes."""
+        wanted = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag or 0,
+            header.order,
+        )
+        self._topics.put(self._checked(wanted, header.attributes))
+        await self._settling.settled()
+        return response_to(command)
+
+    async def create_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """18: the same for several topics; none is changed unless all are in order."""
+        values = loads_object(command.body).get("topicConfigList")
+        if not isinstance(values, list):
+            raise BodyError("topicConfigList is not a list")
+        checked: list[TopicConfig] = []
+        for value in values:
+            config = TopicConfig.from_dict(value)
+            text = ",".join(key if key[:1] in "+-" else f"+{key}={text}" for key, text in config.attributes.items())
+            checked.append(self._checked(config, text))
+        for config in checked:
+            self._topics.put(config)
+        await self._settling.settled()
+        return response_to(command)
+
+    def _checked(self, wanted: TopicConfig, attributes: str | None) -> TopicConfig:
+        """Return the configuration as it will be, or refuse it."""
+        self._check_name(wanted.topic_name)
+        for name, count in (("read", wanted.read_queue_nums), ("write", wanted.write_queue_nums)):
+            if not 0 < count <= MAX_QUEUES:
+                raise _invalid(f"{count} {name} queues: a topic has 1 to {MAX_QUEUES}")
+        if wanted.perm & ~_ALL_PERMS or not wanted.perm & READ_WRITE:
+            raise _invalid(f"permission {wanted.perm} is not 2 (write), 4 (read) or 6 (both)")
+        if wanted.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+            raise _invalid(f"topicFilterType {wanted.topic_filter_type!r} is not SINGLE_TAG or MULTI_TAG")
+        current = self._topics.get(wanted.topic_name)
+        try:
+            wanted.attributes = apply_attributes(attributes, current.attributes if current is not None else None)
+        except (BodyError, MessageError) as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return wanted
+
+    def _check_name(self, topic: str) -> None:
+        try:
+            check_topic(topic)
+        except MessageError as error:
+            raise _invalid(str(error)) from None
+        if self._policies.validate_system_topics and self._is_own(topic):
+            raise _invalid(f"{topic} is a system topic")
+
+    def _is_own(self, topic: str) -> bool:
+        identity = self._identity
+        return is_system_topic(topic) or topic in (identity.cluster_name, identity.broker_name)
+
+    async def delete(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
+        """215: forget a topic, its queues and the offsets of its consumers; the log keeps the records until they age
+        out."""
+        topic = header.topic
+        if not topic.strip():
+            raise _invalid("the topic is blank")
+        if self._is_own(topic):
+            raise _invalid(f"{topic} is a system topic and cannot be deleted")
+        if self._topics.delete(topic):
+            self._store.delete_topic(topic)
+            await self._settling.settled()
+        return response_to(command)
+
+    def config(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
+        """351: one topic's configuration."""
+        return response_to(command, body=require_topic(self._topics, header.topic).to_json())
+
+    def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """21: all topics in one page."""
+        table = self._topics.snapshot()
+        return response_to(command, header=TotalTopicResponseHeader(len(table.topics)), body=table.to_json())
+
+    async def stats(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
+        """202: bounds of a topic's queues."""
+        config = require_topic(self._topics, header.topic)
+        offsets: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low, high = self._store.queue_bounds(header.topic, queue_id)
+            updated = await last_stored_at(self._store, header.topic, queue_id) if high > low else 0
+            queue = MessageQueue(header.topic, self._identity.broker_name, queue_id)
+            offsets[queue] = TopicOffset(low, high, updated)
+        return response_to(command, body=encode_topic_stats(offsets))
+
+    def system_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """305: the topics this broker owns."""
+        own = [topic for topic in self._topics.configs if self._is_own(topic)]
+        return response_to(command, body=TopicList(own).to_json())
+
+
+def _invalid(remark: str) -> Refused:
+    return Refused(ResponseCode.INVALID_PARAMETER, remark)

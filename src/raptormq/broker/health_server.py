@@ -1,0 +1,87 @@
+"""A very small HTTP server for probes and scrapes: GET /metrics, /healthz, /readyz, one answer per connection.
+
+Kubernetes and Prometheus need no more, and a framework would be larger than the broker's request handling. What a
+peer may send is bounded in size and in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raptormq.errors import ConfigError
+
+MAX_REQUEST_BYTES = 8_192
+REQUEST_SECONDS = 5.0
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+Page = Callable[[], tuple[int, bytes]]
+"""Returns status and body of a path."""
+
+
+class HealthServer:
+    """Serves pages by path."""
+
+    def __init__(self, pages: dict[str, Page], host: str, port: int) -> None:
+        self._pages = pages
+        self._host = host
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    @property
+    def port(self) -> int:
+        """The port that is really bound."""
+        return self._port
+
+    async def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            ConfigError: the address is in use or not ours.
+        """
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=MAX_REQUEST_BYTES)
+        except OSError as error:
+            raise ConfigError(f"cannot serve metrics on {self._host}:{self._port}: {error}") from error
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop serving; requests under way are cut."""
+        if self._server is not None:
+            self._server.close()
+            for writer in list(self._open):
+                writer.transport.abort()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                status, body = self._answer(head)
+                writer.write(_response(status, body))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # a peer that does not speak HTTP, or not in time, gets no answer
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def _answer(self, head: bytes) -> tuple[int, bytes]:
+        parts = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(parts) != 3:
+            return 400, b"bad request\n"
+        if parts[0] != b"GET":
+            return 405, b"only GET\n"
+        page = self._pages.get(parts[1].split(b"?", 1)[0].decode("ascii", "replace"))
+        return page() if page is not None else (404, b"not found\n")
+
+
+def _response(status: int, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {_TEXT}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,38 @@
+"""When the first and last messages of a queue were stored, and whether a queue is young."""
+
+from __future__ import annotations
+
+import os
+
+from raptormq.storage.record_parser import peek_physical_offset, peek_store_timestamp
+from raptormq.storage.results import GetStatus
+from raptormq.storage.store import MessageStore
+
+NO_TIMESTAMP = -1
+_IN_MEMORY_RATIO = 0.4
+"""Share of the memory within which the end of the log counts as being in memory (``accessMessageInMemoryMaxRatio``)."""
+_IN_MEMORY_BYTES = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _IN_MEMORY_RATIO)
+
+
+async def stored_at(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
+    """Return the store time (ms) of the message at a queue offset, -1 when there is none."""
+    result = await store.get_messages_cold(topic, queue_id, offset, 1, 1)
+    return peek_store_timestamp(result.buffers[0]) if result.status is GetStatus.FOUND else NO_TIMESTAMP
+
+
+async def first_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:
+    """Return the store time (ms) of the oldest message of a queue, -1 without one."""
+    return await stored_at(store, topic, queue_id, store.queue_bounds(topic, queue_id)[0])
+
+
+async def last_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:
+    """Return the store time (ms) of the newest message of a queue, -1 without one."""
+    return await stored_at(store, topic, queue_id, store.queue_bounds(topic, queue_id)[1] - 1)
+
+
+def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
+    """True when the queue still has its very first message, and that is near the end of the log."""
+    result = store.get_messages(topic, queue_id, 0, 1, 1)
+    if result.cold or result.status is not GetStatus.FOUND:
+        return False
+    return store.end_offset - peek_physical_offset(result.buffers[0]) <= _IN_MEMORY_BYTES

@@ -1,0 +1,50 @@
+"""Messages per second over the last 10 s, 1 min and 10 min, from counters sampled every 10 s
+(``StoreStatsService``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from raptormq.broker.counters import Counters
+
+SAMPLE_SECONDS = 10.0
+_WINDOWS_SECONDS = (10, 60, 600)
+
+
+class Rates:
+    """Samples of the counters; the caller takes one every :data:`SAMPLE_SECONDS`. ``clock`` gives ms."""
+
+    def __init__(self, counters: Counters, clock: Callable[[], int]) -> None:
+        self.counters = counters
+        self.boot_ms = clock()
+        self._clock = clock
+        self._samples: deque[tuple[int, Counters]] = deque(maxlen=_WINDOWS_SECONDS[-1] // int(SAMPLE_SECONDS) + 1)
+        self.sample()
+
+    def sample(self) -> None:
+        """Remember the counters as they are now."""
+        self._samples.append((self._clock(), replace(self.counters)))
+
+    def per_second(self, name: str, seconds: int) -> float:
+        """Return the growth of a counter per second over about the last ``seconds``, 0 before the first sample is old
+        enough."""
+        newest_ms, newest = self._samples[-1]
+        for at_ms, sample in reversed(self._samples):
+            if newest_ms - at_ms >= seconds * 1000 or at_ms == self._samples[0][0]:
+                elapsed_ms = newest_ms - at_ms
+                return (getattr(newest, name) - getattr(sample, name)) * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0
+        return 0.0
+
+    def text(self, name: str) -> str:
+        """Return the three averages as tools parse them."""
+        return " ".join(f"{self.per_second(name, seconds):.2f}" for seconds in _WINDOWS_SECONDS)
+
+    def uptime_text(self) -> str:
+        """Return the time since the start for people."""
+        seconds = (self._clock() - self.boot_ms) // 1000
+        minutes, seconds = divmod(seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

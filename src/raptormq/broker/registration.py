@@ -1,0 +1,207 @@
+"""Tells every name server that this broker is there and what it serves (``BrokerOuterAPI``,
+``BrokerController.registerBrokerAll``).
+
+REGISTER_BROKER (103) goes out every 30 s with all topics, and at once with those that have changed. Names of name
+servers are resolved anew each time and every address behind a name is registered with, so that a headless Service
+reaches all its pods and a pod that moved is found again. A name server that cannot be reached is asked again every
+few seconds: a broker that nobody can find serves nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from dataclasses import dataclass, replace
+
+from raptormq.broker.config import Identity
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import RaptorMQError
+from raptormq.protocol.bodies.route import encode_registration
+from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from raptormq.transport.pool import ConnectionPool, parse_address
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 3.0
+"""Pause before a name server that failed is tried again."""
+RESOLVE_SECONDS = 5.0
+UNREGISTER_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where clients (and slaves) reach this broker, ``host:port`` each."""
+
+    client: str
+    replication: str
+
+
+def parse_name_servers(text: str) -> list[tuple[str, int]]:
+    """Split ``host:port;host:port``.
+
+    Raises:
+        ConfigError: an entry is not of that form.
+    """
+    return [parse_address(entry) for entry in filter(None, map(str.strip, text.split(";")))]
+
+
+class Registrar:
+    """Keeps the name servers informed while the broker runs."""
+
+    def __init__(self, identity: Identity, address: BrokerAddress, topics: TopicTable, permission: int) -> None:
+        """
+        Raises:
+            ConfigError: the list of name servers is malformed.
+        """
+        self._identity = identity
+        self._address = address
+        self._topics = topics
+        self._permission = permission
+        self._servers = parse_name_servers(identity.name_servers)
+        self._pool = ConnectionPool()
+        self._changed: set[str] = set()
+        self._registered: set[str] = set()
+        self._wake = asyncio.Event()
+        self._change_count = 0
+        self._offered_count = 0
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def registered_count(self) -> int:
+        """Addresses of name servers that took the last registration."""
+        return len(self._registered)
+
+    def start(self) -> None:
+        """Register now and from now on."""
+        if self._servers:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def topic_changed(self, topic: str) -> None:
+        """Register a topic at the end of this turn of the loop; deleted ones are left to the name servers' own
+        request."""
+        self._changed.add(topic)
+        self._change_count += 1
+        self._wake.set()
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until the changes made so far have been offered to all name servers, at most ``timeout_s``."""
+        if self._task is None or self._offered_count >= self._change_count:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((self._change_count, waiter))
+        await asyncio.wait([waiter], timeout=timeout_s)
+
+    async def stop(self) -> None:
+        """Tell the name servers that the broker is going, and stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            header = UnregisterBrokerRequestHeader(
+                self._identity.broker_name, self._address.client, self._identity.cluster_name, self._identity.broker_id
+            )
+            farewells = [
+                self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_SECONDS)
+                for server in self._registered
+            ]
+            await asyncio.gather(*farewells, return_exceptions=True)
+        await self._pool.close()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        period = self._identity.register_period_ms / 1000
+        full_at = loop.time()
+        while True:
+            now = loop.time()
+            self._wake.clear()
+            changed, self._changed = self._changed, set()
+            count = self._change_count
+            everything = now >= full_at
+            complete = await self._register(None if everything else changed)
+            if everything or not complete:
+                full_at = loop.time() + (period if complete else RETRY_SECONDS)
+            self._offered(count)
+            try:
+                async with asyncio.timeout(max(0.0, full_at - loop.time())):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _offered(self, count: int) -> None:
+        self._offered_count = count
+        for wanted, waiter in self._waiters:
+            if wanted <= count and not waiter.done():
+                waiter.set_result(None)
+        self._waiters = [entry for entry in self._waiters if entry[0] > count]
+
+    async def _register(self, changed: set[str] | None) -> bool:
+        """Register all topics (None) or some with every name server; True when all of them took it."""
+        resolved = await asyncio.gather(*(_resolve(*server) for server in self._servers))
+        addresses = sorted({address for group in resolved for address in group})
+        body = encode_registration(self._table(changed))
+        taken = await asyncio.gather(*(self._register_with(address, body) for address in addresses))
+        self._registered = {address for address, done in zip(addresses, taken, strict=True) if done}
+        return all(taken) and all(resolved)
+
+    def _table(self, changed: set[str] | None) -> TopicConfigTable:
+        table = self._topics.snapshot()
+        if changed is not None:
+            table.topics = {topic: config for topic, config in table.topics.items() if topic in changed}
+        if self._permission != 6:
+            limited = {
+                name: replace(config, perm=config.perm & (self._permission | 1))
+                for name, config in table.topics.items()
+            }
+            table.topics = limited
+        return table
+
+    async def _register_with(self, address: str, body: bytes) -> bool:
+        identity = self._identity
+        header = RegisterBrokerRequestHeader(
+            identity.broker_name,
+            self._address.client,
+            identity.cluster_name,
+            self._address.replication,
+            identity.broker_id,
+        )
+        try:
+            answered = await self._pool.request(
+                address, request(RequestCode.REGISTER_BROKER, header, body), identity.register_timeout_ms / 1000
+            )
+        except RaptorMQError as error:
+            self._note(address, f"cannot register with name server {address}: {error}")
+            return False
+        return self._taken(address, answered)
+
+    def _taken(self, address: str, answered: RemotingCommand) -> bool:
+        if answered.code == ResponseCode.SUCCESS:
+            if address not in self._registered:
+                logger.info("registered with name server %s", address)
+            return True
+        self._note(address, f"name server {address} refuses the registration: {answered.remark}")
+        return False
+
+    def _note(self, address: str, message: str) -> None:
+        """Log a failure once per change of state rather than every few seconds."""
+        logger.log(
+            logging.WARNING if address in self._registered or self._registered == set() else logging.DEBUG, message
+        )
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    """Return all addresses of a name server, none when its name cannot be resolved now."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError) as error:
+        logger.warning("cannot resolve name server %s: %s", host, error)
+        return []
+    # One family only: a name like localhost has an address of each, and the server listens on one of them.
+    family = socket.AF_INET if any(entry[0] == socket.AF_INET for entry in found) else socket.AF_INET6
+    addresses = {str(entry[4][0]) for entry in found if entry[0] == family}
+    return [f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in sorted(addresses)]

@@ -1,0 +1,59 @@
+"""Writes a table to its file in a thread, as often as the disk can follow and no more (``ConfigManager.persist``).
+
+Changes that come while a write is under way share the next one, so that creating thousands of topics costs a handful
+of writes. Who must not answer before a change is safe awaits :meth:`TableSaver.saved`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from raptormq.errors import StorageError
+from raptormq.storage.json_file import JsonFile, dump_pretty
+
+logger = logging.getLogger(__name__)
+
+
+class TableSaver:
+    """Keeps one file equal to one table."""
+
+    def __init__(self, file: JsonFile, snapshot: Callable[[], dict[str, Any]]) -> None:
+        self._file = file
+        self._snapshot = snapshot
+        self._changes = 0
+        self._saved_changes = 0
+        self._writing: asyncio.Task[None] | None = None
+
+    def save_soon(self) -> None:
+        """Write the table as it is at the end of this turn of the loop."""
+        self._changes += 1
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def saved(self) -> None:
+        """Wait until every change made so far is on disk.
+
+        Raises:
+            StorageError: the file could not be written; the table in memory is ahead of it.
+        """
+        wanted = self._changes
+        while self._saved_changes < wanted:
+            if self._writing is None:
+                self._writing = asyncio.get_running_loop().create_task(self._write())
+            await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        changes = self._changes
+        try:
+            await asyncio.to_thread(self._file.save_bytes, dump_pretty(self._snapshot()))
+            self._saved_changes = changes
+        except OSError as error:
+            logger.error("cannot save %s: %s", self._file.path, error)
+            raise StorageError(f"cannot save {self._file.path}: {error.strerror}") from error
+        finally:
+            self._writing = None
+            if self._saved_changes == changes != self._changes:
+                self._writing = asyncio.get_running_loop().create_task(self._write())

@@ -1,0 +1,249 @@
+"""From a send request to the records that go into the log, or to the refusal it deserves (``SendMessageProcessor``).
+
+This is the hottest code of the broker: a few look-ups per message, no full parse of the properties, no object per
+header. A request that does not fit the fast path's expectations is decoded again by its header declaration, which
+knows how to complain.
+
+What the broker adds to a message: MSG_REGION, TRACE_ON and CLUSTER behind its properties (the last one of a name
+counts), and a UNIQ_KEY when the producer sent none. The records of a batch (320) are stored as they came.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple, NoReturn
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.send.auto_create import TopicCreator
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import HeaderError, RecordError
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.bodies.topic_config import Perm
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.properties import find_property
+from raptormq.protocol.record import SysFlag
+from raptormq.protocol.schema import decode_header
+from raptormq.protocol.tags import java_hash
+from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.transport.router import Refused
+
+MAX_BATCH_RECORDS = 65_536
+_INT32 = 1 << 31
+_INT64 = 1 << 63
+_WRITE = int(Perm.WRITE)
+_MULTI_TAGS = int(SysFlag.MULTI_TAGS)
+_TRANSACTION = int(SysFlag.TRANSACTION_ROLLBACK)
+_UNSUPPORTED_FLAGS = _TRANSACTION | int(SysFlag.INNER_BATCH) | int(SysFlag.NEED_UNWRAP)
+_REQUIRED_V2 = itemgetter(*"abcdefgh")
+_REQUIRED_V1 = itemgetter(
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+)
+_TAGS = b"TAGS\x01"
+_KEY_TEXT = names.UNIQUE_KEY + names.NAME_SEPARATOR
+_PAIR_BYTE = ord(names.PAIR_SEPARATOR)
+
+
+class Admitted(NamedTuple):
+    """A request whose records have joined the group."""
+
+    request: RemotingCommand
+    record_count: int
+    queue_id: int
+    unique_key: str
+    wait: bool
+    """False when the producer does not want to wait for the disk."""
+
+
+class Admission:
+    """Checks sends and turns them into records."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        max_body_bytes: int,
+        topics: TopicTable,
+        creator: TopicCreator,
+        unique_ids: UniqueIdFactory,
+        clock: Callable[[], int],
+    ) -> None:
+        policies = config.policies
+        self._configs = topics.configs
+        self.creator = creator
+        self._unique_ids = unique_ids
+        self._clock = clock
+        self._max_body_bytes = max_body_bytes
+        self._writable = bool(policies.permission & _WRITE)
+        self._suffix = names.encode_properties(
+            {
+                names.MSG_REGION: policies.region_id,
+                names.TRACE_SWITCH: str(policies.trace_on).lower(),
+                names.CLUSTER: config.identity.cluster_name,
+            }
+        )
+
+    def admit(self, request: RemotingCommand, born_host: bytes, records: list[PendingRecord]) -> Admitted:
+        """Append the request's records to ``records``.
+
+        Raises:
+            HeaderError: a header field is missing or not a number in range.
+            Refused: with the code of the rule that it breaks.
+        """
+        ext = request.ext_fields
+        required, times_name = (_REQUIRED_V1, "reconsumeTimes") if request.code == 10 else (_REQUIRED_V2, "j")
+        try:
+            _, topic, template, queues, queue_text, sys_flag_text, born_text, flag_text = required(ext)
+            queue_id, sys_flag, flag = int(queue_text), int(sys_flag_text), int(flag_text)
+            born, times = int(born_text), int(ext.get(times_name, 0))
+        except (KeyError, ValueError):
+            _complain(request)
+        if not (
+            -_INT32 <= flag < _INT32
+            and 0 <= sys_flag < _INT32
+            and -_INT64 <= born < _INT64
+            and 0 <= times < _INT32
+            and -_INT32 <= queue_id < _INT32
+        ):
+            _complain(request)
+        config = self._configs.get(topic)
+        if config is None:
+            config = self.creator.create(topic, template, queues)
+        if not config.perm & _WRITE or not self._writable or topic in NOT_SENDABLE:
+            self._refuse_write(topic)
+        if queue_id < 0:
+            queue_id = random.randrange(config.write_queue_nums)
+        elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} is not a queue of topic {topic}")
+        if sys_flag & _UNSUPPORTED_FLAGS:
+            _refuse_flags(sys_flag)
+        if config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= _MULTI_TAGS
+        place = _Place(topic, queue_id, sys_flag, born, born_host, flag, times)
+        if request.code == 320 or ext.get("m") == "true" or ext.get("batch") == "true":
+            return self._admit_batch(request, place, records)
+        return self._admit_single(request, place, records)
+
+    def _admit_single(self, request: RemotingCommand, place: _Place, records: list[PendingRecord]) -> Admitted:
+        topic, queue_id, sys_flag, born, born_host, flag, times = place
+        body = request.body
+        if len(body) > self._max_body_bytes:
+            self._refuse_size(len(body))
+        text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
+        if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
+            _refuse_later_features(text)
+        unique_key = find_property(text, "UNIQ_KEY") if _KEY_TEXT in text else None
+        if text and text[-1] != "\x02":
+            text += "\x02"
+        if unique_key is None:
+            unique_key = self._unique_ids.next_id(self._clock())
+            text = f"{text}{_KEY_TEXT}{unique_key}\x02"
+        properties = (text + self._suffix).encode()
+        if len(properties) > names.MAX_PROPERTIES_BYTES:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the properties have {len(properties)} bytes, at most {names.MAX_PROPERTIES_BYTES} are stored",
+            )
+        records.append(
+            PendingRecord(
+                topic, queue_id, body, properties, tag_code(properties), born, born_host, flag, sys_flag, times
+            )
+        )
+        return Admitted(request, 1, queue_id, unique_key, "WAIT\x01false" not in text)
+
+    def _admit_batch(self, request: RemotingCommand, place: _Place, records: list[PendingRecord]) -> Admitted:
+        topic, queue_id, sys_flag, born, born_host, _, _ = place
+        if len(request.body) > self._max_body_bytes:
+            self._refuse_size(len(request.body))
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or len(topic) > 127:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to topic {topic}")
+        text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
+        if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text:
+            _refuse_later_features(text)
+        try:
+            inner = decode_batch(request.body, MAX_BATCH_RECORDS)
+        except RecordError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        if not inner:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        records += [
+            PendingRecord(topic, queue_id, body, properties, tag_code(properties), born, born_host, flag, sys_flag)
+            for flag, body, properties in inner
+        ]
+        unique_key = find_property(text, "UNIQ_KEY") or ""
+        return Admitted(request, len(inner), queue_id, unique_key, "WAIT\x01false" not in text)
+
+    def _refuse_write(self, topic: str) -> NoReturn:
+        if not self._writable:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker takes no messages (brokerPermission)")
+        if topic in NOT_SENDABLE:
+            raise Refused(ResponseCode.NO_PERMISSION, f"messages cannot be sent to system topic {topic}")
+        raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not writable")
+
+    def _refuse_size(self, size: int) -> NoReturn:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the body has {size} bytes, maxMessageSize is {self._max_body_bytes}",
+        )
+
+
+class _Place(NamedTuple):
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    flag: int
+    reconsume_times: int
+
+
+def tag_code(properties: bytes) -> int:
+    """Hash of the TAGS property of a text form, 0 without one; the last one counts."""
+    at = properties.rfind(_TAGS)
+    while at > 0 and properties[at - 1] != _PAIR_BYTE:  # the end of a longer name
+        at = properties.rfind(_TAGS, 0, at)
+    if at < 0:
+        return 0
+    end = properties.find(b"\x02", at)
+    return _hash(properties[at + 5 : end] if end >= 0 else properties[at + 5 :])
+
+
+@lru_cache(maxsize=4096)
+def _hash(tag: bytes) -> int:
+    return java_hash(tag.decode("utf-8", "replace")) if tag else 0
+
+
+def _complain(request: RemotingCommand) -> NoReturn:
+    header = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+    decode_header(header, request.ext_fields)
+    raise HeaderError("a number of the send header is outside its range")
+
+
+def _refuse_flags(sys_flag: int) -> NoReturn:
+    if sys_flag & _TRANSACTION:
+        raise Refused(ResponseCode.NO_PERMISSION, "transactional messages are not supported by this version")
+    raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches need a BatchCQ topic, which comes in a later version")
+
+
+def _refuse_later_features(text: str) -> None:
+    """Refuse what would be delivered wrongly if it were stored as an ordinary message."""
+    found = names.decode_properties(text)
+    if names.TRANSACTION_PREPARED in found:
+        _refuse_flags(_TRANSACTION)
+    if names.INNER_NUM in found:
+        _refuse_flags(0)
+    if found.keys() & {names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "delayed messages are not supported by this version")

@@ -1,0 +1,48 @@
+"""Topics that come into being with their first message (``TopicConfigManager.createTopicInSendMessageMethod``)."""
+
+from __future__ import annotations
+
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import MessageError
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, check_topic
+from raptormq.transport.router import Refused
+
+MAX_TOPICS = 200_000
+"""Topics created by messages at most: a producer with random topic names must not fill disk and memory."""
+
+
+class TopicCreator:
+    """Creates the topic of a send that names an unknown one, as far as settings and template allow."""
+
+    def __init__(self, topics: TopicTable, *, enabled: bool) -> None:
+        self._topics = topics
+        self._enabled = enabled
+        self.created_count = 0
+        """Topics created so far; a group that raised it is answered only when the topic table has been saved."""
+
+    def create(self, topic: str, template: str, queues: str) -> TopicConfig:
+        """Return the new topic, copied from ``template`` with at most ``queues`` (text of a number) queues.
+
+        Raises:
+            Refused: 29 for a bad name, 17 when it must not be created.
+        """
+        try:
+            check_topic(topic)
+        except MessageError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            config = TopicConfig(topic, 1, 1)
+            self._topics.put(config)
+            self.created_count += 1
+            return config
+        if self._enabled and len(self._topics.configs) < MAX_TOPICS:
+            count = int(queues) if queues.isdecimal() and len(queues) < 6 else 1
+            created = self._topics.auto_create(topic, template, count)
+            if created is not None:
+                self.created_count += 1
+                return created
+        raise Refused(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker; create it or send to another"
+        )

@@ -1,0 +1,142 @@
+"""A broker as one object: built from its settings, started and stopped inside any event loop.
+
+``raptormq broker`` runs one, ``raptormq dev`` runs one next to a name server, tests run several. Data flow::
+
+    connections --> Router --+--> SendGroups --> MessageStore --> Dispatcher --> PullHandlers (held pulls)
+                             `--> handlers/*  --> tables, registry, store        Registrar --> name servers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from raptormq.broker.addresses import client_address, listening_port, store_host
+from raptormq.broker.assembly import Assembly, assemble
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.health_server import HealthServer
+from raptormq.broker.maintenance import Maintenance
+from raptormq.broker.metrics import BrokerMetrics
+from raptormq.broker.rates import SAMPLE_SECONDS
+from raptormq.broker.store_settings import store_config
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.store import MessageStore, now_ms
+from raptormq.transport.server import Server, ServerLimits
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """One broker. ``filesystem`` and ``clock`` (ms) are the seams that tests use."""
+
+    def __init__(
+        self, config: BrokerConfig, *, filesystem: FileSystem | None = None, clock: Callable[[], int] = now_ms
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._port = listening_port(config.network)
+        host = store_host(config.network.advertised_host, self._port)
+        self._store = MessageStore(store_config(config, host), fs=filesystem, clock=clock)
+        self._filesystem = filesystem
+        self._store_host = host
+        self._assembly: Assembly | None = None
+        self._server: Server | None = None
+        self._health: HealthServer | None = None
+        self._maintenance: Maintenance | None = None
+
+    @property
+    def port(self) -> int:
+        """The port clients connect to."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """``host:port`` that is registered with the name servers."""
+        return client_address(self.config.network.advertised_host, self._port)
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of /metrics, None without."""
+        return self._health.port if self._health is not None else None
+
+    async def start(self) -> None:
+        """Open the store, serve, and register; on return clients are served.
+
+        Raises:
+            StorageError: the store cannot be opened.
+            ConfigError: a port is in use, or a setting is malformed.
+        """
+        self._store.open()
+        try:
+            await self._serve()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        config, network = self.config, self.config.network
+        assembly = assemble(config, self._store, self._store_host, self.address, self._filesystem, self._clock)
+        self._assembly = assembly
+        self._store.set_loop(loop, assembly.dispatcher.schedule)
+        limits = ServerLimits(max_connections=network.max_connections, idle_seconds=network.idle_seconds)
+        server = Server(assembly.router, network.bind_address, self._port, limits)
+        await server.start()
+        self._server = server
+        if network.metrics_port >= 0:
+            health = HealthServer(self._pages(assembly, server), network.metrics_host, network.metrics_port)
+            await health.start()
+            self._health = health
+        self._maintenance = Maintenance(
+            (assembly.rates.sample, assembly.clients.expire, assembly.expire_locks), SAMPLE_SECONDS
+        )
+        self._maintenance.start()
+        assembly.registrar.start()
+        logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
+
+    async def stop(self) -> None:
+        """Leave the name servers, answer who waits, and close the store cleanly; takes less than 5 s."""
+        if self._maintenance is not None:
+            self._maintenance.stop()
+        assembly = self._assembly
+        if assembly is not None:
+            await assembly.registrar.stop()
+            await assembly.pulls.stop()
+            await assembly.sends.stop()
+        if self._server is not None:
+            await self._server.stop()
+        if assembly is not None:
+            await assembly.router.stop()
+            await assembly.save_tables()
+        if self._health is not None:
+            await self._health.stop()
+        self._store.close()
+
+    def _pages(self, assembly: Assembly, server: Server) -> dict[str, Callable[[], tuple[int, bytes]]]:
+        identity = self.config.identity
+
+        def gauges() -> dict[str, tuple[str, float]]:
+            return {
+                "connections": ("Open client connections", server.connection_count),
+                "held_pulls": ("Pulls that wait for messages", assembly.pulls.held_count),
+                "topics": ("Topics in the table", len(assembly.topics.configs)),
+                "consumer_groups": ("Consumer groups in the table", len(assembly.groups.configs)),
+                "name_servers": ("Name servers that took the last registration", assembly.registrar.registered_count),
+            }
+
+        counters, store = assembly.rates.counters, self._store
+        metrics = BrokerMetrics(identity.cluster_name, identity.broker_name, counters, store.stats, gauges)
+        return {
+            "/metrics": lambda: (200, metrics.render()),
+            "/healthz": lambda: (200, b"ok\n"),
+            "/readyz": lambda: self._readiness(assembly),
+        }
+
+    def _readiness(self, assembly: Assembly) -> tuple[int, bytes]:
+        refusal = self._store.stats().refusal
+        if refusal:
+            return 503, f"not writable: {refusal}\n".encode()
+        if self.config.identity.name_servers and not assembly.registrar.registered_count:
+            return 503, b"registered with no name server\n"
+        return 200, b"ready\n"

@@ -1,0 +1,16 @@
+"""What an administrator's change has to wait for before it is answered: the file, and the name servers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Settling(Protocol):
+    """A change is settled when it would survive a crash and clients can see it."""
+
+    async def settled(self) -> None:
+        """Wait until the changes made so far are saved and the reachable name servers know them.
+
+        Raises:
+            StorageError: they could not be saved.
+        """

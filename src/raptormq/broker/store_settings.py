@@ -1,0 +1,43 @@
+"""From the broker's settings to those of its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.storage.config import FlushDiskType, StoreConfig
+
+_RECORD_OVERHEAD_BYTES = 70_000
+"""Room for topic, properties and the fixed part of a record beside its body."""
+
+
+def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
+    """Return the settings of the store.
+
+    Raises:
+        ConfigError: sizes that do not go together.
+    """
+    keeping = config.keeping
+    return StoreConfig(
+        root_dir=Path(keeping.root_dir),
+        commit_log_dir=Path(keeping.commit_log_dir) if keeping.commit_log_dir else None,
+        segment_size=keeping.segment_bytes,
+        queue_file_size=keeping.queue_file_bytes,
+        max_message_size=max_body_bytes(config),
+        flush_disk_type=FlushDiskType(keeping.flush_disk_type),
+        flush_interval_ms=keeping.flush_interval_ms,
+        offsets_interval_ms=keeping.flush_offsets_ms,
+        retention_interval_ms=keeping.clean_period_ms,
+        file_reserved_hours=keeping.retention_hours,
+        delete_when=keeping.delete_when,
+        disk_max_used_ratio=keeping.disk_used_percent_clean / 100,
+        disk_clean_ratio=keeping.disk_used_percent_forced / 100,
+        disk_full_ratio=keeping.disk_used_percent_full / 100,
+        max_open_queue_files=keeping.max_open_queue_files,
+        store_host=store_host,
+    )
+
+
+def max_body_bytes(config: BrokerConfig) -> int:
+    """Largest message body: the limit, or less where the segments are too small for it."""
+    return max(1, min(config.policies.max_message_bytes, config.keeping.segment_bytes - _RECORD_OVERHEAD_BYTES))

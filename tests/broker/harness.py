@@ -1,0 +1,152 @@
+"""A real broker on a free port and a peer that speaks the protocol to it; shared by the broker's tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.service import Broker
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import CommandFlag, RemotingCommand
+from raptormq.protocol.record import StoredMessage, iter_records
+from raptormq.storage.filesystem import FileSystem
+from raptormq.transport.connection import Connection
+from raptormq.transport.pool import ConnectionPool
+
+TIMEOUT = 10.0
+SMALL = {
+    "brokerName": "broker-a",
+    "brokerIP1": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "listenPort": "0",
+    "metricsPort": "-1",
+    "mappedFileSizeCommitLog": "8M",
+    "mappedFileSizeConsumeQueue": "20000",
+    "diskMaxUsedSpaceRatio": "95",
+    "diskSpaceCleanForciblyRatio": "98",
+    "diskSpaceWarningLevelRatio": "100",
+}
+"""Settings of a test broker: small files, free ports, and no opinion about how full the machine's disk is."""
+
+
+def settings(root: Path, pairs: dict[str, str] | None = None) -> BrokerConfig:
+    return BrokerConfig.from_pairs(SMALL | {"storePathRootDir": str(root)} | (pairs or {}))
+
+
+@asynccontextmanager
+async def running(
+    root: Path, pairs: dict[str, str] | None = None, filesystem: FileSystem | None = None
+) -> AsyncIterator[Broker]:
+    broker = Broker(settings(root, pairs), filesystem=filesystem)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+class Peer:
+    """A client of the broker under test: answers to requests, and the requests that the broker makes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.notices: asyncio.Queue[RemotingCommand] = asyncio.Queue()
+
+    async def call(
+        self, code: int, fields: dict[str, object] | None = None, body: bytes = b"", *, binary: bool = False
+    ) -> RemotingCommand:
+        """Send a request with these header fields and return the response."""
+        command = RemotingCommand(code, _text(fields), body, serialize_type=int(binary))
+        return await self.connection.request(command, TIMEOUT)
+
+    def oneway(self, code: int, fields: dict[str, object] | None = None, body: bytes = b"") -> None:
+        self.connection.oneway(RemotingCommand(code, _text(fields), body, flag=CommandFlag.ONEWAY))
+
+    async def send(
+        self, topic: str, body: bytes, queue_id: int = 0, properties: str = "", **more: object
+    ) -> RemotingCommand:
+        return await self.call(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties) | more, body)
+
+    async def send_list(self, topic: str, bodies: list[bytes], queue_id: int = 0, tags: str = "") -> RemotingCommand:
+        text = f"TAGS\x01{tags}\x02".encode() if tags else b""
+        body = encode_batch([(7, each, text) for each in bodies])
+        return await self.call(RequestCode.SEND_BATCH_MESSAGE, send_fields(topic, queue_id) | {"m": "true"}, body)
+
+    async def pull(
+        self, topic: str, offset: int, queue_id: int = 0, *, wait_ms: int = 0, count: int = 32, **more: object
+    ) -> RemotingCommand:
+        """Pull like a lite consumer, which brings its subscription along."""
+        fields = pull_fields(topic, offset, queue_id, wait_ms, count) | more
+        return await self.call(RequestCode.PULL_MESSAGE, fields)
+
+    async def heartbeat(self, client_id: str, group: str, *topics: str) -> RemotingCommand:
+        subscriptions = [Subscription.parse(topic, "*", 1) for topic in topics]
+        data = HeartbeatData(client_id, ["producers"], [ConsumerData(group, subscriptions=subscriptions)])
+        return await self.call(RequestCode.HEART_BEAT, None, data.to_json())
+
+    # RequestHandler
+
+    def handle(self, _: Connection, requests: list[RemotingCommand]) -> None:
+        for request in requests:
+            self.notices.put_nowait(request)
+
+    def closed(self, _: Connection) -> None:
+        """Nobody waits for it."""
+
+
+@asynccontextmanager
+async def connected(broker: Broker) -> AsyncIterator[Peer]:
+    peer = Peer.__new__(Peer)
+    pool = ConnectionPool(peer)
+    Peer.__init__(peer, await pool.connection(f"127.0.0.1:{broker.port}"))
+    try:
+        yield peer
+    finally:
+        await pool.close()
+
+
+def send_fields(topic: str, queue_id: int = 0, properties: str = "") -> dict[str, object]:
+    return {
+        "a": "producers",
+        "b": topic,
+        "c": "TBW102",
+        "d": 4,
+        "e": queue_id,
+        "f": 0,
+        "g": 1_700_000_000_000,
+        "h": 7,
+        "i": properties,
+        "j": 0,
+    }
+
+
+def pull_fields(topic: str, offset: int, queue_id: int = 0, wait_ms: int = 0, count: int = 32) -> dict[str, object]:
+    return {
+        "consumerGroup": "consumers",
+        "topic": topic,
+        "queueId": queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": count,
+        "sysFlag": 4 | (2 if wait_ms else 0),
+        "commitOffset": 0,
+        "suspendTimeoutMillis": wait_ms,
+        "subscription": "*",
+        "subVersion": 0,
+    }
+
+
+def messages(response: RemotingCommand) -> list[StoredMessage]:
+    return list(iter_records(response.body))
+
+
+def bodies(response: RemotingCommand) -> list[bytes]:
+    return [message.body for message in messages(response)]
+
+
+def _text(fields: dict[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (fields or {}).items()}
