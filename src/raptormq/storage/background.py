@@ -1,0 +1,53 @@
+"""The store's work between requests: timers on the event loop, and threads for what waits for a disk.
+
+A failure here never ends the timer; it shows in the log and, where writes have to stop, in the write gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_THREADS = 2
+
+
+class Background:
+    """Timers and threads of one store; belongs to ``loop``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def every(self, interval_ms: int, work: Callable[[], object]) -> None:
+        """Call ``work`` every ``interval_ms``, counted from the end of the last call; an awaitable it returns is
+        awaited.
+        """
+        self._tasks.append(self._loop.create_task(self._repeat(interval_ms / 1000, work)))
+
+    async def _repeat(self, interval_s: float, work: Callable[[], object]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                result = work()
+                if asyncio.iscoroutine(result):
+                    await result
+            except Exception:
+                logger.exception("background work of the store failed")
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run ``work`` in a thread and return what it returns."""
+        return await self._loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
+
+    def stop(self) -> None:
+        """Stop the timers and wait for the threads; work that has begun is finished."""
+        for task in self._tasks:
+            task.cancel()
+        self._threads.shutdown(wait=True)

@@ -1,0 +1,243 @@
+"""The commit log: one endless run of bytes, kept in segments of equal size (Apache RocketMQ ``CommitLog``,
+``MappedFileQueue``).
+
+Knows bytes and offsets, not messages: :mod:`~raptormq.storage.record_packer` makes the bytes,
+:mod:`~raptormq.storage.log_scanner` reads them back. Offset ``o`` is byte ``o % size`` of file ``o // size * size``.
+Everything below ``flushed_offset`` is durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from raptormq.errors import StoreDamaged
+from raptormq.storage.filesystem import Buffer, FileSystem
+from raptormq.storage.page_cache import Extent, PagesMissing
+from raptormq.storage.paths import file_offsets
+from raptormq.storage.segment import Segment
+from raptormq.storage.write_gate import SEGMENT, WRITE, WriteGate
+
+Run = tuple[int, list[Buffer]]
+"""Bytes for consecutive places of one segment: the offset of the first, and the parts."""
+
+_HEAD_BYTES = 64
+_RETRY_MS = 1000
+"""Time between attempts to allocate a segment on a full disk."""
+
+
+class CommitLog:
+    """The segments of ``folder``; all methods but ``flush`` and ``make_spare`` belong to one thread."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folder: str,
+        segment_size: int,
+        hot_bytes: int,
+        gate: WriteGate,
+        clock: Callable[[], int],
+    ) -> None:
+        self._filesystem = filesystem
+        self._folder = folder
+        self._clock = clock
+        self._gate = gate
+        self._hot_bytes = hot_bytes
+        self._hot_from = 0
+        self._retry_at = 0
+        self._unsynced_names = False
+        self._making = threading.Lock()
+        self.segment_size = segment_size
+        self.segments: list[Segment] = []
+        self._spare: Segment | None = None
+        self.end_offset = 0
+        self.flushed_offset = 0
+
+    @property
+    def min_offset(self) -> int:
+        """First offset that is still there."""
+        return self.segments[0].base if self.segments else self.end_offset
+
+    @property
+    def allocated_end(self) -> int:
+        """End of the last segment."""
+        return self.segments[-1].end if self.segments else self.end_offset
+
+    def load(self) -> None:
+        """Find the segments.
+
+        Raises:
+            StoreDamaged: a file is missing in the middle or does not have the configured size.
+        """
+        offsets = file_offsets(self._filesystem.names(self._folder))
+        for offset in offsets:
+            segment = Segment(self._filesystem, self._folder, offset, self.segment_size)
+            size = segment.file.size()
+            if size < self.segment_size and offset == offsets[-1]:
+                # A crash between creating, or cutting, and allocating.
+                self._allocate_again(segment)
+            elif size != self.segment_size:
+                raise StoreDamaged(f"{segment.path} has {size} bytes, mappedFileSizeCommitLog is {self.segment_size}")
+            if self.segments and offset != self.segments[-1].end:
+                raise StoreDamaged(
+                    f"the commit log has no file for offset {self.segments[-1].end}; the next is {segment.path}"
+                )
+            self.segments.append(segment)
+        if offsets and offsets[0] % self.segment_size:
+            raise StoreDamaged(f"{self.segments[0].path} does not start at a multiple of {self.segment_size}")
+
+    def _allocate_again(self, segment: Segment) -> None:
+        try:
+            segment.file.allocate(self.segment_size)
+        except OSError as error:
+            self._gate.fail(SEGMENT, f"cannot allocate {segment.path}", error)
+
+    def start_at(self, end_offset: int, *, cut: bool) -> None:
+        """Continue at ``end_offset`` after a recovery; with ``cut`` everything behind it becomes zeros first.
+
+        A following segment without records is kept for later, any other is removed.
+        """
+        while self.segments and self.segments[-1].base > end_offset:
+            segment = self.segments.pop()
+            if cut or segment.base >= end_offset + self.segment_size:
+                segment.remove()
+            else:
+                self._spare = segment
+        if cut and self.segments and end_offset < self.segments[-1].end:
+            self.segments[-1].cut(end_offset)
+        self.end_offset = self.flushed_offset = self._hot_from = end_offset
+
+    def sync_from(self, offset: int) -> None:
+        """Make everything from ``offset`` on durable that a dead process may have left in the page cache."""
+        self._filesystem.sync_directory(self._folder)
+        for segment in self.segments:
+            if segment.end > offset:
+                segment.file.sync()
+
+    def write(self, runs: list[Run], end_offset: int) -> None:
+        """Append ``runs``; when it raises, nothing of them is part of the log.
+
+        Segments are made before the first byte is written: a full disk leaves nothing to undo.
+
+        Raises:
+            DiskFull: there is no room for a segment.
+            StoreReadOnly: the write failed.
+        """
+        segments = [self._segment_for_write(offset) for offset, _ in runs]
+        try:
+            for segment, (offset, parts) in zip(segments, runs, strict=True):
+                segment.file.write_at(offset - segment.base, parts)
+        except OSError as error:
+            self._erase(segments, runs)
+            self._gate.fail(WRITE, f"cannot write to {self._folder}", error)
+        self._gate.clear_full(WRITE)
+        self.end_offset = end_offset
+
+    def _erase(self, segments: list[Segment], runs: list[Run]) -> None:
+        # Whole records of a half-written group would come back at the next recovery.
+        try:
+            for segment, (offset, parts) in zip(segments, runs, strict=True):
+                segment.file.write_at(offset - segment.base, [bytes(sum(map(len, parts)))])
+        except OSError as error:
+            self._gate.set_read_only(f"cannot undo a failed write to {self._folder}: {error.strerror}")
+
+    def _segment_for_write(self, offset: int) -> Segment:
+        segments = self.segments
+        if not segments or offset >= segments[-1].end:
+            segments.append(self._next_segment(offset - offset % self.segment_size))
+        return segments[(offset - segments[0].base) // self.segment_size]
+
+    def _next_segment(self, base: int) -> Segment:
+        with self._making:
+            segment, self._spare = self._spare, None
+            if segment is None or segment.base != base:
+                segment = self._create_segment(base)
+        self._retry_at = 0
+        self._gate.clear_full(SEGMENT)
+        self._unsynced_names = True
+        return segment
+
+    def _create_segment(self, base: int) -> Segment:
+        now = self._clock()
+        if now < self._retry_at:
+            raise self._gate.error()
+        segment = Segment(self._filesystem, self._folder, base, self.segment_size)
+        try:
+            segment.create()
+        except OSError as error:
+            self._retry_at = now + _RETRY_MS
+            self._gate.fail(SEGMENT, f"cannot allocate a segment of {self.segment_size} bytes in {self._folder}", error)
+        return segment
+
+    def wants_spare(self) -> bool:
+        """The last segment is more than half full and its successor not made yet."""
+        return (
+            self._spare is None
+            and bool(self.segments)
+            and self.segments[-1].end - self.end_offset < self.segment_size // 2
+        )
+
+    def make_spare(self) -> None:
+        """Allocate the next segment ahead of need; for any thread. A full disk is not an error before an append needs
+        the segment.
+        """
+        with self._making, contextlib.suppress(OSError):
+            if self.wants_spare():
+                segment = Segment(self._filesystem, self._folder, self.segments[-1].end, self.segment_size)
+                segment.create()
+                self._spare = segment
+
+    def flush(self) -> int:
+        """Make everything written so far durable and return the offset up to which; for any one thread.
+
+        Raises:
+            OSError: the disk failed; nobody knows what it holds.
+        """
+        target, flushed = self.end_offset, self.flushed_offset
+        if target > flushed:
+            if self._unsynced_names:
+                self._unsynced_names = False
+                self._filesystem.sync_directory(self._folder)
+            for segment in list(self.segments):
+                if segment.end > flushed and segment.base < target:
+                    segment.file.sync()
+            self.flushed_offset = target
+        return target
+
+    def read(self, offset: int, size: int, *, wait: bool) -> Buffer:
+        """Return the bytes ``[offset, offset + size)``, which lie in one segment.
+
+        Hot bytes are a slice of the mapping, others a copy (so that neither a missing page nor a bad sector can stop
+        the process).
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            OSError: the disk cannot read them.
+        """
+        segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
+        start = offset - segment.base
+        if offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes:
+            return segment.view[start : start + size]
+        if wait:
+            return segment.file.read_at(start, size)
+        data = segment.file.read_cached(start, size)
+        if data is None:
+            raise PagesMissing([Extent(segment.path, start, size)])
+        return data
+
+    def has_bytes_at(self, offset: int) -> bool:
+        """Whether anything but zeros is where the next record would start."""
+        if not self.min_offset <= offset < self.allocated_end:
+            return False
+        segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
+        return any(segment.file.read_at(offset - segment.base, _HEAD_BYTES))
+
+    def remove_first(self) -> Segment:
+        """Take the oldest segment out of the log and return it; the caller deletes its file."""
+        return self.segments.pop(0)
+
+    def close(self) -> None:
+        """Close all files."""
+        for segment in (*self.segments, *([self._spare] if self._spare else [])):
+            segment.close()

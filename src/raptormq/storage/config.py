@@ -1,0 +1,105 @@
+"""Settings of the store, grouped; RocketMQ's key for each is named, its value is the default.
+
+Neighbour: the broker's configuration reads broker.conf and fills these in. Source: Apache RocketMQ
+``MessageStoreConfig``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from raptormq.errors import ConfigError
+from raptormq.storage.consume_queue import ITEM_BYTES
+from raptormq.storage.paths import StorePaths
+
+MIB = 1 << 20
+
+
+class FlushDiskType(Enum):
+    """When a producer is answered: after the write, or after the disk has it (key ``flushDiskType``)."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+@dataclass(slots=True)
+class StoreConfig:
+    """All settings of a store."""
+
+    root_dir: Path
+    """Key ``storePathRootDir``."""
+
+    commit_log_dir: Path | None = None
+    """Key ``storePathCommitLog``; None: ``commitlog`` below ``root_dir``."""
+
+    segment_size: int = 1024 * MIB
+    """Bytes of a commit log file, key ``mappedFileSizeCommitLog``. All files of a log have the same size."""
+
+    queue_file_size: int = 300_000 * ITEM_BYTES
+    """Bytes of a consume queue file, key ``mappedFileSizeConsumeQueue`` (RocketMQ counts it in bytes, too)."""
+
+    max_message_size: int = 4 * MIB
+    """Largest body in bytes, key ``maxMessageSize``; a whole record may have 64 KiB more."""
+
+    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    """Key ``flushDiskType``."""
+
+    flush_interval_ms: int = 500
+    """Time between flushes of the log under ASYNC_FLUSH, key ``flushIntervalCommitLog``."""
+
+    queue_flush_interval_ms: int = 1000
+    """Time between writes of the buffered queue items, key ``flushIntervalConsumeQueue``."""
+
+    checkpoint_interval_ms: int = 10_000
+    """Time between checkpoints (queues made durable, then the checkpoint written); bounds the work of a recovery."""
+
+    offsets_interval_ms: int = 5000
+    """Time between writes of the consumer offsets, key ``flushConsumerOffsetInterval``."""
+
+    retention_interval_ms: int = 10_000
+    """Time between looks at age and disk use, key ``cleanResourceInterval``."""
+
+    file_reserved_hours: int = 72
+    """Age in hours at which a segment may be deleted, key ``fileReservedTime``."""
+
+    delete_when: str = "04"
+    """Local hours, separated by ``;``, at which old segments are deleted, key ``deleteWhen``."""
+
+    delete_batch_max: int = 10
+    """Segments deleted in one run at most, key ``deleteFileBatchMax``."""
+
+    disk_max_used_ratio: float = 0.75
+    """Above it old segments are deleted at any hour, key ``diskMaxUsedSpaceRatio`` (there in percent)."""
+
+    disk_clean_ratio: float = 0.85
+    """Above it the oldest segments are deleted whatever their age, key ``diskSpaceCleanForciblyRatio``."""
+
+    disk_full_ratio: float = 0.90
+    """Above it writes are refused, key ``diskSpaceWarningLevelRatio``."""
+
+    max_open_queue_files: int = 4096
+    """Open consume queue files at most; the least recently used one is closed."""
+
+    hot_bytes: int = 64 * MIB
+    """The newest bytes of the log that are taken to be in memory and handed out without a
+    copy or a question to the kernel.
+    """
+
+    store_host: bytes = field(default=b"\x7f\0\0\1\0\0\x2a\x9f")
+    """Packed address of this broker for the STOREHOST field: ip (4 or 16 bytes) and port (4)."""
+
+    def __post_init__(self) -> None:
+        if self.queue_file_size <= 0 or self.queue_file_size % ITEM_BYTES:
+            raise ConfigError(f"mappedFileSizeConsumeQueue={self.queue_file_size} is not a multiple of {ITEM_BYTES}")
+        if self.segment_size < 1024:
+            raise ConfigError(f"mappedFileSizeCommitLog={self.segment_size} is below 1024 bytes")
+        if len(self.store_host) not in (8, 20):
+            raise ConfigError("the store host has neither 8 nor 20 bytes")
+
+    @property
+    def paths(self) -> StorePaths:
+        """Where the files of this store are."""
+        root = str(self.root_dir)
+        return StorePaths(root, str(self.commit_log_dir) if self.commit_log_dir else f"{root}/commitlog")

@@ -1,0 +1,108 @@
+"""How far each consumer group has come (Apache RocketMQ ``ConsumerOffsetManager``, ``config/consumerOffset.json``).
+
+``{"dataVersion": {...}, "offsetTable": {"topic@group": {"0": 123}}}``. Kept in memory and written every 5 seconds when
+something has changed: after a crash a group consumes up to 5 seconds again (at-least-once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from raptormq.errors import StoreDamaged
+from raptormq.storage.json_file import JsonFile, dump_pretty
+
+_SEPARATOR = "@"
+
+
+class ConsumerOffsets:
+    """Next offset to consume by topic, group and queue id."""
+
+    def __init__(self, file: JsonFile, clock: Callable[[], int]) -> None:
+        self._file = file
+        self._clock = clock
+        self._table: dict[str, dict[int, int]] = {}
+        self._counter = 0
+        self._saved_counter = 0
+
+    def load(self) -> None:
+        """Read the file; there need not be one.
+
+        Raises:
+            StoreDamaged: file and backup are unreadable, or not of this shape.
+        """
+        value = self._file.load()
+        if value is None:
+            return
+        try:
+            table = value.get("offsetTable") or {}
+            self._table = {
+                key: {int(queue): int(offset) for queue, offset in row.items()} for key, row in table.items()
+            }
+            self._counter = self._saved_counter = int((value.get("dataVersion") or {}).get("counter") or 0)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise StoreDamaged(f"{self._file.path} does not hold consumer offsets: {error}") from error
+
+    def get(self, topic: str, group: str, queue_id: int) -> int | None:
+        """Return the committed offset, None when the group has none."""
+        row = self._table.get(f"{topic}{_SEPARATOR}{group}")
+        return row.get(queue_id) if row is not None else None
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set the committed offset; going back is allowed."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        row = self._table.get(key)
+        if row is None:
+            row = self._table[key] = {}
+        if row.get(queue_id) != offset:
+            row[queue_id] = offset
+            self._counter += 1
+
+    def of_group(self, group: str) -> Iterator[tuple[str, dict[int, int]]]:
+        """Yield topic and offsets by queue id of everything ``group`` has consumed."""
+        for key, row in self._table.items():
+            topic, _, owner = key.partition(_SEPARATOR)
+            if owner == group:
+                yield topic, dict(row)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Return the groups that have committed an offset in ``topic``."""
+        prefix = topic + _SEPARATOR
+        return [key[len(prefix) :] for key in self._table if key.startswith(prefix)]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all offsets in ``topic``."""
+        self._remove([f"{topic}{_SEPARATOR}{group}" for group in self.groups_of_topic(topic)])
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of ``group``."""
+        self._remove([f"{topic}{_SEPARATOR}{group}" for topic, _ in self.of_group(group)])
+
+    def _remove(self, keys: list[str]) -> None:
+        for key in keys:
+            del self._table[key]
+        self._counter += bool(keys)
+
+    def snapshot(self) -> bytes | None:
+        """Return the text to be written, None when nothing has changed since the last call that returned one."""
+        if self._counter == self._saved_counter:
+            return None
+        self._saved_counter = self._counter
+        return dump_pretty(self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the contents of the file."""
+        version = {"counter": self._counter, "stateVersion": 0, "timestamp": self._clock()}
+        return {"dataVersion": version, "offsetTable": self._table}
+
+    def save_snapshot(self, data: bytes) -> None:
+        """Write what :meth:`snapshot` returned; for any thread, waits for the disk.
+
+        Raises:
+            OSError: the old contents are still there; the next change is written again.
+        """
+        try:
+            self._file.save_bytes(data)
+        except OSError:
+            self._saved_counter = -1
+            raise

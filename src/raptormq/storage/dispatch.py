@@ -1,0 +1,63 @@
+"""Dispatch: from the log to everything that is derived from it (Apache RocketMQ ``ReputMessageService``).
+
+A pipeline of builders, each of which gets every batch once and in the order of the log, but never one beyond the
+confirmed offset. Right after an append the batch is at hand and nothing is read back; recovery reads batches from the
+log and gives them to the same builders, which therefore leave alone what they have already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from raptormq.storage.log_batch import AppendResult, Arrival
+
+
+class IndexBuilder(Protocol):
+    """Derives something from the records of the log: consume queues, later batch queues and the key index."""
+
+    def build(self, batch: AppendResult) -> None:
+        """Take in the records of ``batch``; records that were taken in before may come again."""
+
+
+class Dispatcher:
+    """Holds batches back until they are confirmed, then gives them to ``builders`` one after another."""
+
+    def __init__(self, builders: Sequence[IndexBuilder]) -> None:
+        self._builders = tuple(builders)
+        self._waiting: deque[AppendResult] = deque()
+        self.dispatched_offset = 0
+        self.last_timestamp = 0
+        """Store time of the last record that was dispatched, in ms."""
+
+    def submit(self, batch: AppendResult) -> None:
+        """Queue a batch that has just become part of the log."""
+        self._waiting.append(batch)
+
+    def run(self, confirmed: int) -> list[Arrival]:
+        """Dispatch every whole batch that ends at or before ``confirmed``; return the messages that became visible."""
+        waiting = self._waiting
+        arrivals: list[Arrival] = []
+        while waiting and waiting[0].end_offset <= confirmed:
+            batch = waiting[0]
+            self.apply(batch)
+            waiting.popleft()
+            for record, queue, offset in zip(batch.records, batch.queues, batch.queue_offsets, strict=True):
+                if queue is not None:
+                    arrivals.append((record[0], record[1], offset + 1, record[4]))
+        return arrivals
+
+    def drop_topic(self, topic: str) -> None:
+        """Let the records of ``topic`` that wait for confirmation stay out of everything derived."""
+        for batch in self._waiting:
+            for index, record in enumerate(batch.records):
+                if record.topic == topic:
+                    batch.queues[index] = None
+
+    def apply(self, batch: AppendResult) -> None:
+        """Give one batch to all builders."""
+        for builder in self._builders:
+            builder.build(batch)
+        self.dispatched_offset = batch.end_offset
+        self.last_timestamp = batch.store_timestamps[-1]

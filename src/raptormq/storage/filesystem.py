@@ -1,0 +1,132 @@
+"""The seam between the store and the disk: what the store needs of files, and nothing more.
+
+Neighbours: :mod:`~raptormq.storage.real_filesystem` (Linux), :mod:`~raptormq.storage.memory_filesystem` (keeps what
+would survive a power cut apart from what was merely written), :mod:`~raptormq.storage.faulty_filesystem` (fails or
+crashes at the n-th operation).
+
+What the calls do NOT promise: ``write_at``, ``truncate`` and ``allocate`` are durable only after ``sync`` of that
+file; a created, renamed or removed name is durable only after ``sync_directory`` of its folder; ``write_at`` that
+raises may have written any part. All failures are ``OSError`` with an errno; the store translates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of the volume that holds a path; ``free`` is what an ordinary user may still take."""
+
+    total: int
+    free: int
+
+    @property
+    def used_ratio(self) -> float:
+        """Share of the volume in use, 0.0 to 1.0."""
+        return 1.0 - self.free / self.total if self.total else 1.0
+
+
+class File(Protocol):
+    """An open file, read and written at explicit positions; reads may come from any thread."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes, fewer at the end of the file; may wait for the disk."""
+
+    def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
+        """Like ``read_at``, but return None instead of waiting for the disk."""
+
+    def write_at(self, offset: int, parts: Sequence[Buffer]) -> None:
+        """Write ``parts`` one after another, with one system call unless the kernel stops half-way."""
+
+    def allocate(self, size: int) -> None:
+        """Grow to ``size`` bytes that are all backed by the volume; ENOSPC when it has no room."""
+
+    def truncate(self, size: int) -> None:
+        """Cut, or grow sparsely, to ``size`` bytes."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def next_data(self, offset: int) -> int | None:
+        """Return the first position >= ``offset`` that may hold anything but zeros, None when there is none."""
+
+    def sync(self) -> None:
+        """Make contents and length durable."""
+
+    def map(self, size: int) -> memoryview:
+        """Return the first ``size`` bytes as a read-only view that shows later writes; valid as long as it is
+        referenced.
+        """
+
+    def close(self) -> None:
+        """Close; views of ``map`` stay valid."""
+
+
+class Lock(Protocol):
+    """A held lock."""
+
+    def release(self) -> None:
+        """Give the lock back."""
+
+
+class FileSystem(Protocol):
+    """The names of a volume. Paths are absolute, with ``/``."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError unless it exists or ``create`` is given."""
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted; empty when there is no such folder."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether a file or folder of this name exists."""
+
+    def make_folders(self, path: str) -> None:
+        """Create a folder and its parents; no error when they exist."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error when there is none."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and all it holds; no error when there is none."""
+
+    def replace(self, source: str, target: str) -> None:
+        """Give ``source`` the name ``target``, atomically in place of a file of that name."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a folder durable."""
+
+    def sync_volume(self, path: str) -> None:
+        """Make everything on the volume of ``path`` durable."""
+
+    def modified_ms(self, path: str) -> int:
+        """Return the time of the last change of a file's contents, in ms since 1970."""
+
+    def usage(self, path: str) -> DiskUsage:
+        """Return size and free space of the volume of ``path``."""
+
+    def lock(self, path: str) -> Lock:
+        """Lock a file, created if need be, for this process; BlockingIOError when another one holds it."""
+
+
+def read_file(filesystem: FileSystem, path: str) -> bytes:
+    """Return the whole contents of a small file."""
+    file = filesystem.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def write_file(filesystem: FileSystem, path: str, data: bytes) -> None:
+    """Write a small file in place of what it held, and make its contents (not its name) durable."""
+    file = filesystem.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, [data])
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,117 @@
+"""Makes the log durable: on a timer (ASYNC_FLUSH), or at once for everybody who waits (SYNC_FLUSH, group commit).
+
+One fdatasync answers all who appended before it began; those who come while it runs share the next one (Apache
+RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). It runs in a thread of its own; callbacks run on the event
+loop. A failed fdatasync may have lost pages that the kernel reports clean afterwards, so it is never tried again: the
+store is read-only until it is opened anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from raptormq.errors import StorageError
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.write_gate import WriteGate
+
+FlushCallback = Callable[[StorageError | None], None]
+
+
+class FlushService:
+    """Flushes ``log``; without :meth:`start` only when :meth:`flush` is called."""
+
+    def __init__(
+        self, log: CommitLog, gate: WriteGate, *, sync: bool, interval_ms: int, last_timestamp: Callable[[], int]
+    ) -> None:
+        self._log = log
+        self._gate = gate
+        self._sync = sync
+        self._interval_s = interval_ms / 1000
+        self._last_timestamp = last_timestamp
+        self._waiting: deque[tuple[int, FlushCallback]] = deque()
+        self._failure: StorageError | None = None
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._progressed: Callable[[], None] | None = None
+        self.flushed_timestamp = 0
+        """Records stored up to this time (ms) are durable."""
+
+    def start(self, loop: asyncio.AbstractEventLoop, progressed: Callable[[], None]) -> None:
+        """Start the thread; ``progressed`` is called on ``loop`` after every flush that made something durable."""
+        self._loop = loop
+        self._progressed = progressed
+        self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread; what is not flushed by then is left to :meth:`flush`."""
+        if self._thread is not None:
+            self._stopping = True
+            self._wake.set()
+            self._thread.join()
+            self._thread = None
+
+    def appended(self) -> None:
+        """The log has grown."""
+        if self._sync:
+            self._wake.set()
+
+    def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call ``callback`` once everything below ``end_offset`` is durable, or with the error that prevents it for
+        good.
+        """
+        if end_offset <= self._log.flushed_offset:
+            callback(None)
+        elif self._failure is not None:
+            callback(self._failure)
+        else:
+            self._waiting.append((end_offset, callback))
+            self._wake.set()
+
+    def flush(self) -> None:
+        """Flush now, in this thread, and answer those who wait.
+
+        Raises:
+            StorageError: the disk failed, now or earlier.
+        """
+        self._flush_once()
+        self._complete()
+        if self._failure is not None:
+            raise self._failure
+
+    def _flush_once(self) -> bool:
+        if self._failure is not None:
+            return False
+        timestamp, before = self._last_timestamp(), self._log.flushed_offset
+        try:
+            self._log.flush()
+        except OSError as error:
+            self._gate.set_read_only(f"the commit log could not be flushed: {error.strerror or error}")
+            self._failure = self._gate.error()
+            return True
+        self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
+        return self._log.flushed_offset > before
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        while not self._stopping:
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+            if self._flush_once() and not self._stopping:
+                self._loop.call_soon_threadsafe(self._on_loop)
+
+    def _on_loop(self) -> None:
+        self._complete()
+        if self._progressed is not None:
+            self._progressed()
+
+    def _complete(self) -> None:
+        flushed, failure, waiting = self._log.flushed_offset, self._failure, self._waiting
+        while waiting and (waiting[0][0] <= flushed or failure is not None):
+            end_offset, callback = waiting.popleft()
+            callback(None if end_offset <= flushed else failure)

@@ -1,0 +1,154 @@
+"""What a store does beside requests: writes queue tails, makes checkpoints, saves offsets, deletes old segments,
+prepares the next one.
+
+Neighbour: :mod:`~raptormq.storage.background` has the timers and threads. Everything that takes long is cut into
+slices or done in a thread, so that the event loop is never held up for more than about a millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raptormq.errors import StorageError
+from raptormq.storage.background import Background
+from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.config import StoreConfig
+from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.dispatch import Dispatcher
+from raptormq.storage.durability import DurabilityJob, take_job
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.flush_service import FlushService
+from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.retention import Retention
+from raptormq.storage.write_gate import WriteGate
+
+_QUEUES_PER_SLICE = 128
+_QUEUES = "queues"
+_CHECKPOINT = "checkpoint"
+_OFFSETS = "offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    """The periodic work on the parts of one store."""
+
+    config: StoreConfig
+    filesystem: FileSystem
+    clock: Callable[[], int]
+    log: CommitLog
+    queues: QueueTable
+    dispatcher: Dispatcher
+    flusher: FlushService
+    retention: Retention
+    offsets: ConsumerOffsets
+    gate: WriteGate
+    checkpoint_file: CheckpointFile
+
+    def start(self, background: Background) -> None:
+        """Begin with the timers."""
+        config = self.config
+
+        async def checkpoint() -> None:
+            await self._checkpoint(background)
+
+        async def offsets() -> None:
+            if (data := self.offsets.snapshot()) is not None:
+                await background.run(self._save_offsets, data)
+
+        async def retention() -> None:
+            if (remove := self.retention.run(self.clock())) is not None:
+                await background.run(remove)
+            await _in_slices(self.retention.clean_queues)
+
+        async def queues() -> None:
+            if self.log.wants_spare():
+                await background.run(self.log.make_spare)
+            await self._write_tails()
+
+        background.every(config.queue_flush_interval_ms, queues)
+        background.every(config.checkpoint_interval_ms, checkpoint)
+        background.every(config.offsets_interval_ms, offsets)
+        background.every(config.retention_interval_ms, retention)
+
+    async def _write_tails(self) -> None:
+        await _in_slices(self._write_slice)
+
+    def _write_slice(self, limit: int) -> bool:
+        try:
+            done = self.queues.flush(limit)
+        except OSError as error:
+            self.gate.fail(_QUEUES, f"cannot write to the consume queues in {self.config.paths.queues}", error)
+        self.gate.clear_full(_QUEUES)
+        return done
+
+    async def _checkpoint(self, background: Background) -> None:
+        timestamp = self.dispatcher.last_timestamp
+        await self._write_tails()
+        job = self._take_job(timestamp)
+        if job is not None:
+            await background.run(self._run_job, job)
+
+    def _take_job(self, queue_timestamp: int) -> DurabilityJob | None:
+        """Return the next checkpoint, None when the files hold it already. The log is flushed first: it must not be
+        behind its queues.
+        """
+        checkpoint = Checkpoint(
+            log_timestamp=self.flusher.flushed_timestamp,
+            queue_timestamp=queue_timestamp,
+            index_timestamp=queue_timestamp,
+            confirmed_offset=self.dispatcher.dispatched_offset,
+        )
+        if checkpoint == self.checkpoint_file.saved:
+            return None
+        return take_job(self.filesystem, self.config.paths.root, self.queues.files, self.checkpoint_file, checkpoint)
+
+    def _run_job(self, job: DurabilityJob) -> None:
+        try:
+            job.run()
+        except OSError as error:
+            self.gate.fail(_CHECKPOINT, f"cannot write the checkpoint in {self.config.paths.root}", error)
+        self.gate.clear_full(_CHECKPOINT)
+
+    def _save_offsets(self, data: bytes) -> None:
+        try:
+            self.offsets.save_snapshot(data)
+        except OSError as error:
+            self.gate.fail(_OFFSETS, f"cannot save the consumer offsets in {self.config.paths.config}", error)
+        self.gate.clear_full(_OFFSETS)
+
+    def settle(self) -> None:
+        """Write everything and make it durable, now and in this thread.
+
+        Raises:
+            StorageError: something could not be written.
+        """
+        errors: list[StorageError] = []
+        for step in (self._settle_log, self._settle_offsets):
+            try:
+                step()
+            except StorageError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _settle_log(self) -> None:
+        timestamp = self.dispatcher.last_timestamp
+        self.flusher.flush()
+        self._write_slice(len(self.queues))
+        if (job := self._take_job(timestamp)) is not None:
+            self._run_job(job)
+
+    def _settle_offsets(self) -> None:
+        if (data := self.offsets.snapshot()) is not None:
+            self._save_offsets(data)
+
+
+async def _in_slices(work: Callable[[int], bool]) -> None:
+    """Call ``work`` with a number of queues until it says that it is done, with turns of the loop in between."""
+    done = False
+    while not done:
+        done = work(_QUEUES_PER_SLICE)
+        await asyncio.sleep(0)

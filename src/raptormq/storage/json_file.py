@@ -1,0 +1,72 @@
+"""A small JSON file that survives crashes: new contents under another name, made durable, then renamed (Apache
+RocketMQ ``ConfigManager``).
+
+``NAME.bak`` is the version before; it is read when ``NAME`` is missing or not JSON. Files written by RocketMQ
+(fastjson: numeric keys without quotes) are read as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+
+from raptormq.errors import BodyError, StoreDamaged
+from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.storage.filesystem import FileSystem, read_file, write_file
+from raptormq.storage.real_filesystem import RealFileSystem
+
+logger = logging.getLogger(__name__)
+
+
+def dump_pretty(value: dict[str, Any]) -> bytes:
+    """Return ``value`` as the text of a file; integer keys become strings."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+
+
+class JsonFile:
+    """The file at ``path``; its folder has to exist when something is saved."""
+
+    def __init__(self, path: str, filesystem: FileSystem | None = None) -> None:
+        self.path = path
+        self._filesystem: FileSystem = filesystem or RealFileSystem()
+
+    def load(self) -> dict[str, Any] | None:
+        """Return the object in the file or, failing that, in the backup; None when there is neither.
+
+        Raises:
+            StoreDamaged: there is something, but neither is a JSON object.
+        """
+        damaged: BodyError | None = None
+        for path in (self.path, f"{self.path}.bak"):
+            if not self._filesystem.exists(path):
+                continue
+            try:
+                data = read_file(self._filesystem, path)
+                if data:
+                    return loads_object(data)
+            except BodyError as error:
+                damaged = damaged or error
+                logger.warning("%s is damaged: %s", path, error)
+        if damaged is not None:
+            raise StoreDamaged(f"neither {self.path} nor its backup can be read: {damaged}") from damaged
+        return None
+
+    def save(self, value: dict[str, Any]) -> None:
+        """Replace the contents; durable on return. Waits for the disk.
+
+        Raises:
+            OSError: the old contents are still there.
+        """
+        self.save_bytes(dump_pretty(value))
+
+    def save_bytes(self, data: bytes) -> None:
+        """Like :meth:`save`, for a text made by :func:`dump_pretty`; for any thread."""
+        filesystem = self._filesystem
+        new = f"{self.path}.new"
+        write_file(filesystem, new, data)
+        if filesystem.exists(self.path):
+            filesystem.replace(self.path, f"{self.path}.bak")
+        filesystem.replace(new, self.path)
+        filesystem.sync_directory(self.path.rpartition("/")[0])

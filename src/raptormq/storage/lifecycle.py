@@ -1,0 +1,121 @@
+"""Opening and closing a store: lock, recovery, crash marker, and everything durable at the end."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.storage.checkpoint import CheckpointFile
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.config import StoreConfig
+from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.dispatch import Dispatcher
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.flush_service import FlushService
+from raptormq.storage.housekeeping import Housekeeping
+from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.recovery import Recovery, RecoveryReport
+from raptormq.storage.retention import Retention
+from raptormq.storage.running_marker import RunningMarker
+from raptormq.storage.write_gate import WriteGate
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """What an open store holds besides its parts."""
+
+    housekeeping: Housekeeping
+    marker: RunningMarker
+
+    def close(self, dispatch: Callable[[], object]) -> None:
+        """Make everything durable, remove the crash marker and give the lock back.
+
+        Raises:
+            StorageError: something could not be written; the marker stays.
+        """
+        keeping = self.housekeeping
+        try:
+            keeping.flusher.flush()
+            dispatch()
+            keeping.settle()
+            self.marker.clear()
+        except OSError as error:
+            raise translate(error, keeping.config.paths.root) from error
+        finally:
+            _release(keeping.log, keeping.queues, keeping.checkpoint_file, self.marker)
+
+
+def translate(error: OSError, root: str) -> StorageError:
+    """Return the store's error for one of the operating system while a store is opened or closed."""
+    text = f"cannot use the store in {root}: {error.strerror or error}"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return StoreReadOnly(text)
+    return DiskFull(text) if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError(text)
+
+
+def open_store(
+    config: StoreConfig,
+    filesystem: FileSystem,
+    clock: Callable[[], int],
+    log: CommitLog,
+    queues: QueueTable,
+    dispatcher: Dispatcher,
+    flusher: FlushService,
+    retention: Retention,
+    offsets: ConsumerOffsets,
+    gate: WriteGate,
+) -> tuple[OpenStore, RecoveryReport]:
+    """Lock and recover.
+
+    Raises:
+        StorageError: see :meth:`raptormq.storage.store.MessageStore.open`.
+    """
+    started = time.monotonic_ns()
+    paths = config.paths
+    marker: RunningMarker | None = None
+    checkpoint_file: CheckpointFile | None = None
+    try:
+        fresh = not filesystem.exists(paths.root)
+        for folder in (paths.root, paths.log, paths.queues, paths.config):
+            filesystem.make_folders(folder)
+        marker = RunningMarker(filesystem, paths)
+        checkpoint_file = CheckpointFile(filesystem, paths.checkpoint)
+        filesystem.sync_directory(paths.root)
+        if fresh:
+            filesystem.sync_volume(paths.root)
+        report = Recovery(filesystem, paths, log, queues, dispatcher).run(
+            checkpoint_file.load(), crashed=marker.crashed
+        )
+        housekeeping = Housekeeping(
+            config, filesystem, clock, log, queues, dispatcher, flusher, retention, offsets, gate, checkpoint_file
+        )
+        offsets.load()
+        flusher.flushed_timestamp = dispatcher.last_timestamp
+        marker.mark()
+        housekeeping.settle()
+    except BaseException as error:
+        _release(log, queues, checkpoint_file, marker)
+        if isinstance(error, OSError):
+            raise translate(error, paths.root) from error
+        raise
+    report.milliseconds = (time.monotonic_ns() - started) // 1_000_000
+    for line in report.lines():
+        logger.log(logging.WARNING if report.damaged else logging.INFO, line)
+    return OpenStore(housekeeping, marker), report
+
+
+def _release(
+    log: CommitLog, queues: QueueTable, checkpoint_file: CheckpointFile | None, marker: RunningMarker | None
+) -> None:
+    log.close()
+    queues.files.close()
+    if checkpoint_file is not None:
+        checkpoint_file.close()
+    if marker is not None:
+        marker.release()

@@ -1,0 +1,191 @@
+"""Walks the log record by record, as recovery does, and tells what it found.
+
+A place that holds no valid record is either the end (nothing valid follows: zeros, or the torn tail of a crash) or
+damage (a valid record follows). To tell them apart the scanner looks for the next record: its magic number at a place
+that its own PHYSICALOFFSET field confirms. Damage is stepped over and reported, never silently taken for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raptormq.errors import RecordError
+from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.log_batch import AppendResult, PendingRecord
+from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp
+from raptormq.storage.segment import Segment
+
+WINDOW_BYTES = 4 << 20
+_BATCH_RECORDS = 1024
+_MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
+_NO_RECORD = "no record"
+
+
+class DamagedRange(NamedTuple):
+    """Bytes of the log that hold no valid record although records follow."""
+
+    offset: int
+    size: int
+    reason: str
+
+
+class LogScanner:
+    """One walk from an offset to the end of the log; ``end_offset`` and ``damaged`` are complete when it is over."""
+
+    def __init__(self, log: CommitLog, start: int) -> None:
+        self._log = log
+        self.end_offset = start
+        self.damaged: list[DamagedRange] = []
+        self._window = b""
+        self._window_at = 0
+
+    def skip(self, until_ms: int) -> None:
+        """Step over records stored up to ``until_ms`` without a closer look; stops before anything unusual."""
+        while (segment := self._segment(self.end_offset)) is not None:
+            data, at = self._bytes(segment, self.end_offset, MIN_RECORD_BYTES)
+            size, magic = peek(data, at)
+            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES or self.end_offset + size > segment.end:
+                if self._filler(segment, size, magic):
+                    self.end_offset = segment.end
+                    continue
+                return
+            if peek_store_timestamp(data, at) > until_ms:
+                return
+            self.end_offset += size
+
+    def batches(self) -> Iterator[AppendResult]:
+        """Yield all records from ``end_offset`` on; ``queues`` is left for the caller to fill in."""
+        batch = self._new_batch()
+        while True:
+            record = self._next()
+            if record is None:
+                break
+            if len(batch.sizes) >= _BATCH_RECORDS:
+                yield self._finish(batch)
+                batch = self._new_batch()
+            _add(batch, record)
+            self.end_offset = record.physical_offset + record.size
+        if batch.sizes:
+            yield self._finish(batch)
+
+    def _new_batch(self) -> AppendResult:
+        return AppendResult([], self.end_offset, [])
+
+    def _finish(self, batch: AppendResult) -> AppendResult:
+        batch.end_offset = self.end_offset
+        return batch
+
+    def _next(self) -> ParsedRecord | None:
+        """Return the next record, None at the end of the log; steps over fillers and damage."""
+        while (segment := self._segment(self.end_offset)) is not None:
+            reason = _NO_RECORD
+            try:
+                return self._parse(segment, self.end_offset)
+            except RecordError as error:
+                reason = str(error)
+            data, at = self._bytes(segment, self.end_offset, BLANK_BYTES)
+            if self._filler(segment, *peek(data, at)):
+                self.end_offset = segment.end
+                continue
+            found = self._find_record(self.end_offset + 1)
+            if found is None:
+                return None
+            self.damaged.append(DamagedRange(self.end_offset, found - self.end_offset, reason))
+            self.end_offset = found
+        return None
+
+    def _filler(self, segment: Segment, size: int, magic: int) -> bool:
+        return magic == BLANK_MAGIC and size == segment.end - self.end_offset
+
+    def _segment(self, offset: int) -> Segment | None:
+        segments = self._log.segments
+        if not segments or not segments[0].base <= offset < segments[-1].end:
+            return None
+        return segments[(offset - segments[0].base) // self._log.segment_size]
+
+    def _parse(self, segment: Segment, offset: int) -> ParsedRecord:
+        data, at = self._bytes(segment, offset, MIN_RECORD_BYTES)
+        size, magic = peek(data, at)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            raise RecordError(_NO_RECORD)
+        if size < MIN_RECORD_BYTES or offset + size > segment.end:
+            raise RecordError(f"a record of {size} bytes does not fit its segment")
+        data, at = self._bytes(segment, offset, size)
+        return parse_record(data, at, offset)
+
+    def _bytes(self, segment: Segment, offset: int, size: int) -> tuple[bytes, int]:
+        """Return a buffer and where in it the bytes ``[offset, offset + size)`` are; zeros follow the end of the
+        segment.
+        """
+        at = offset - self._window_at
+        if at < 0 or at + size > len(self._window):
+            wanted = min(max(WINDOW_BYTES, size), segment.end - offset)
+            self._window = segment.file.read_at(offset - segment.base, wanted).ljust(size, b"\0")
+            self._window_at = offset
+            at = 0
+        return self._window, at
+
+    def _find_record(self, offset: int) -> int | None:
+        """Return the offset of the first valid record at or after ``offset``."""
+        for segment in self._log.segments:
+            if segment.end > offset and (found := self._find_in(segment, max(offset, segment.base))) is not None:
+                return found
+        return None
+
+    def _find_in(self, segment: Segment, offset: int) -> int | None:
+        position = offset - segment.base
+        while (data_at := segment.file.next_data(position)) is not None and data_at < segment.size:
+            position = max(position, data_at - 4)
+            window = segment.file.read_at(position, WINDOW_BYTES)
+            for at in _magic_places(window):
+                start = segment.base + position + at - 4
+                if start >= offset and self._is_record(segment, start):
+                    return start
+            if position + len(window) >= segment.size:
+                return None
+            position += len(window) - 8
+        return None
+
+    def _is_record(self, segment: Segment, offset: int) -> bool:
+        try:
+            self._parse(segment, offset)
+        except RecordError:
+            return False
+        return True
+
+
+def _magic_places(window: bytes) -> Iterator[int]:
+    places = []
+    for magic in _MAGICS:
+        at = window.find(magic)
+        while at >= 0:
+            if at >= 4:
+                places.append(at)
+            at = window.find(magic, at + 1)
+    yield from sorted(places)
+
+
+def _add(batch: AppendResult, record: ParsedRecord) -> None:
+    records = batch.records
+    timestamps = batch.store_timestamps
+    assert isinstance(records, list)
+    assert isinstance(timestamps, list)
+    records.append(_as_pending(record))
+    timestamps.append(record.store_timestamp)
+    batch.physical_offsets.append(record.physical_offset)
+    batch.sizes.append(record.size)
+    batch.queue_offsets.append(record.queue_offset)
+
+
+def _as_pending(record: ParsedRecord) -> PendingRecord:
+    return PendingRecord(
+        record.topic,
+        record.queue_id,
+        b"",
+        record.properties,
+        record.tag_code,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+    )

@@ -1,0 +1,259 @@
+"""A volume in memory that knows what would survive: for tests of crashes, and for brokers that keep nothing.
+
+Neighbours: :mod:`~raptormq.storage.filesystem` (the promises), :mod:`~raptormq.storage.faulty_filesystem` (when things
+go wrong).
+
+Each file has its contents now and its contents at the last ``sync``; names are durable after ``sync_directory`` of
+their folder, strictly as POSIX says. :meth:`MemoryFileSystem.after_kill` is the volume after the process died,
+:meth:`MemoryFileSystem.after_power_cut` after the machine did.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable, Sequence
+
+from raptormq.storage.filesystem import Buffer, DiskUsage
+
+_SECTOR_BYTES = 512
+"""What a disk writes whole; a power cut tears between such pieces."""
+
+
+class _Node:
+    """Contents of one file."""
+
+    def __init__(self, modified_ms: int, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = bytes(data)
+        self.unsynced: list[tuple[int, bytes]] = []
+        self.modified_ms = modified_ms
+        self.locked = False
+
+    def resize(self, size: int) -> None:
+        # A new array, because a mapped one cannot change its length.
+        self.data = bytearray(self.data[:size].ljust(size, b"\0"))
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+        self.unsynced.clear()
+
+    def torn(self, chance: random.Random) -> bytes:
+        """Return the contents when a power cut lets any part of the un-synced writes through, sector by sector."""
+        data = bytearray(self.durable)
+        if len(self.data) != len(data) and chance.random() < 0.5:
+            data = bytearray(data[: len(self.data)].ljust(len(self.data), b"\0"))
+        for offset, written in self.unsynced:
+            for start in range(0, len(written), _SECTOR_BYTES):
+                piece = written[start : start + _SECTOR_BYTES]
+                if chance.random() < 0.5 and offset + start + len(piece) <= len(data):
+                    data[offset + start : offset + start + len(piece)] = piece
+        return bytes(data)
+
+
+class _Names:
+    """Files and folders of a volume, now or as far as durable."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, _Node] = {}
+        self.folders = {"/"}
+
+
+class MemoryFile:
+    """An open file of a :class:`MemoryFileSystem`."""
+
+    def __init__(self, volume: MemoryFileSystem, node: _Node) -> None:
+        self._volume = volume
+        self._node = node
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        return bytes(self._node.data[offset : offset + size])
+
+    def read_cached(self, offset: int, size: int) -> bytes | None:
+        """See :class:`~raptormq.storage.filesystem.File`; None while :attr:`MemoryFileSystem.cold` is set."""
+        return None if self._volume.cold else self.read_at(offset, size)
+
+    def write_at(self, offset: int, parts: Sequence[Buffer]) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        data = b"".join(parts)
+        node = self._node
+        if offset + len(data) > len(node.data):
+            self._volume.take(offset + len(data) - len(node.data))
+            node.resize(offset + len(data))
+        node.data[offset : offset + len(data)] = data
+        node.unsynced.append((offset, data))
+        node.modified_ms = self._volume.clock()
+
+    def allocate(self, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        if size > len(self._node.data):
+            self._volume.take(size - len(self._node.data))
+            self._node.resize(size)
+
+    def truncate(self, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        self._node.resize(size)
+
+    def size(self) -> int:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        return len(self._node.data)
+
+    def next_data(self, offset: int) -> int | None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        rest = bytes(self._node.data[offset:])
+        zeros = len(rest) - len(rest.lstrip(b"\0"))
+        return offset + zeros if zeros < len(rest) else None
+
+    def sync(self) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        self._node.sync()
+
+    def map(self, size: int) -> memoryview:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        return memoryview(self._node.data)[:size].toreadonly()
+
+    def close(self) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+
+
+class MemoryLock:
+    """A held lock of a :class:`MemoryFileSystem`."""
+
+    def __init__(self, node: _Node) -> None:
+        self._node = node
+        node.locked = True
+
+    def release(self) -> None:
+        """See :class:`~raptormq.storage.filesystem.Lock`."""
+        self._node.locked = False
+
+
+class MemoryFileSystem:
+    """A volume of ``capacity`` bytes (counting the lengths of files)."""
+
+    def __init__(self, capacity: int = 1 << 40, clock: Callable[[], int] = lambda: 0) -> None:
+        self.capacity = capacity
+        self.clock = clock
+        self.cold = False
+        """No page is in memory: ``read_cached`` answers None."""
+        self.now = _Names()
+        self.durable = _Names()
+
+    def used(self) -> int:
+        """Bytes of all files."""
+        return sum(len(node.data) for node in self.now.files.values())
+
+    def take(self, size: int) -> None:
+        """Raise ENOSPC unless ``size`` bytes are free."""
+        if self.used() + size > self.capacity:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def after_kill(self) -> MemoryFileSystem:
+        """Return the volume as a new process finds it: nothing that was written is lost, no lock is held."""
+        copies = {id(node): _copy_node(node) for names in (self.now, self.durable) for node in names.files.values()}
+        survivor = MemoryFileSystem(self.capacity, self.clock)
+        for names, copied in ((self.now, survivor.now), (self.durable, survivor.durable)):
+            copied.folders = set(names.folders)
+            copied.files = {path: copies[id(node)] for path, node in names.files.items()}
+        return survivor
+
+    def after_power_cut(self, chance: random.Random | None = None) -> MemoryFileSystem:
+        """Return the volume with what was durable; with ``chance`` any part of the un-synced writes made it to the disk
+        as well.
+        """
+        survivor = MemoryFileSystem(self.capacity, self.clock)
+        known = self.durable.folders
+        survivor.now.folders = {path for path in known if _parents(path) <= known}
+        for path, node in self.durable.files.items():
+            if _parents(path) <= survivor.now.folders:
+                survivor.now.files[path] = _Node(node.modified_ms, node.torn(chance) if chance else node.durable)
+        survivor.sync_volume("/")
+        return survivor
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        node = self.now.files.get(path)
+        if node is None:
+            if not create or os.path.dirname(path) not in self.now.folders:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = self.now.files[path] = _Node(self.clock())
+        return MemoryFile(self, node)
+
+    def names(self, path: str) -> list[str]:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        return sorted(
+            os.path.basename(each)
+            for each in (*self.now.files, *self.now.folders - {"/"})
+            if os.path.dirname(each) == path
+        )
+
+    def exists(self, path: str) -> bool:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        return path in self.now.files or path in self.now.folders
+
+    def make_folders(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        self.now.folders |= {path} | _parents(path)
+
+    def remove(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        self.now.files.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        self.now.files = {each: node for each, node in self.now.files.items() if path not in _parents(each)}
+        self.now.folders = {each for each in self.now.folders if each != path and path not in _parents(each)}
+
+    def replace(self, source: str, target: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        self.now.files[target] = self.now.files.pop(source)
+
+    def sync_directory(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        for known in [
+            each for each in self.durable.files if os.path.dirname(each) == path and each not in self.now.files
+        ]:
+            del self.durable.files[known]
+        self.durable.files |= {each: node for each, node in self.now.files.items() if os.path.dirname(each) == path}
+        elsewhere = {each for each in self.durable.folders if each == "/" or os.path.dirname(each) != path}
+        self.durable.folders = elsewhere | {each for each in self.now.folders - {"/"} if os.path.dirname(each) == path}
+
+    def sync_volume(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        for node in self.now.files.values():
+            node.sync()
+        self.durable.files = dict(self.now.files)
+        self.durable.folders = set(self.now.folders)
+
+    def modified_ms(self, path: str) -> int:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        return self.now.files[path].modified_ms
+
+    def usage(self, path: str) -> DiskUsage:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        return DiskUsage(self.capacity, max(0, self.capacity - self.used()))
+
+    def lock(self, path: str) -> MemoryLock:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        self.open(path, create=True)
+        node = self.now.files[path]
+        if node.locked:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        return MemoryLock(node)
+
+
+def _parents(path: str) -> set[str]:
+    """Return all folders above ``path``."""
+    parents: set[str] = set()
+    while path != "/":
+        path = os.path.dirname(path)
+        parents.add(path)
+    return parents
+
+
+def _copy_node(node: _Node) -> _Node:
+    copy = _Node(node.modified_ms, bytes(node.data))
+    copy.durable, copy.unsynced = node.durable, list(node.unsynced)
+    return copy

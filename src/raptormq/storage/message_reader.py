@@ -1,0 +1,151 @@
+"""Reads messages from a queue: index items, filter by tag hash, then the records, without copying where they are hot.
+
+Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMessage``.
+"""
+
+from __future__ import annotations
+
+from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.page_cache import Extent, PagesMissing
+from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.record_parser import peek, peek_physical_offset, peek_store_timestamp
+from raptormq.storage.results import GetResult, GetStatus
+
+SCAN_ITEMS = 800
+"""Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
+
+
+class MessageReader:
+    """Answers pulls from ``queues`` and ``log``."""
+
+    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
+        self._log = log
+        self._queues = queues
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_filter: frozenset[int] | None,
+        *,
+        wait: bool,
+    ) -> GetResult:
+        """Return up to ``max_count`` records and ``max_bytes`` bytes (the first record is always whole) from
+        ``offset`` on.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            OSError: the disk cannot read the records.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)
+        low, high = self._queues.min_offset(queue, self._log.min_offset, wait=wait), queue.max_offset
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, [], 0, low, high)
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, [], low, low, high)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, [], offset, low, high)
+        if offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, [], high, low, high)
+        count = max_count if tag_filter is None else max(max_count, SCAN_ITEMS)
+        items = self._queues.files.read(queue, offset, count, wait=wait)
+        places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter)
+        if not found:
+            return GetResult(self._why_nothing(items, tag_filter), [], next_offset, low, high)
+        return GetResult(GetStatus.FOUND, self._read(places, wait), next_offset, low, high, found, size)
+
+    def _select(
+        self, items: Buffer, offset: int, max_count: int, max_bytes: int, tag_filter: frozenset[int] | None
+    ) -> tuple[list[list[int]], int, int, int]:
+        """Return ``[offset, size]`` of the runs of neighbouring records to hand out, the next queue offset, count and
+        bytes.
+        """
+        log_min, segment_size = self._log.min_offset, self._log.segment_size
+        places: list[list[int]] = []
+        run = [0, 0]
+        run_end = found = total = 0
+        for physical, size, tag_code in ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]):
+            if physical < log_min or size == FILLER_SIZE or (tag_filter is not None and tag_code not in tag_filter):
+                offset += 1
+                continue
+            if found == max_count or (total + size > max_bytes and found):
+                break
+            if physical == run_end and physical % segment_size:
+                run[1] += size
+            else:
+                run = [physical, size]
+                places.append(run)
+            run_end = physical + size
+            total += size
+            found += 1
+            offset += 1
+        return places, offset, found, total
+
+    def _why_nothing(self, items: Buffer, tag_filter: frozenset[int] | None) -> GetStatus:
+        last_physical = ITEM.unpack_from(items, len(items) - ITEM_BYTES)[0]
+        removed = tag_filter is None or last_physical < self._log.min_offset
+        return GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+
+    def _read(self, places: list[list[int]], wait: bool) -> list[Buffer]:
+        read = self._log.read
+        buffers: list[Buffer] = []
+        missing: list[Extent] = []
+        for physical, size in places:
+            try:
+                buffers.append(read(physical, size, wait=wait))
+            except PagesMissing as error:
+                missing += error.extents
+        if missing:
+            raise PagesMissing(missing)
+        return buffers
+
+    def message_at(self, physical: int, *, wait: bool) -> Buffer | None:
+        """Return the stored record at a log offset, None when none starts there.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+        """
+        log = self._log
+        if not log.min_offset <= physical <= log.end_offset - MIN_RECORD_BYTES:
+            return None
+        size, magic = peek(log.read(physical, BLANK_BYTES, wait=wait), 0)
+        room = min(log.end_offset, physical - physical % log.segment_size + log.segment_size) - physical
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= room:
+            return None
+        record = log.read(physical, size, wait=wait)
+        return record if peek_physical_offset(record) == physical else None
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
+        """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one
+        stored at or before it.
+
+        The answer lies between minimum and maximum of the queue; the maximum when all messages are older, the minimum
+        when all are younger.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+        """
+        first = self._queues.min_offset(queue, self._log.min_offset, wait=wait)
+        low, high = first, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_before(queue, middle, timestamp, upper=upper, wait=wait):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, first) if upper else low
+
+    def _is_before(self, queue: ConsumeQueue, offset: int, timestamp: int, *, upper: bool, wait: bool) -> bool:
+        physical, size, _ = self._queues.item(queue, offset, wait=wait)
+        if size == FILLER_SIZE and physical < self._log.min_offset:
+            return True
+        stored = peek_store_timestamp(self._log.read(physical, MIN_RECORD_BYTES, wait=wait))
+        return stored <= timestamp if upper else stored < timestamp

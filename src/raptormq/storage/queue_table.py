@@ -1,0 +1,155 @@
+"""All consume queues of a store: looked up by topic and queue id, filled by dispatch, written to their files in slices.
+
+Neighbours: :mod:`~raptormq.storage.queue_files` (the files), :mod:`~raptormq.storage.queue_loading` (state after a
+start). Belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
+from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.queue_files import QueueFiles
+
+MAX_GAP_ITEMS = 1_000_000
+"""More missing messages in the middle of a queue than this are taken for a damaged offset."""
+
+
+class QueueTable:
+    """The queues, and which of them have items that no file has yet."""
+
+    def __init__(self, files: QueueFiles) -> None:
+        self.files = files
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._dirty: deque[ConsumeQueue] = deque()
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, None when it never had a message."""
+        queues = self._topics.get(topic)
+        return queues.get(queue_id) if queues is not None else None
+
+    def find_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue, made now when there is none."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            queues = self._topics[topic] = {}
+        queue = queues.get(queue_id)
+        if queue is None:
+            sibling = next(iter(queues.values()), None)
+            field = sibling.topic_field if sibling else encode_topic_field(topic)
+            queue = queues[queue_id] = ConsumeQueue(sibling.topic if sibling else topic, queue_id, field)
+        return queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self._topics.values():
+            yield from queues.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._topics.values()))
+
+    def topics(self) -> list[str]:
+        """Names of all topics that have a queue."""
+        return list(self._topics)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Ids of the queues of ``topic``, ascending."""
+        return sorted(self._topics.get(topic, ()))
+
+    def build(self, batch: AppendResult) -> None:
+        """Add the items of ``batch`` to their queues; items that are there already are left alone."""
+        pack, dirty = ITEM.pack, self._dirty
+        for record, queue, offset, physical, size in zip(
+            batch.records, batch.queues, batch.queue_offsets, batch.physical_offsets, batch.sizes, strict=True
+        ):
+            if queue is None or queue.deleted:
+                continue
+            if offset != queue.max_offset or physical <= queue.max_physical:
+                self._place(queue, offset, physical, size, record[4])
+                continue
+            tail = queue.tail
+            if tail is None:
+                tail = queue.tail = bytearray()
+                dirty.append(queue)
+            tail += pack(physical, size, record[4])
+            queue.max_offset = offset + 1
+            queue.max_physical = physical
+
+    def _place(self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int) -> None:
+        """Add an item that is not simply the next one: only recovery meets these."""
+        if physical <= queue.max_physical:
+            return
+        if offset < queue.max_offset:
+            # The topic was deleted and made again: what the log has later is the truth.
+            self.reset(queue)
+        if queue.max_offset == 0 and offset > 0:
+            self.files.begin(queue, offset)
+        elif offset - queue.max_offset > MAX_GAP_ITEMS:
+            return
+        if queue.tail is None:
+            queue.tail = bytearray()
+            self._dirty.append(queue)
+        queue.tail += ITEM.pack(physical, FILLER_SIZE, 0) * (offset - queue.max_offset)
+        queue.tail += ITEM.pack(physical, size, tag_code)
+        queue.max_offset = offset + 1
+        queue.max_physical = physical
+
+    def reset(self, queue: ConsumeQueue) -> None:
+        """Make ``queue`` empty again, files included."""
+        self.files.remove_queue(queue)
+        queue.tail = None
+        queue.min_offset = queue.max_offset = queue.next_offset = queue.written = 0
+        queue.min_checked_at = 0
+        queue.max_physical = -1
+
+    def flush(self, limit: int) -> bool:
+        """Write the tails of up to ``limit`` queues; True when none is left.
+
+        Raises:
+            OSError: a file could not be written; nothing is lost, the queue comes up again.
+        """
+        dirty = self._dirty
+        for _ in range(min(limit, len(dirty))):
+            queue = dirty[0]
+            self.files.write_tail(queue)
+            dirty.popleft()
+        return not dirty
+
+    def clear(self) -> None:
+        """Forget all queues; their files stay."""
+        self._topics.clear()
+        self._dirty.clear()
+        self.files.close()
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget ``topic`` and remove its files."""
+        for queue in self._topics.pop(topic, {}).values():
+            queue.deleted = True
+            queue.tail = None
+            self.files.remove_queue(queue)
+
+    def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool = True) -> int:
+        """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has."""
+        if queue.min_checked_at != log_min:
+            queue.min_offset = self._first_at_or_after(queue, log_min, wait)
+            queue.min_checked_at = log_min
+        return queue.min_offset
+
+    def _first_at_or_after(self, queue: ConsumeQueue, log_min: int, wait: bool) -> int:
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = self.item(queue, middle, wait=wait)
+            if physical < log_min or size == FILLER_SIZE:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def item(self, queue: ConsumeQueue, offset: int, *, wait: bool = True) -> tuple[int, int, int]:
+        """Return physical offset, size and tag code of the item at ``offset``, which must lie between minimum and
+        maximum.
+        """
+        physical, size, tag_code = ITEM.unpack(self.files.read(queue, offset, 1, wait=wait)[:ITEM_BYTES])
+        return physical, size, tag_code

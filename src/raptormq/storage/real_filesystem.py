@@ -1,0 +1,201 @@
+"""The file-system seam on Linux: pwritev, posix_fallocate, preadv2 with RWF_NOWAIT, syncfs, flock.
+
+Neighbour: :mod:`~raptormq.storage.filesystem` says what each call promises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Sequence
+
+from raptormq.storage.filesystem import Buffer, DiskUsage
+
+_MAX_PARTS = 1024
+"""IOV_MAX of Linux; a longer list is joined, which still is one write."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class RealFile:
+    """An open file descriptor."""
+
+    __slots__ = ("_fd", "_nowait")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._nowait = True
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        data = os.pread(self._fd, size, offset)
+        while len(data) < size:
+            more = os.pread(self._fd, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
+        """See :class:`~raptormq.storage.filesystem.File`. A short answer means that a page is missing, or the end of
+        the file.
+
+        File systems without RWF_NOWAIT (tmpfs of older kernels, some network file systems) say so; their files are
+        read plainly.
+        """
+        if not self._nowait:
+            return self.read_at(offset, size)
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [buffer], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+            self._nowait = False
+            return self.read_at(offset, size)
+        if count == size:
+            return buffer
+        return buffer[:count] if offset + count >= self.size() else None
+
+    def write_at(self, offset: int, parts: Sequence[Buffer]) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        if len(parts) > _MAX_PARTS:
+            parts = [b"".join(parts)]
+        written = os.pwritev(self._fd, parts, offset)
+        size = sum(map(len, parts))
+        if written != size:
+            rest = memoryview(b"".join(parts))
+            while written < size:
+                written += os.pwrite(self._fd, rest[written:], offset + written)
+
+    def allocate(self, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        os.posix_fallocate(self._fd, 0, size)
+
+    def truncate(self, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        return os.fstat(self._fd).st_size
+
+    def next_data(self, offset: int) -> int | None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
+
+    def sync(self) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        os.fdatasync(self._fd)
+
+    def map(self, size: int) -> memoryview:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        return memoryview(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ))
+
+    def close(self) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        os.close(self._fd)
+
+
+class RealLock:
+    """A lock file that this process holds twice: flock against ourselves, a POSIX lock against Java brokers."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """See :class:`~raptormq.storage.filesystem.Lock`."""
+        os.close(self._fd)
+
+
+class RealFileSystem:
+    """The volumes of this machine."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def names(self, path: str) -> list[str]:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        try:
+            return sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        return os.path.exists(path)
+
+    def make_folders(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def replace(self, source: str, target: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        os.replace(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_volume(self, path: str) -> None:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _libc.syncfs(fd) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(fd)
+
+    def modified_ms(self, path: str) -> int:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def usage(self, path: str) -> DiskUsage:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        stat = os.statvfs(path)
+        used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+        free = stat.f_bavail * stat.f_frsize
+        return DiskUsage(used + free, free)
+
+    def lock(self, path: str) -> RealLock:
+        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise BlockingIOError(error.errno, os.strerror(error.errno), path) from error
+            raise
+        return RealLock(fd)

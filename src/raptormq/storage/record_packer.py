@@ -1,0 +1,126 @@
+"""Packs groups of messages into the bytes of the log; the hottest loop of the broker.
+
+Layout of a record: :mod:`raptormq.protocol.record`. Offsets are handed out here: physical ones follow the end of the
+log, queue offsets come from the queues and are taken back by :func:`take_back` when the group does not make it into
+the log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from isal.isal_zlib import crc32
+
+from raptormq.errors import StorageError
+from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, SysFlag
+from raptormq.storage.commit_log import Run
+from raptormq.storage.consume_queue import ConsumeQueue
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.log_batch import AppendResult, PendingRecord
+
+_FILLER = struct.Struct(">ii")
+_PROPERTIES_LENGTH = struct.Struct(">h")
+_BORN_V6 = int(SysFlag.BORN_HOST_V6)
+NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
+"""Set for prepared and rolled back messages (4 and 12), clear for plain and committed ones (0 and 8)."""
+
+
+def _fixed_part(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
+    return struct.Struct(f">iiIiiqqiq{born_host_bytes}sq{store_host_bytes}siqi")
+
+
+class RecordPacker:
+    """Packs for a log with segments of ``segment_size`` bytes; ``find_queue`` makes queues that do not exist yet."""
+
+    def __init__(self, find_queue: Callable[[str, int], ConsumeQueue], segment_size: int, store_host: bytes) -> None:
+        self._find_queue = find_queue
+        self._segment_size = segment_size
+        self._store_host = store_host
+        self._store_flag = int(SysFlag.STORE_HOST_V6) if len(store_host) == 20 else 0
+        self._fixed_v4 = _fixed_part(8, len(store_host))
+        self._fixed_v6 = _fixed_part(20, len(store_host))
+
+    def pack(self, records: Sequence[PendingRecord], start: int, timestamp: int) -> tuple[AppendResult, list[Run]]:
+        """Pack ``records`` for the place ``start`` with the store time ``timestamp`` (ms).
+
+        Raises:
+            StorageError: a record does not fit a segment, or a field its width; no offsets have been used up.
+        """
+        result = AppendResult(records, start, [timestamp] * len(records))
+        try:
+            runs = self._pack(result, timestamp)
+        except struct.error as error:
+            take_back(result)
+            raise StorageError(f"record {len(result.sizes)} of the group does not fit its fields: {error}") from error
+        except BaseException:
+            take_back(result)
+            raise
+        return result, runs
+
+    def _pack(self, result: AppendResult, timestamp: int) -> list[Run]:
+        store_host, store_flag = self._store_host, self._store_flag
+        pack_v4, pack_v6, pack_length = self._fixed_v4.pack, self._fixed_v6.pack, _PROPERTIES_LENGTH.pack
+        overhead = self._fixed_v4.size + _PROPERTIES_LENGTH.size
+        queues, queue_offsets = result.queues, result.queue_offsets
+        physical_offsets, sizes = result.physical_offsets, result.sizes
+        find_queue = self._find_queue
+        offset = result.start_offset
+        room_end = offset - offset % self._segment_size + self._segment_size - BLANK_BYTES
+        parts: list[Buffer] = []
+        runs: list[Run] = [(offset, parts)]
+        topic, queue_id = "", -1
+        queue: ConsumeQueue
+        for (
+            record_topic, record_queue_id, body, properties, _, born_timestamp, born_host, flag, sys_flag, times,
+            prepared
+        ) in result.records:  # fmt: skip
+            if record_queue_id != queue_id or record_topic != topic:
+                topic, queue_id = record_topic, record_queue_id
+                queue = find_queue(topic, queue_id)
+            body_length = len(body)
+            size = overhead + body_length + len(queue.topic_field) + len(properties)
+            pack = pack_v4
+            if len(born_host) != 8:
+                size += 12
+                pack = pack_v6
+                sys_flag |= _BORN_V6  # noqa: PLW2901 - the loop is too hot for a copy
+            if offset + size > room_end:
+                offset = self._fill(runs, offset, room_end, size)
+                room_end = offset + self._segment_size - BLANK_BYTES
+                parts = runs[-1][1]
+            if sys_flag & NOT_IN_QUEUE:
+                queue_offset = 0
+                queues.append(None)
+            else:
+                queue_offset = queue.next_offset
+                queue.next_offset = queue_offset + 1
+                queues.append(queue)
+            queue_offsets.append(queue_offset)
+            fixed = pack(
+                size, queue.magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset, sys_flag |
+                store_flag, born_timestamp, born_host, timestamp, store_host, times, prepared, body_length,
+            )  # fmt: skip
+            parts += (fixed, body, queue.topic_field, pack_length(len(properties)), properties)
+            physical_offsets.append(offset)
+            sizes.append(size)
+            offset += size
+        result.end_offset = offset
+        return runs
+
+    def _fill(self, runs: list[Run], offset: int, room_end: int, size: int) -> int:
+        """End the segment at ``offset`` with a filler, start a run in the next one and return its first offset."""
+        if size + BLANK_BYTES > self._segment_size:
+            raise StorageError(f"a record of {size} bytes does not fit a segment of {self._segment_size}")
+        segment_end = room_end + BLANK_BYTES
+        if offset < segment_end:
+            runs[-1][1].append(_FILLER.pack(segment_end - offset, BLANK_MAGIC))
+        runs.append((segment_end, []))
+        return segment_end
+
+
+def take_back(result: AppendResult) -> None:
+    """Return the queue offsets of a group that did not make it into the log."""
+    for queue, queue_offset in zip(reversed(result.queues), reversed(result.queue_offsets), strict=False):
+        if queue is not None:
+            queue.next_offset = queue_offset

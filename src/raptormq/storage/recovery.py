@@ -1,0 +1,155 @@
+"""What happens between opening the files and taking writes (Apache RocketMQ ``CommitLog.recoverNormally`` and
+``recoverAbnormally``).
+
+After a clean stop the queues are complete: the log is walked from the last item that any of them has. After a crash it
+is walked from the last segment whose first record is older than the checkpoint, and everything younger than the
+checkpoint is checked and dispatched again. The walk ends at the last valid record; what follows is a torn tail and
+becomes zeros, so that old bytes cannot come back behind new ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raptormq.errors import RecordError
+from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from raptormq.storage.checkpoint import Checkpoint
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.dispatch import Dispatcher
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.log_scanner import DamagedRange, LogScanner
+from raptormq.storage.paths import StorePaths
+from raptormq.storage.queue_loading import load_queues
+from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.record_packer import NOT_IN_QUEUE
+from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp
+from raptormq.storage.segment import Segment
+
+_FLUSH_EVERY_BATCHES = 64
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found and did."""
+
+    clean: bool
+    """The last run ended cleanly."""
+    start_offset: int = 0
+    """Where the walk through the log began."""
+    end_offset: int = 0
+    """Where the log ends and the next record goes."""
+    records: int = 0
+    """Records read and dispatched (again)."""
+    damaged: list[DamagedRange] = field(default_factory=list)
+    """Places without a valid record in the middle of the log; the messages that were there are lost."""
+    milliseconds: int = 0
+
+    def lines(self) -> list[str]:
+        """Return the report as lines for the log, the most important first."""
+        lines = [
+            f"the commit log is damaged: {each.size} bytes at offset {each.offset} hold no valid record ({each.reason})"
+            for each in self.damaged
+        ]
+        how = "clean stop" if self.clean else "crash"
+        work = f"{self.records} records from offset {self.start_offset} to {self.end_offset}"
+        return [*lines, f"recovered after a {how} in {self.milliseconds} ms: {work}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The parts of a store that a recovery brings into agreement."""
+
+    filesystem: FileSystem
+    paths: StorePaths
+    log: CommitLog
+    queues: QueueTable
+    dispatcher: Dispatcher
+
+    def run(self, checkpoint: Checkpoint, *, crashed: bool) -> RecoveryReport:
+        """Recover; on return the log takes writes at its end and the queues agree with it.
+
+        Raises:
+            StoreDamaged: files are missing or of another size than configured.
+            OSError: the disk failed.
+        """
+        self.log.load()
+        if not self.log.segments:
+            self.filesystem.remove_tree(self.paths.queues)
+            self.filesystem.make_folders(self.paths.queues)
+        start = None
+        if not crashed:
+            load_queues(self.filesystem, self.paths, self.queues, None)
+            start = self._end_of_queues()
+            if start is None:
+                self.queues.clear()
+        report = RecoveryReport(clean=start is not None and not crashed)
+        if start is None:
+            start = self._replay_start(checkpoint)
+            load_queues(self.filesystem, self.paths, self.queues, start)
+        report.start_offset = start
+        self._replay(report)
+        if not report.clean:
+            self.log.sync_from(start)
+        self.log.start_at(report.end_offset, cut=not report.clean or self.log.has_bytes_at(report.end_offset))
+        self.dispatcher.dispatched_offset = report.end_offset
+        for queue in self.queues:
+            queue.next_offset = queue.max_offset
+        return report
+
+    def _end_of_queues(self) -> int | None:
+        """Return the end of the last record that any queue has; None when the log disagrees."""
+        last = max((queue.max_physical for queue in self.queues), default=-1)
+        if last < 0:
+            return self.log.min_offset
+        if not self.log.min_offset <= last < self.log.allocated_end:
+            return None
+        record = self._record_at(last)
+        if record is None:
+            return None
+        self.dispatcher.last_timestamp = record.store_timestamp
+        return last + record.size
+
+    def _record_at(self, offset: int) -> ParsedRecord | None:
+        head = self.log.read(offset, BLANK_BYTES, wait=True)
+        size, magic = peek(head, 0)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= self.log.segment_size:
+            return None
+        try:
+            return parse_record(bytes(self.log.read(offset, size, wait=True)), 0, offset)
+        except RecordError:
+            return None
+
+    def _replay_start(self, checkpoint: Checkpoint) -> int:
+        """Return the offset of the first record that is younger than the checkpoint, or of what is no record."""
+        until = checkpoint.replay_from_ms
+        for segment in reversed(self.log.segments):
+            timestamp = _first_store_timestamp(segment)
+            if timestamp is not None and 0 < timestamp <= until:
+                scanner = LogScanner(self.log, segment.base)
+                scanner.skip(until)
+                return scanner.end_offset
+        return self.log.min_offset
+
+    def _replay(self, report: RecoveryReport) -> None:
+        scanner = LogScanner(self.log, report.start_offset)
+        for number, batch in enumerate(scanner.batches(), 1):
+            self._find_queues(batch)
+            self.dispatcher.apply(batch)
+            report.records += len(batch.sizes)
+            if number % _FLUSH_EVERY_BATCHES == 0:
+                self.queues.flush(len(self.queues))
+        report.end_offset = scanner.end_offset
+        report.damaged = scanner.damaged
+
+    def _find_queues(self, batch: AppendResult) -> None:
+        find = self.queues.find_or_make
+        batch.queues = [
+            None if record.sys_flag & NOT_IN_QUEUE else find(record.topic, record.queue_id) for record in batch.records
+        ]
+
+
+def _first_store_timestamp(segment: Segment) -> int | None:
+    """Return the store time of the first record, None when there is no record at the start of ``segment``."""
+    head = segment.file.read_at(0, MIN_RECORD_BYTES)
+    return peek_store_timestamp(head) if peek(head, 0)[1] in (MAGIC_V1, MAGIC_V2) else None

@@ -1,0 +1,120 @@
+"""Deletes what is too old, or too much: whole segments from the old end of the log, then the queue files that pointed
+only there.
+
+Source: Apache RocketMQ ``CleanCommitLogService``, ``CleanConsumeQueueService``. The age of a segment is the time since
+its last write. The segment that is being written, and any that is not durable yet, stays.
+
+==================  ===========================================================================
+use of the volume   what is deleted in one run, at most ``deleteFileBatchMax`` segments
+==================  ===========================================================================
+below 75 %          segments older than ``fileReservedTime``, in the hours of ``deleteWhen``
+75 % and more       segments older than ``fileReservedTime``, at any hour
+85 % and more       the oldest segments, whatever their age
+90 % and more       the same, and writes are refused until there is room again
+==================  ===========================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from raptormq.errors import ConfigError
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.config import StoreConfig
+from raptormq.storage.consume_queue import ConsumeQueue
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.segment import Segment
+from raptormq.storage.write_gate import WriteGate
+
+_HOUR_MS = 3_600_000
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """Return the hours of a ``deleteWhen`` value such as ``04`` or ``02;14``.
+
+    Raises:
+        ConfigError: not hours from 0 to 23.
+    """
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not parts or not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
+        raise ConfigError(f"deleteWhen={text!r} is not a list of hours such as 04 or 02;14")
+    return frozenset(map(int, parts))
+
+
+class Retention:
+    """Applies the limits of ``config``; :meth:`run` decides on the loop and returns the slow part for a thread."""
+
+    def __init__(
+        self, config: StoreConfig, filesystem: FileSystem, log: CommitLog, queues: QueueTable, gate: WriteGate
+    ) -> None:
+        self._config = config
+        self._hours = parse_hours(config.delete_when)
+        self._filesystem = filesystem
+        self._log = log
+        self._queues = queues
+        self._gate = gate
+        self._folder = config.paths.log
+        self._unvisited: Iterator[ConsumeQueue] = iter(())
+        self.disk_used_ratio = 0.0
+
+    def run(self, now_ms: int) -> Callable[[], None] | None:
+        """Take expired segments out of the log; what is returned deletes their files, None when there are none."""
+        self.disk_used_ratio = ratio = self._filesystem.usage(self._folder).used_ratio
+        doomed = self._take_segments(now_ms, ratio)
+        if ratio >= self._config.disk_full_ratio and not doomed:
+            self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
+        elif ratio < self._config.disk_full_ratio:
+            self._gate.clear_full("ratio")
+        if not doomed:
+            return None
+        self._unvisited = iter(list(self._queues))
+
+        def remove() -> None:
+            for segment in doomed:
+                segment.remove()
+                # One by one: a power cut must not leave a hole in the row of files.
+                self._filesystem.sync_directory(self._folder)
+
+        return remove
+
+    def clean_queues(self, limit: int) -> bool:
+        """Remove the dead files of up to ``limit`` queues after a :meth:`run` that took segments; True when none is
+        left to visit.
+        """
+        for _ in range(limit):
+            queue = next(self._unvisited, None)
+            if queue is None:
+                return True
+            self._remove_dead_files(queue)
+        return False
+
+    def _remove_dead_files(self, queue: ConsumeQueue) -> None:
+        if queue.deleted or queue.min_checked_at == self._log.min_offset:
+            return
+        per_file = self._queues.files.items_per_file
+        before = queue.min_offset
+        live = self._queues.min_offset(queue, self._log.min_offset)
+        if live // per_file > before // per_file:
+            self._queues.files.remove_before(queue, live)
+
+    def _take_segments(self, now_ms: int, ratio: float) -> list[Segment]:
+        config, log = self._config, self._log
+        forced = ratio >= config.disk_clean_ratio
+        if (
+            not forced
+            and ratio < config.disk_max_used_ratio
+            and time.localtime(now_ms / 1000).tm_hour not in self._hours
+        ):
+            return []
+        doomed: list[Segment] = []
+        while len(doomed) < config.delete_batch_max and len(log.segments) > 1:
+            first = log.segments[0]
+            if first.end > log.flushed_offset or not (forced or self._is_expired(first, now_ms)):
+                break
+            doomed.append(log.remove_first())
+        return doomed
+
+    def _is_expired(self, segment: Segment, now_ms: int) -> bool:
+        return now_ms - self._filesystem.modified_ms(segment.path) >= self._config.file_reserved_hours * _HOUR_MS

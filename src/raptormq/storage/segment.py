@@ -1,0 +1,78 @@
+"""One file of the commit log.
+
+A segment is allocated whole before the first byte is written, so that a full disk shows when a segment is made and not
+in the middle of a record. Layout: records back to back (see :mod:`raptormq.protocol.record`), and where the next
+record does not fit, the filler ``remaining i32 | BLANK_MAGIC i32 | anything``. Zeros follow the last record of the
+log.
+"""
+
+from __future__ import annotations
+
+from raptormq.storage.filesystem import File, FileSystem
+from raptormq.storage.paths import file_name
+
+
+class Segment:
+    """The bytes ``[base, base + size)`` of the log; opened at the first use, mapped at the first hot read."""
+
+    __slots__ = ("_file", "_filesystem", "_view", "base", "path", "size")
+
+    def __init__(self, filesystem: FileSystem, folder: str, base: int, size: int) -> None:
+        self._filesystem = filesystem
+        self.base = base
+        self.size = size
+        self.path = f"{folder}/{file_name(base)}"
+        self._file: File | None = None
+        self._view: memoryview | None = None
+
+    @property
+    def end(self) -> int:
+        """First offset after the segment."""
+        return self.base + self.size
+
+    @property
+    def file(self) -> File:
+        """The open file."""
+        if self._file is None:
+            self._file = self._filesystem.open(self.path)
+        return self._file
+
+    @property
+    def view(self) -> memoryview:
+        """The whole segment, mapped read-only."""
+        if self._view is None:
+            self._view = self.file.map(self.size)
+        return self._view
+
+    def create(self) -> None:
+        """Make and allocate the file; nothing is left behind when that fails.
+
+        Raises:
+            OSError: ENOSPC where the volume has no room for the whole segment.
+        """
+        self._file = self._filesystem.open(self.path, create=True)
+        try:
+            self._file.allocate(self.size)
+        except OSError:
+            self.close()
+            self._filesystem.remove(self.path)
+            raise
+
+    def cut(self, offset: int) -> None:
+        """Turn everything from log offset ``offset`` on into zeros, and make that durable."""
+        self._view = None
+        self.file.truncate(offset - self.base)
+        self.file.allocate(self.size)
+        self.file.sync()
+
+    def close(self) -> None:
+        """Close the file; views that were handed out stay valid."""
+        self._view = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def remove(self) -> None:
+        """Close and delete the file."""
+        self.close()
+        self._filesystem.remove(self.path)

@@ -1,0 +1,330 @@
+"""The message store: the facade that the broker uses (Apache RocketMQ ``DefaultMessageStore``).
+
+One thread - the event loop - calls everything here, and nothing but :meth:`MessageStore.open` and
+:meth:`MessageStore.close` waits for a disk. Data flow: ``append`` packs a group and writes it to the log, ``dispatch``
+brings it into the queues once it is confirmed, ``get_messages`` reads queues and log. Without
+:meth:`MessageStore.set_loop` there are no threads and no timers: tests call :meth:`MessageStore.flush` when something
+shall be durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from raptormq.storage.background import Background
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.config import FlushDiskType, StoreConfig
+from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.dispatch import Dispatcher, IndexBuilder
+from raptormq.storage.filesystem import Buffer, FileSystem
+from raptormq.storage.flush_service import FlushCallback, FlushService
+from raptormq.storage.json_file import JsonFile
+from raptormq.storage.lifecycle import OpenStore, open_store
+from raptormq.storage.log_batch import AppendResult, Arrival, PendingRecord
+from raptormq.storage.message_reader import MessageReader
+from raptormq.storage.page_cache import PagesMissing, fetch
+from raptormq.storage.queue_files import QueueFiles
+from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.record_packer import RecordPacker, take_back
+from raptormq.storage.recovery import RecoveryReport
+from raptormq.storage.results import Boundary, GetResult, GetStatus, StoreStats
+from raptormq.storage.retention import Retention
+from raptormq.storage.write_gate import WriteGate
+
+T = TypeVar("T")
+_COLD_ATTEMPTS = 3
+
+
+def now_ms() -> int:
+    """Return the time of day in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class MessageStore:
+    """A store in ``config.root_dir``; ``builders`` are told of every record after the consume queues."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        fs: FileSystem | None = None,
+        clock: Callable[[], int] = now_ms,
+        builders: Sequence[IndexBuilder] = (),
+    ) -> None:
+        self.config = config
+        self._fs: FileSystem = fs or RealFileSystem()
+        self._clock = clock
+        paths = config.paths
+        self._gate = WriteGate()
+        self._log = CommitLog(self._fs, paths.log, config.segment_size, config.hot_bytes, self._gate, clock)
+        self._queues = QueueTable(QueueFiles(self._fs, paths, config.queue_file_size, config.max_open_queue_files))
+        self._dispatcher = Dispatcher([self._queues, *builders])
+        self._reader = MessageReader(self._log, self._queues)
+        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._flusher = FlushService(
+            self._log,
+            self._gate,
+            sync=self._sync,
+            interval_ms=config.flush_interval_ms,
+            last_timestamp=lambda: self._last_timestamp,
+        )
+        self._retention = Retention(config, self._fs, self._log, self._queues, self._gate)
+        self.consumer_offsets = ConsumerOffsets(JsonFile(f"{paths.config}/consumerOffset.json", self._fs), clock)
+        """Progress of the consumer groups; loaded by :meth:`open`, saved in the background."""
+        self._opened: OpenStore | None = None
+        self._background: Background | None = None
+        self._last_timestamp = 0
+        self._appended_records = 0
+        self._appended_bytes = 0
+        self.set_store_host(config.store_host)
+
+    # --- life ---
+
+    def open(self) -> RecoveryReport:
+        """Lock the folder and recover; after it the store takes writes.
+
+        Raises:
+            StoreLocked: another process uses the folder.
+            StoreReadOnly: the volume takes no writes.
+            DiskFull: there is no room even for the small files.
+            StoreDamaged: files are missing, unreadable or not of the configured size.
+        """
+        self._opened, report = open_store(
+            self.config, self._fs, self._clock, self._log, self._queues, self._dispatcher, self._flusher,
+            self._retention, self.consumer_offsets, self._gate,
+        )  # fmt: skip
+        self._last_timestamp = self._dispatcher.last_timestamp
+        return report
+
+    def set_loop(self, loop: asyncio.AbstractEventLoop, on_confirmed: Callable[[], None] | None = None) -> None:
+        """Start the threads and timers; ``on_confirmed`` is called on ``loop`` when :meth:`dispatch` has more to do
+        because of a flush.
+        """
+        assert self._opened is not None
+        self._background = Background(loop)
+        self._opened.housekeeping.start(self._background)
+
+        def progressed() -> None:
+            if on_confirmed is not None and self._sync:
+                on_confirmed()
+
+        self._flusher.start(loop, progressed)
+
+    def close(self) -> None:
+        """Stop the background work, make everything durable and give the folder back.
+
+        Raises:
+            StorageError: something could not be written; the next start recovers as after a crash.
+        """
+        if self._background is not None:
+            self._background.stop()
+            self._background = None
+        self._flusher.stop()
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            opened.close(self.dispatch)
+
+    def set_store_host(self, host: bytes) -> None:
+        """Set the STOREHOST of records to come: ip (4 or 16 bytes) and port (4)."""
+        self._packer = RecordPacker(self._queues.find_or_make, self.config.segment_size, host)
+
+    # --- writing ---
+
+    def append(self, batch: Sequence[PendingRecord]) -> AppendResult:
+        """Write a group to the log with one write; all of it or, when this raises, nothing.
+
+        Raises:
+            DiskFull: there is no room.
+            StoreReadOnly: a write or flush has failed.
+            StorageError: a record does not fit a segment.
+        """
+        self._gate.check()
+        timestamp = max(self._clock(), self._last_timestamp)
+        result, runs = self._packer.pack(batch, self._log.end_offset, timestamp)
+        try:
+            self._log.write(runs, result.end_offset)
+        except BaseException:
+            take_back(result)
+            raise
+        self._last_timestamp = timestamp
+        self._appended_records += len(batch)
+        self._appended_bytes += result.end_offset - result.start_offset
+        self._dispatcher.submit(result)
+        self._flusher.appended()
+        return result
+
+    def dispatch(self) -> list[Arrival]:
+        """Bring everything up to the confirmed offset into the queues and return what became visible."""
+        return self._dispatcher.run(self.confirmed_offset())
+
+    def confirmed_offset(self) -> int:
+        """Return the end of what consumers may see: all that is written or, under SYNC_FLUSH, all that is durable.
+
+        A consumer that had seen more could commit an offset that another message gets after a power cut.
+        """
+        return self._log.flushed_offset if self._sync else self._log.end_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record goes."""
+        return self._log.end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below it is durable."""
+        return self._log.flushed_offset
+
+    def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call ``callback(None)`` on the loop once everything below ``end_offset`` is durable, at once if it is, or
+        with the error if it never will be.
+        """
+        self._flusher.on_flushed(end_offset, callback)
+
+    def flush(self) -> None:
+        """Make the log durable in this thread.
+
+        Raises:
+            StoreReadOnly: the disk failed.
+        """
+        self._flusher.flush()
+
+    def check_writable(self) -> None:
+        """Raise the error that an append would get now.
+
+        Raises:
+            DiskFull: there is no room.
+            StoreReadOnly: a write or flush has failed.
+        """
+        if self._gate.refusal is not None:
+            raise self._gate.error()
+
+    # --- reading ---
+
+    def get_messages(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_filter: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Read up to ``max_count`` messages (and ``max_bytes``, but always a whole one) whose tag code is in
+        ``tag_filter`` (None: all).
+
+        Never waits for the disk: where it would have to, the result is ``cold``. Buffers of hot messages are slices of
+        the mapped log and stay valid as long as they are referenced.
+        """
+        try:
+            return self._reader.get(topic, queue_id, offset, max_count, max_bytes, tag_filter, wait=False)
+        except PagesMissing:
+            return GetResult(GetStatus.FOUND, [], offset, 0, 0, cold=True)
+
+    async def get_messages_cold(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_filter: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``."""
+        return await self._warmed(
+            lambda wait: self._reader.get(topic, queue_id, offset, max_count, max_bytes, tag_filter, wait=wait)
+        )
+
+    async def _warmed(self, attempt: Callable[[bool], T]) -> T:
+        for _ in range(_COLD_ATTEMPTS):
+            try:
+                return attempt(False)
+            except PagesMissing as missing:
+                if self._background is None:
+                    break
+                await self._background.run(fetch, self._fs, missing.extents)
+        return attempt(True)
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the first offset that is still there and the offset after the last one; zeros for a queue without
+        messages.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0, 0
+        return self._queues.min_offset(queue, self._log.min_offset), queue.max_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it
+        (UPPER).
+
+        0 without a queue; may wait for the disk, unlike :meth:`offset_by_time_cold`.
+        """
+        return self._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=True)
+
+    async def offset_by_time_cold(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Like :meth:`offset_by_time`; a thread fetches what is not in memory."""
+        return await self._warmed(lambda wait: self._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=wait))
+
+    def _offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, *, wait: bool) -> int:
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        return self._reader.offset_by_time(queue, timestamp_ms, upper=boundary is Boundary.UPPER, wait=wait)
+
+    def message_at(self, physical_offset: int) -> Buffer | None:
+        """Return the stored record that starts at a log offset, None when none does; may wait for the disk."""
+        return self._reader.message_at(physical_offset, wait=True)
+
+    async def message_at_cold(self, physical_offset: int) -> Buffer | None:
+        """Like :meth:`message_at`; a thread fetches what is not in memory."""
+        return await self._warmed(lambda wait: self._reader.message_at(physical_offset, wait=wait))
+
+    # --- keeping ---
+
+    def topics(self) -> list[str]:
+        """Return the topics that have queues, among them any that came back with the replay after a crash."""
+        return self._queues.topics()
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Return the ids of the queues of ``topic`` that ever had a message, ascending."""
+        return self._queues.queue_ids(topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove queues and consumer offsets of ``topic``; its records stay in the log until retention takes them."""
+        self.dispatch()
+        self._dispatcher.drop_topic(topic)
+        self._queues.remove_topic(topic)
+        self.consumer_offsets.remove_topic(topic)
+
+    def run_retention(self, now: int) -> None:
+        """Delete what is too old at ``now`` (ms) or too much, at once; the background does the same in slices."""
+        if (remove := self._retention.run(now)) is not None:
+            remove()
+        while not self._retention.clean_queues(len(self._queues) + 1):
+            pass
+
+    def stats(self) -> StoreStats:
+        """Return what the store is like right now."""
+        log = self._log
+        return StoreStats(
+            min_offset=log.min_offset,
+            end_offset=log.end_offset,
+            flushed_offset=log.flushed_offset,
+            confirmed_offset=self.confirmed_offset(),
+            dispatched_offset=self._dispatcher.dispatched_offset,
+            segments=len(log.segments),
+            topics=len(self._queues.topics()),
+            queues=len(self._queues),
+            open_queue_files=len(self._queues.files),
+            appended_records=self._appended_records,
+            appended_bytes=self._appended_bytes,
+            disk_used_ratio=self._retention.disk_used_ratio,
+            writable=self._gate.refusal is None,
+            refusal=self._gate.refusal or "",
+        )
