@@ -29,7 +29,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
-from raptormq.transport.connection import Connection
+from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
@@ -64,7 +64,9 @@ class ClientInstance:
         router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
         router.on_closed(lambda _connection: self.heartbeat_soon())
         self._router = router
-        self.pool = ConnectionPool(router, connect_timeout=config.request_timeout)
+        # A broker whose machine is gone never closes its connection; only its silence tells.
+        limits = ConnectionLimits(silence_seconds=config.request_timeout)
+        self.pool = ConnectionPool(router, limits, connect_timeout=config.request_timeout)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
         self.offsets = OffsetRequests(self.pool, config.request_timeout)

@@ -40,6 +40,9 @@ class ConnectionLimits:
     """Unsent bytes beyond which the connection is dropped; the peer has stopped reading."""
     write_high_water_bytes: int = 4 * 1024 * 1024
     """Unsent bytes from which :attr:`Connection.is_clogged` holds."""
+    silence_seconds: float | None = None
+    """A peer that sent nothing for so long although it owes an answer is taken for dead once a request times out: the
+    connection is dropped, so that the next request makes a new one. For clients; ``None`` keeps it."""
     hold_reading: bool = False
     """Stop reading from a clogged peer. For servers only: two ends that both did it could wait for each other."""
 
@@ -72,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._on_made = on_made
         self._decoder = FrameDecoder(self._limits.max_frame_bytes)
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
+        self._owed_since: float | None = None  # loop time of the first request since the peer was last heard
         self._next_opaque = 1
         self._out: list[Buffer] = []
         self._flush_scheduled = False
@@ -99,6 +103,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Decode what arrived, answer our own requests, hand over the peer's."""
         self.last_read = self._loop.time()
+        self._owed_since = None
         requests: list[RemotingCommand] = []
         try:
             for payload in self._decoder.feed(data):
@@ -215,7 +220,10 @@ class Connection(asyncio.Protocol):
         opaque = self._next_opaque
         self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
         message.opaque = opaque
-        self._pending[opaque] = future, self._loop.time() + timeout
+        now = self._loop.time()
+        self._pending[opaque] = future, now + timeout
+        if self._owed_since is None:
+            self._owed_since = now
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
         self.send(message)
@@ -241,8 +249,15 @@ class Connection(asyncio.Protocol):
             elif deadline <= now:
                 del self._pending[opaque]
                 future.set_exception(RequestTimeout(f"no answer from {self.peer_name} in time"))
+                self._drop_if_silent(now)
         if self._pending and not self._closed:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _drop_if_silent(self, now: float) -> None:
+        limit = self._limits.silence_seconds
+        if limit is not None and self._owed_since is not None and now - self._owed_since >= limit and not self._closed:
+            logger.warning("dropping %s: nothing came from it for %.1f s", self.peer_name, now - self._owed_since)
+            self.abort()
 
     def _fail_pending(self, error: Exception) -> None:
         pending, self._pending = self._pending, {}

@@ -1,0 +1,64 @@
+"""Peers that keep the connection and say nothing: a machine that lost its power looks like that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.errors import ConnectionClosed, RequestTimeout
+from raptormq.protocol.command import request, response_to
+from raptormq.transport.connection import ConnectionLimits
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.router import Router
+from raptormq.transport.server import Server
+
+ECHO, NEVER = 1, 2
+
+
+@asynccontextmanager
+async def silent_peer(limits: ConnectionLimits) -> AsyncIterator[tuple[str, Server, ConnectionPool]]:
+    router = Router()
+    router.add(ECHO, None, lambda connection, asked, header: response_to(asked))
+    router.add(NEVER, None, lambda connection, asked, header: None)
+    server = Server(router, "127.0.0.1", 0)
+    await server.start()
+    pool = ConnectionPool(limits=limits)
+    try:
+        yield f"127.0.0.1:{server.port}", server, pool
+    finally:
+        await pool.close()
+        await server.stop()
+
+
+async def test_a_peer_that_owes_an_answer_for_long_is_dropped_and_the_next_request_reconnects() -> None:
+    async with silent_peer(ConnectionLimits(silence_seconds=0.2)) as (address, _, pool):
+        first = await pool.connection(address)
+        held = asyncio.ensure_future(pool.request(address, request(NEVER), 30))
+        with pytest.raises(RequestTimeout):
+            await pool.request(address, request(NEVER), 0.3)
+        with pytest.raises(ConnectionClosed):
+            await held
+        await pool.request(address, request(ECHO), 5)
+        assert await pool.connection(address) is not first
+
+
+async def test_a_peer_that_answers_other_requests_is_not_dropped() -> None:
+    async with silent_peer(ConnectionLimits(silence_seconds=0.2)) as (address, _, pool):
+        first = await pool.connection(address)
+        late = asyncio.ensure_future(pool.request(address, request(NEVER), 0.5))
+        while not late.done():
+            await pool.request(address, request(ECHO), 5)
+        with pytest.raises(RequestTimeout):
+            await late
+        assert await pool.connection(address) is first
+
+
+async def test_without_a_limit_a_silent_peer_is_kept() -> None:
+    async with silent_peer(ConnectionLimits()) as (address, _, pool):
+        first = await pool.connection(address)
+        with pytest.raises(RequestTimeout):
+            await pool.request(address, request(NEVER), 0.3)
+        assert await pool.connection(address) is first
