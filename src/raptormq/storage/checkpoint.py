@@ -64,7 +64,7 @@ class CheckpointFile:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write it and make it durable."""
-        self._file.write_at(0, [checkpoint.encode()])
+        self._file.write_at(0, [checkpoint.encode()], CHECKPOINT_BYTES)
         self._file.sync()
         self.saved = checkpoint
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from raptormq.errors import StoreDamaged
 from raptormq.storage.filesystem import Buffer, FileSystem
@@ -19,8 +20,14 @@ from raptormq.storage.paths import file_offsets
 from raptormq.storage.segment import Segment
 from raptormq.storage.write_gate import SEGMENT, WRITE, WriteGate
 
-Run = tuple[int, list[Buffer]]
-"""Bytes for consecutive places of one segment: the offset of the first, and the parts."""
+
+class Run(NamedTuple):
+    """Bytes for consecutive places of one segment."""
+
+    offset: int
+    parts: list[Buffer]
+    size: int
+
 
 _HEAD_BYTES = 64
 _RETRY_MS = 1000
@@ -124,10 +131,10 @@ class CommitLog:
             DiskFull: there is no room for a segment.
             StoreReadOnly: the write failed.
         """
-        segments = [self._segment_for_write(offset) for offset, _ in runs]
+        segments = [self._segment_for_write(run.offset) for run in runs]
         try:
-            for segment, (offset, parts) in zip(segments, runs, strict=True):
-                segment.file.write_at(offset - segment.base, parts)
+            for segment, (offset, parts, size) in zip(segments, runs, strict=True):
+                segment.file.write_at(offset - segment.base, parts, size)
         except OSError as error:
             self._erase(segments, runs)
             self._gate.fail(WRITE, f"cannot write to {self._folder}", error)
@@ -137,8 +144,8 @@ class CommitLog:
     def _erase(self, segments: list[Segment], runs: list[Run]) -> None:
         # Whole records of a half-written group would come back at the next recovery.
         try:
-            for segment, (offset, parts) in zip(segments, runs, strict=True):
-                segment.file.write_at(offset - segment.base, [bytes(sum(map(len, parts)))])
+            for segment, (offset, _, size) in zip(segments, runs, strict=True):
+                segment.file.write_at(offset - segment.base, [bytes(size)], size)
         except OSError as error:
             self._gate.set_read_only(f"cannot undo a failed write to {self._folder}: {error.strerror}")
 

@@ -142,13 +142,14 @@ class FaultyFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         return self._inner.read_cached(offset, size)
 
-    def write_at(self, offset: int, parts: Sequence[Buffer]) -> None:
+    def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         if fault := self._owner.check("write", self._path):
             if fault.torn_bytes:
-                self._inner.write_at(offset, [b"".join(parts)[: fault.torn_bytes]])
+                torn = b"".join(parts)[: fault.torn_bytes]
+                self._inner.write_at(offset, [torn], len(torn))
             self._owner.strike(fault, "write", self._path)
-        self._inner.write_at(offset, parts)
+        self._inner.write_at(offset, parts, size)
 
     def allocate(self, size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""

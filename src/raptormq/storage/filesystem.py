@@ -38,8 +38,8 @@ class File(Protocol):
     def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
         """Like ``read_at``, but return None instead of waiting for the disk."""
 
-    def write_at(self, offset: int, parts: Sequence[Buffer]) -> None:
-        """Write ``parts`` one after another, with one system call unless the kernel stops half-way."""
+    def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
+        """Write ``parts``, together ``size`` bytes, with one system call unless the kernel stops half-way."""
 
     def allocate(self, size: int) -> None:
         """Grow to ``size`` bytes that are all backed by the volume; ENOSPC when it has no room."""
@@ -126,7 +126,7 @@ def write_file(filesystem: FileSystem, path: str, data: bytes) -> None:
     file = filesystem.open(path, create=True)
     try:
         file.truncate(0)
-        file.write_at(0, [data])
+        file.write_at(0, [data], len(data))
         file.sync()
     finally:
         file.close()

@@ -75,9 +75,10 @@ class MemoryFile:
         """See :class:`~raptormq.storage.filesystem.File`; None while :attr:`MemoryFileSystem.cold` is set."""
         return None if self._volume.cold else self.read_at(offset, size)
 
-    def write_at(self, offset: int, parts: Sequence[Buffer]) -> None:
+    def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         data = b"".join(parts)
+        assert len(data) == size
         node = self._node
         if offset + len(data) > len(node.data):
             self._volume.take(offset + len(data) - len(node.data))

@@ -103,7 +103,7 @@ class QueueFiles:
 
     def _write(self, queue: ConsumeQueue, start: int, inside: int, data: Buffer) -> None:
         file = self._file(queue, start, create=True)
-        file.write_at(inside, [data])
+        file.write_at(inside, [data], len(data))
         self._unsynced.add((queue.topic, queue.queue_id, start))
 
     def begin(self, queue: ConsumeQueue, offset: int) -> None:

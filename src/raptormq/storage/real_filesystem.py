@@ -64,12 +64,11 @@ class RealFile:
             return buffer
         return buffer[:count] if offset + count >= self.size() else None
 
-    def write_at(self, offset: int, parts: Sequence[Buffer]) -> None:
+    def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         if len(parts) > _MAX_PARTS:
             parts = [b"".join(parts)]
         written = os.pwritev(self._fd, parts, offset)
-        size = sum(map(len, parts))
         if written != size:
             rest = memoryview(b"".join(parts))
             while written < size:

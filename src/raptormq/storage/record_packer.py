@@ -68,7 +68,8 @@ class RecordPacker:
         offset = result.start_offset
         room_end = offset - offset % self._segment_size + self._segment_size - BLANK_BYTES
         parts: list[Buffer] = []
-        runs: list[Run] = [(offset, parts)]
+        run_start = offset
+        runs: list[Run] = []
         topic, queue_id = "", -1
         queue: ConsumeQueue
         for (
@@ -86,9 +87,8 @@ class RecordPacker:
                 pack = pack_v6
                 sys_flag |= _BORN_V6  # noqa: PLW2901 - the loop is too hot for a copy
             if offset + size > room_end:
-                offset = self._fill(runs, offset, room_end, size)
-                room_end = offset + self._segment_size - BLANK_BYTES
-                parts = runs[-1][1]
+                offset = self._end_run(runs, run_start, parts, offset, size)
+                run_start, parts, room_end = offset, [], offset + self._segment_size - BLANK_BYTES
             if sys_flag & NOT_IN_QUEUE:
                 queue_offset = 0
                 queues.append(None)
@@ -106,16 +106,16 @@ class RecordPacker:
             sizes.append(size)
             offset += size
         result.end_offset = offset
+        runs.append(Run(run_start, parts, offset - run_start))
         return runs
 
-    def _fill(self, runs: list[Run], offset: int, room_end: int, size: int) -> int:
-        """End the segment at ``offset`` with a filler, start a run in the next one and return its first offset."""
+    def _end_run(self, runs: list[Run], start: int, parts: list[Buffer], offset: int, size: int) -> int:
+        """End the segment of the run with a filler at ``offset``; return the first offset of the next segment."""
         if size + BLANK_BYTES > self._segment_size:
             raise StorageError(f"a record of {size} bytes does not fit a segment of {self._segment_size}")
-        segment_end = room_end + BLANK_BYTES
-        if offset < segment_end:
-            runs[-1][1].append(_FILLER.pack(segment_end - offset, BLANK_MAGIC))
-        runs.append((segment_end, []))
+        segment_end = start - start % self._segment_size + self._segment_size
+        parts.append(_FILLER.pack(segment_end - offset, BLANK_MAGIC))
+        runs.append(Run(start, parts, offset - start + BLANK_BYTES))
         return segment_end
 
 
