@@ -13,6 +13,7 @@ from typing import BinaryIO
 import click
 import uvloop
 
+from raptormq.cli.hints import explaining
 from raptormq.cli.lines import read_lines
 from raptormq.cli.options import name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
@@ -84,7 +85,7 @@ def produce(
     to stderr.
     """
     job = Job(topic, tag, keys, batch_size, timeout_s)
-    with progress(f"→ {topic}", _size_of(file)) as advance:
+    with explaining(name_servers), progress(f"→ {topic}", _size_of(file)) as advance:
         totals = uvloop.run(_send_all(name_servers, job, file, advance))
     skipped = f", {totals.empty} empty lines left out" if totals.empty else ""
     click.echo(f"{totals.sent} messages sent to {topic}{skipped}", err=True)
@@ -115,12 +116,12 @@ async def _send_in_batches(producer: Producer, job: Job, messages: list[Message]
             await producer.send_batch(batch, timeout=job.timeout_s)
         advance(len(batch), sum(len(message.body) for message in batch))
 
-    batches = _cut(messages, job.batch_size)
+    batches = cut(messages, job.batch_size)
     while window := list(islice(batches, BATCHES_IN_FLIGHT)):
         await asyncio.gather(*map(send, window))
 
 
-def _cut(messages: list[Message], batch_size: int) -> Iterator[list[Message]]:
+def cut(messages: list[Message], batch_size: int) -> Iterator[list[Message]]:
     """Yield lists of at most ``batch_size`` messages and :data:`BATCH_BYTES_MAX` bytes (one message may be larger)."""
     batch: list[Message] = []
     batch_bytes = 0

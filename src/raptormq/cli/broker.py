@@ -1,0 +1,64 @@
+"""``raptormq broker``: one broker in the foreground."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+
+from raptormq.broker.config import BrokerConfig, load_broker_config
+from raptormq.broker.service import Broker
+from raptormq.cli.serving import Addresses, configure_logging, log_level_option, running, serve
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  raptormq broker -n 127.0.0.1:9876
+  NAMESRV_ADDR=ns-0:9876;ns-1:9876 raptormq broker -c broker.conf --metrics-port 5557"""
+)
+@click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="Settings (RocketMQ keys).")
+@click.option(
+    "-n",
+    "--namesrv",
+    "name_servers",
+    metavar="HOST:PORT[;HOST:PORT]",
+    help="Name servers to register with, if not those of the settings or of NAMESRV_ADDR.",
+)
+@click.option("--metrics-port", type=click.IntRange(-1, 65_535), help="Port of /metrics, /healthz, /readyz; -1: none.")
+@log_level_option("info")
+def broker(config_file: Path | None, name_servers: str | None, metrics_port: int | None, log_level: str) -> None:
+    """Run a broker until SIGTERM or SIGINT.
+
+    Standard output gets one line that starts with 'ready' and has the addresses; the log goes to standard error.
+    """
+    configure_logging(log_level)
+    overrides: dict[str, str] = {}
+    if name_servers is not None:
+        overrides["namesrvAddr"] = name_servers
+    if metrics_port is not None:
+        overrides["metricsPort"] = str(metrics_port)
+    config, warnings = load_broker_config(config_file, overrides)
+    for warning in warnings:
+        logger.warning("%s", warning)
+    serve(lambda: _serving(config))
+
+
+def addresses_of(server: Broker) -> Addresses:
+    """Return where a running broker serves."""
+    addresses = {"broker": server.address}
+    if server.metrics_port is not None:
+        addresses["metrics"] = f"{server.config.network.metrics_host}:{server.metrics_port}"
+    return addresses
+
+
+@asynccontextmanager
+async def _serving(config: BrokerConfig) -> AsyncIterator[Addresses]:
+    server = Broker(config)
+    async with running(server):
+        yield addresses_of(server)

@@ -1,0 +1,133 @@
+"""``raptormq dev``: a name server and a broker in one process, for development, demos and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from raptormq.broker.config import BrokerConfig, warnings_for
+from raptormq.broker.service import Broker
+from raptormq.cli.broker import addresses_of
+from raptormq.cli.hints import CommandFailed
+from raptormq.cli.serving import Addresses, configure_logging, log_level_option, running, serve
+from raptormq.config_file import read_properties
+from raptormq.namesrv.config import NameServerConfig
+from raptormq.namesrv.service import NameServer
+
+logger = logging.getLogger(__name__)
+
+DEFAULTS = {"brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "autoCreateTopicEnable": "true"}
+"""What the settings file may change; the options of the command line may not be."""
+
+WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to reach, on this host, what listens on all addresses."""
+
+REGISTRATION_TIMEOUT_S = 10.0
+"""Both are in this process: a broker that is not registered by then never will be."""
+
+PORT = click.IntRange(0, 65_535)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line."""
+
+    data_dir: Path
+    host: str
+    namesrv_port: int
+    broker_port: int
+    metrics_port: int
+
+    def name_server_config(self) -> NameServerConfig:
+        """Return the settings of the name server; what it keeps is in ``namesrv`` below the data directory."""
+        folder = self.data_dir / "namesrv"
+        return NameServerConfig.from_pairs(
+            {
+                "bindAddress": self.host,
+                "listenPort": str(self.namesrv_port),
+                "kvConfigPath": str(folder / "kvConfig.json"),
+                "configStorePath": str(folder / "namesrv.properties"),
+            }
+        )
+
+    def broker_config(self, pairs: dict[str, str], name_server: str) -> BrokerConfig:
+        """Return the settings of the broker: our defaults, then the settings file, then the command line."""
+        wanted = {
+            "bindAddress": self.host,
+            "listenPort": str(self.broker_port),
+            "metricsHost": self.host,
+            "metricsPort": str(self.metrics_port),
+            "namesrvAddr": name_server,
+            "storePathRootDir": str(self.data_dir),
+        }
+        advertised = {} if self.host in WILDCARDS else {"brokerIP1": self.host}
+        return BrokerConfig.from_pairs(DEFAULTS | advertised | pairs | wanted)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  raptormq dev
+  raptormq dev --data-dir /tmp/raptormq --namesrv-port 0 --broker-port 0 --metrics-port 0
+  raptormq dev -c broker.conf --log-level info"""
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default="raptormq-data",
+    show_default=True,
+    help="Where messages are kept.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--namesrv-port", type=PORT, default=9876, show_default=True, help="Port of the name server; 0: any.")
+@click.option("--broker-port", type=PORT, default=10_911, show_default=True, help="Port of the broker; 0: any.")
+@click.option("--metrics-port", type=PORT, default=5_557, show_default=True, help="Port of /metrics; 0: any.")
+@click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="More broker settings.")
+@log_level_option("warning")
+def dev(
+    data_dir: Path,
+    host: str,
+    namesrv_port: int,
+    broker_port: int,
+    metrics_port: int,
+    config_file: Path | None,
+    log_level: str,
+) -> None:
+    """Run a name server and a broker in one process until SIGTERM or SIGINT.
+
+    Topics are created by their first message. Standard output gets one line that starts with 'ready' and has the
+    addresses; the log goes to standard error.
+    """
+    configure_logging(log_level)
+    options = Options(data_dir, host, namesrv_port, broker_port, metrics_port)
+    pairs = read_properties(config_file) if config_file is not None else {}
+    options.broker_config(pairs, "127.0.0.1:9876")  # a bad setting is told before anything is started
+    for warning in warnings_for(pairs):
+        logger.warning("%s", warning)
+    serve(lambda: _serving(options, pairs))
+
+
+@asynccontextmanager
+async def _serving(options: Options, pairs: dict[str, str]) -> AsyncIterator[Addresses]:
+    name_server = NameServer(options.name_server_config())
+    async with running(name_server):
+        reachable = f"{WILDCARDS.get(options.host, options.host)}:{name_server.port}"
+        broker = Broker(options.broker_config(pairs, reachable))
+        async with running(broker):
+            await _registered(name_server, broker)
+            yield {"namesrv": name_server.address} | addresses_of(broker)
+
+
+async def _registered(name_server: NameServer, broker: Broker) -> None:
+    try:
+        async with asyncio.timeout(REGISTRATION_TIMEOUT_S):
+            await name_server.wait_for_broker(broker.address)
+    except TimeoutError:
+        text = f"the broker at {broker.address} could not register with the name server at {name_server.address}"
+        raise CommandFailed(f"{text}; --log-level info shows why") from None

@@ -1,0 +1,86 @@
+"""Real processes of the command line, and one `raptormq dev` that the tests of this folder share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A server process that has said `ready`."""
+
+    process: subprocess.Popen[str]
+    ready: str
+
+    def address(self, name: str) -> str:
+        """Return the address that the ready line has for `name`."""
+        return dict(part.split("=", 1) for part in self.ready.split()[1:])[name]
+
+
+@contextmanager
+def start_server(*arguments: str, stderr: IO[str] | None = None) -> Iterator[Serving]:
+    """Run a server command until the block ends; the first line of its output has to be the ready line."""
+    with subprocess.Popen([RAPTORMQ, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+        try:
+            yield Serving(process, _ready_line(process))
+        finally:
+            process.kill()
+
+
+def _ready_line(process: subprocess.Popen[str]) -> str:
+    watchdog = threading.Timer(TIMEOUT_S, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+    finally:
+        watchdog.cancel()
+    assert line.startswith("ready "), f"not ready: {line!r}"
+    return line.rstrip("\n")
+
+
+@pytest.fixture(scope="session")
+def serving() -> Callable[..., AbstractContextManager[Serving]]:
+    """`serving(*arguments)`: a server process for the length of a `with` block."""
+    return start_server
+
+
+@pytest.fixture(scope="session")
+def dev_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One `raptormq dev` on ports of its own; every test uses topics of its own."""
+    folder = tmp_path_factory.mktemp("dev")
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
+    with start_server("dev", "--data-dir", str(folder), *ports) as server:
+        yield server
+
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+@pytest.fixture(scope="session")
+def raptormq() -> Run:
+    """`raptormq(*arguments, stdin=b"", namesrv=None)`: run a command to its end; it must not take long."""
+
+    def run(*arguments: str, stdin: bytes = b"", namesrv: str | None = None) -> subprocess.CompletedProcess[bytes]:
+        environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
+        if namesrv is not None:
+            environment["NAMESRV_ADDR"] = namesrv
+        command = [RAPTORMQ, *arguments]
+        return subprocess.run(
+            command, input=stdin, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+
+    return run

@@ -1,0 +1,45 @@
+"""`raptormq broker` and `raptormq namesrv` as two processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+Serve = Callable[..., AbstractContextManager[Any]]
+
+
+def write(path: Path, **pairs: str) -> str:
+    path.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+    return str(path)
+
+
+def test_a_broker_registers_with_its_name_server_and_leaves_it(serving: Serve, raptormq: Run, tmp_path: Path) -> None:
+    namesrv = write(
+        tmp_path / "namesrv.conf", listenPort="0", bindAddress="127.0.0.1", kvConfigPath=str(tmp_path / "kv.json")
+    )
+    broker = write(
+        tmp_path / "broker.conf",
+        listenPort="0",
+        bindAddress="127.0.0.1",
+        brokerIP1="127.0.0.1",
+        brokerName="one",
+        metricsPort="0",
+        storePathRootDir=str(tmp_path / "store"),
+    )
+    with serving("namesrv", "-c", namesrv) as names:
+        address = names.address("namesrv")
+        with serving("broker", "-c", broker, "-n", address, "--metrics-port", "-1") as server:
+            assert "metrics" not in server.ready
+            done = raptormq("produce", "t", namesrv=address, stdin=b"a\n")
+            assert done.returncode == 0, done.stderr
+            done = raptormq("consume", "t", "--no-follow", namesrv=address)
+            assert done.stdout == b"a\n"
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(timeout=5) == 0
+        done = raptormq("cluster", "describe", "-o", "json", namesrv=address)
+        assert (done.returncode, done.stdout.strip()) == (0, b"[]")

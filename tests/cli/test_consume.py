@@ -1,0 +1,120 @@
+"""`raptormq consume`: where it begins, where it ends, and how it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
+
+
+def produce(raptormq: Run, address: str, topic: str, *lines: str, tag: str = "") -> None:
+    options = ["--tag", tag] if tag else []
+    done = raptormq("produce", topic, "-n", address, *options, stdin="\n".join(lines).encode())
+    assert done.returncode == 0, done.stderr
+
+
+def lines_of(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.decode().splitlines())
+
+
+def test_from_earliest_to_the_end(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    numbers = sorted(map(str, range(500)))
+    produce(raptormq, address, "all", *numbers)
+    assert lines_of(raptormq("consume", "all", "--no-follow", "-n", address)) == numbers
+
+
+def test_from_latest_there_is_nothing_yet(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    produce(raptormq, address, "old", "a", "b")
+    assert lines_of(raptormq("consume", "old", "--from", "latest", "--no-follow", "-n", address)) == []
+
+
+def test_from_a_time(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    produce(raptormq, address, "timed", "a", "b")
+    done = raptormq("consume", "timed", "--no-follow", "--format", "json", "-n", address)
+    last = max(json.loads(line)["store_timestamp"] for line in done.stdout.splitlines())
+    assert lines_of(raptormq("consume", "timed", "--no-follow", "--from", "0", "-n", address)) == ["a", "b"]
+    later = str(last + 1)
+    assert lines_of(raptormq("consume", "timed", "--no-follow", "--from", later, "-n", address)) == []
+
+
+def test_max_ends_it_also_while_following(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    produce(raptormq, address, "many", *map(str, range(50)))
+    assert len(lines_of(raptormq("consume", "many", "--max", "7", "-n", address))) == 7
+
+
+def test_only_messages_with_the_tag(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    produce(raptormq, address, "mixed", "a1", "a2", tag="A")
+    produce(raptormq, address, "mixed", "b1", tag="B")
+    produce(raptormq, address, "mixed", "c1")
+    assert lines_of(raptormq("consume", "mixed", "--no-follow", "--tag", "A", "-n", address)) == ["a1", "a2"]
+    assert lines_of(raptormq("consume", "mixed", "--no-follow", "--tag", "A || B", "-n", address)) == ["a1", "a2", "b1"]
+
+
+def test_a_group_goes_on_where_it_stopped(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    numbers = sorted(map(str, range(40)))
+    produce(raptormq, address, "grouped", *numbers)
+    command = ["consume", "grouped", "--group", "g1", "--no-follow", "-n", address]
+    first = lines_of(raptormq(*command, "--max", "15"))
+    rest = lines_of(raptormq(*command))
+    assert len(first) == 15
+    assert sorted(first + rest) == numbers
+    assert lines_of(raptormq(*command)) == []
+    assert lines_of(raptormq("consume", "grouped", "--group", "g2", "--no-follow", "-n", address)) == numbers
+
+
+def test_following_prints_what_comes_and_an_interrupt_ends_it(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    produce(raptormq, address, "live", "first")
+    command = [RAPTORMQ, "consume", "live", "-n", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"first\n"
+        produce(raptormq, address, "live", "second")
+        assert process.stdout.readline() == b"second\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+        assert process.stderr.read() == b""
+
+
+def test_a_reader_that_goes_away_ends_it_silently(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    produce(raptormq, address, "piped", *(["x" * 1000] * 500))
+    command = [RAPTORMQ, "consume", "piped", "-n", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert len(process.stdout.readline()) == 1001
+        process.stdout.close()
+        assert process.wait(timeout=10) == 141
+        assert process.stderr.read() == b""
+
+
+def test_an_unknown_topic_is_one_line_with_a_hint(raptormq: Run, dev_server: Any) -> None:
+    done = raptormq("consume", "never-created", "-n", dev_server.address("namesrv"))
+    assert done.returncode == 2
+    assert b"topic never-created" in done.stderr
+    assert b"raptormq topic list" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_port: int) -> None:
+    done = raptormq("consume", "t", "-n", f"127.0.0.1:{free_port}")
+    assert done.returncode == 2
+    assert b"raptormq dev" in done.stderr
+    assert done.stderr.count(b"\n") == 1

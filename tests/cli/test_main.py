@@ -1,0 +1,120 @@
+"""The entry point: exit codes, one line per failure, help for everything, and what is not imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+import pytest
+
+from raptormq.cli import main as entry_point
+from raptormq.cli.main import cli, run
+from raptormq.errors import RaptorMQError
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
+    """Return the path of every command below a group."""
+    context = click.Context(group)
+    found: list[tuple[str, ...]] = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += commands(command, *path, name)
+    return found
+
+
+@pytest.mark.parametrize("path", [(), *commands(cli)], ids=" ".join)
+def test_every_command_has_help_with_examples(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Examples:\n" in text
+    assert f"raptormq {' '.join(path)}".rstrip() in text.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nope"], "raptormq: No such command 'nope'; see raptormq --help\n"),
+        (["consume"], "raptormq: Missing argument 'TOPIC'; see raptormq consume --help\n"),
+        (
+            ["topic", "create", "t", "--queues", "0"],
+            "0 is not in the range 1<=x<=65536; see raptormq topic create --help\n",
+        ),
+        (["topic", "create", "t", "--attribute", "x"], "'x' is not KEY=VALUE; see raptormq topic create --help\n"),
+        (
+            ["topic", "list", "--timeout", "inf"],
+            "'inf' is not a number of seconds above 0; see raptormq topic list --help\n",
+        ),
+        (["topic", "list", "-n", "nowhere"], "raptormq: address 'nowhere' is not host:port\n"),
+        (["namesrv", "-c", "/nonexistent.conf"], "/nonexistent.conf: No such file or directory\n"),
+        (
+            ["produce", "t", "/nonexistent.txt"],
+            "'/nonexistent.txt': No such file or directory; see raptormq produce --help\n",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("raptormq: ")
+    assert captured.err.endswith(line)
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        (RaptorMQError("it is\nbroken"), 2, "raptormq: it is broken\n"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "raptormq: [Errno 13] Permission denied: '/x'\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (click.Abort(), 130, ""),
+        (click.ClickException("no"), 2, "raptormq: no\n"),
+    ],
+)
+def test_what_a_command_raises_becomes_an_exit_code(
+    raised: BaseException,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_context: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(cli, "invoke", fail)
+    assert run(["namesrv"]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    assert "Usage: raptormq" in capsys.readouterr().err
+
+
+def test_the_process_ends_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as stop:
+        entry_point(["nope"])
+    assert stop.value.code == 2
+
+
+def test_the_installed_command_says_its_version(raptormq: Run) -> None:
+    done = raptormq("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"raptormq ")
+
+
+def test_a_server_loads_neither_the_client_nor_the_table_printer() -> None:
+    code = "import raptormq.cli.dev, sys; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "raptormq.broker.config" in loaded
+    for heavy in ("raptormq.client", "rich", "pyspark", "pyarrow", "kopf", "numpy"):
+        assert heavy not in loaded

@@ -1,0 +1,90 @@
+"""`raptormq produce`: every line a message, and what keeps it from sending."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raptormq.cli.produce import BATCH_BYTES_MAX, cut
+from raptormq.client import Message
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def consumed(raptormq: Run, address: str, topic: str, *arguments: str) -> list[dict[str, Any]]:
+    done = raptormq("consume", topic, "--no-follow", "--format", "json", "-n", address, *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("batch", ["1", "7", "32"])
+def test_every_line_becomes_one_message(raptormq: Run, dev_server: Any, batch: str) -> None:
+    address, topic = dev_server.address("namesrv"), f"lines-{batch}"
+    lines = [f"line {number}" for number in range(100)]
+    done = raptormq("produce", topic, "--batch", batch, "-n", address, stdin="\n".join(lines).encode())
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode() == f"100 messages sent to {topic}\n"
+    assert sorted(message["body"] for message in consumed(raptormq, address, topic)) == sorted(lines)
+
+
+def test_keys_tag_and_a_file(raptormq: Run, dev_server: Any, tmp_path: Path) -> None:
+    address = dev_server.address("namesrv")
+    (tmp_path / "input").write_bytes(b"a\n\xff\n")
+    done = raptormq(
+        "produce", "tagged", str(tmp_path / "input"), "--key", "k1", "--key", "k2", "--tag", "t", "-n", address
+    )
+    assert done.returncode == 0, done.stderr
+    messages = consumed(raptormq, address, "tagged")
+    assert [message["keys"] for message in messages] == [["k1", "k2"], ["k1", "k2"]]
+    assert {message["tag"] for message in messages} == {"t"}
+    assert {message.get("body") or message["body_base64"] for message in messages} == {"a", "/w=="}
+
+
+def test_empty_lines_are_left_out_and_told(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    done = raptormq("produce", "gaps", "-n", address, stdin=b"\na\n\nb\n\n")
+    assert done.stderr == b"2 messages sent to gaps, 3 empty lines left out\n"
+    assert sorted(message["body"] for message in consumed(raptormq, address, "gaps")) == ["a", "b"]
+
+
+def test_empty_input_sends_nothing(raptormq: Run, dev_server: Any) -> None:
+    done = raptormq("produce", "nothing", "-n", dev_server.address("namesrv"))
+    assert (done.returncode, done.stderr) == (0, b"0 messages sent to nothing\n")
+
+
+def test_a_line_of_4_mib_and_one_byte_is_refused(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    done = raptormq("produce", "large", "-n", address, stdin=b"small\n" + b"x" * (4 * 1024 * 1024 + 1) + b"\n")
+    assert done.returncode == 2
+    assert b"4194305" in done.stderr
+    assert b"raptormq: " in done.stderr
+
+
+@pytest.mark.parametrize(("topic", "part"), [("bad topic", b"characters"), ("SCHEDULE_TOPIC_XXXX", b"belongs to")])
+def test_a_topic_that_cannot_be_sent_to_is_one_line(raptormq: Run, dev_server: Any, topic: str, part: bytes) -> None:
+    done = raptormq("produce", topic, "-n", dev_server.address("namesrv"), stdin=b"x\n")
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_port: int) -> None:
+    done = raptormq("produce", "t", "-n", f"127.0.0.1:{free_port}", stdin=b"x\n")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"raptormq: no connection to 127.0.0.1:{free_port}".encode())
+    assert b"raptormq dev" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_batches_are_cut_by_count_and_by_size() -> None:
+    small = [Message("t", b"x")] * 7
+    assert [len(batch) for batch in cut(small, 3)] == [3, 3, 1]
+    large = [Message("t", b"x" * (BATCH_BYTES_MAX // 2))] * 5
+    assert [len(batch) for batch in cut(large, 100)] == [2, 2, 1]
+    assert [len(batch) for batch in cut([Message("t", b"x" * (BATCH_BYTES_MAX + 1))] * 2, 100)] == [1, 1]
+    assert list(cut([], 3)) == []
