@@ -234,7 +234,7 @@ class PullConsumer:
             messages = self._take_finished()
             if messages:
                 return messages
-            if not self._pulls or clock() >= deadline:
+            if not self._positions or clock() >= deadline:
                 for failure in self._failures.values():
                     raise failure
                 return []
