@@ -1,12 +1,14 @@
-"""What happens to a message that its listener could not consume: the broker delivers it again later.
+"""What happens to a message that its listener could not consume: it is delivered again later.
 
-    1. CONSUMER_SEND_MSG_BACK (36): the broker stores it in %RETRY%group with a delay, or in %DLQ%group after too
-    many times. 2. Where that fails (the broker that has the message is gone, or refuses it): the message is sent to
-    %RETRY%group. 3. Where that fails too, or the broker does not know 36: it is handed out again here after a
-    growing pause.
+    1. CONSUMER_SEND_MSG_BACK (36): the broker stores it in %RETRY%group with a delay, after too many times in
+       %DLQ%group.
+    2. Where that fails, because the broker that has the message is gone or refuses it: a copy is sent to
+       %RETRY%group, after too many times to %DLQ%group.
+    3. Where that fails too, because the broker knows neither 36 nor delays: it is handed out again here after a
+       growing pause.
 
-In the first two cases the message is finished for its queue, in the third it is not, so nothing is lost in any of them.
-Neighbours: `listening` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`.
+A message that a broker has taken is finished for its queue, one that is retried here is not: nothing is lost either
+way. Neighbours: `listening` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from raptormq.client.config import ConsumerConfig, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
-from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.errors import NoRoute, RaptorMQError
 from raptormq.protocol import properties as names
-from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.properties import encode_properties
-from raptormq.protocol.topic_names import retry_topic
+from raptormq.protocol.topic_names import dlq_topic, retry_topic
 
 log = logging.getLogger(__name__)
 
@@ -43,26 +45,19 @@ class Redelivery:
         self._instance = instance
         self._group = group
         self._config = config
-        self._delivery = Delivery(instance, _INNER_PRODUCER, ProducerConfig())
+        self._delivery = Delivery(instance, _INNER_PRODUCER, ProducerConfig(retries=1))
 
     async def give_back(self, message: MessageExt) -> bool:
-        """Return true when a broker will deliver the message again, false when the client has to."""
-        try:
-            await self._send_back(message)
-        except ServerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return False
-            log.info("broker refuses to take %s back: %s", message.message_id, error)
-        except RaptorMQError as error:
-            log.info("broker does not take %s back: %s", message.message_id, error)
-        else:
-            return True
-        try:
-            await self._send_to_retry_topic(message)
-        except RaptorMQError as error:
-            log.warning("message %s of group %s is retried here: %s", message.message_id, self._group, error)
-            return False
-        return True
+        """Return true when a broker has the message, false when the client has to hand it out again."""
+        for give in (self._send_back, self._send_on):
+            try:
+                await give(message)
+            except RaptorMQError as error:
+                log.info("group %s could not give %s back: %s", self._group, message.message_id, error)
+            else:
+                return True
+        log.warning("message %s of group %s is retried here", message.message_id, self._group)
+        return False
 
     @staticmethod
     def pause(times: int) -> float:
@@ -88,21 +83,26 @@ class Redelivery:
         timeout = self._instance.config.request_timeout
         require_success(await self._instance.pool.request(address, command, timeout), address)
 
-    async def _send_to_retry_topic(self, message: MessageExt) -> None:
+    async def _send_on(self, message: MessageExt) -> None:
+        """Send a copy to the retry topic, or to the dead letters when it has been there often enough."""
         properties = dict(message.properties)
         properties.pop(names.TRANSACTION_PREPARED, None)
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
-        properties[names.DELAY] = str(_FIRST_RETRY_LEVEL + message.reconsume_times)
+        exhausted = message.reconsume_times >= self._config.max_reconsume_times
+        if exhausted:
+            properties.pop(names.DELAY, None)
+        else:
+            properties[names.DELAY] = str(_FIRST_RETRY_LEVEL + message.reconsume_times)
         outgoing = Outgoing(
             RequestCode.SEND_MESSAGE_V2,
-            retry_topic(self._group),
+            dlq_topic(self._group) if exhausted else retry_topic(self._group),
             message.body,
             0,
             message.flag,
             encode_properties(properties),
             message.message_id,
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=message.reconsume_times + (not exhausted),
             max_reconsume_times=self._config.max_reconsume_times,
         )
         await self._delivery.deliver(outgoing, None, None, _SEND_TIMEOUT_S)
