@@ -35,12 +35,9 @@ def verdict(cluster: Cluster, plan: Plan, survey: Survey) -> Verdict:
         return Verdict(Reason.NAME_CONFLICT, f"made by someone else, rename or remove: {', '.join(plan.conflicts)}")
     if plan.steps:
         return Verdict(Reason.PROGRESSING, f"{len(plan.steps)} objects are being changed")
-    gaps = gaps_in(cluster, survey)
-    if gaps is not None:
-        return gaps
     if plan.waiting:
         return Verdict(Reason.PODS_NOT_READY, f"pods are not available yet: {', '.join(plan.waiting)}")
-    return Verdict(
+    return gaps_in(cluster, survey) or Verdict(
         Reason.READY,
         f"{len(cluster.members)} brokers serve and are listed by {cluster.name_servers.replicas} name servers",
     )

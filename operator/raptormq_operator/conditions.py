@@ -41,6 +41,8 @@ class Reason(StrEnum):
     """An older Topic resource has the same cluster and topic name."""
     CLUSTER_NOT_FOUND = "ClusterNotFound"
     """There is no BrokerCluster of that name in the namespace."""
+    CLUSTER_NOT_READY = "ClusterNotReady"
+    """A broker was not reached, and its BrokerCluster is not ready either."""
     DELETING = "Deleting"
     """The topic is being deleted from the brokers."""
 

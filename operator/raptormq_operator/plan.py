@@ -58,8 +58,8 @@ Step = Apply | Delete
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`steps` may be taken now, in order. `waiting` names the workloads that are not available yet, `conflicts` the
-    foreign objects that are in the way. All three empty: the cluster is as it is wanted."""
+    """`steps` may be taken now, in order. `waiting` names the workloads whose pods are not available yet, `conflicts`
+    the foreign objects that are in the way. All three empty: the cluster is as it is wanted."""
 
     steps: tuple[Step, ...]
     waiting: tuple[str, ...]
@@ -79,10 +79,10 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
             steps += changes
             roll_allowed = False
     steps += _leftovers(observed, wanted)
-    waiting = [] if name_servers_settled else [_workload(wanted.name_servers)]
+    workloads = [wanted.name_servers, *wanted.brokers]
     return Plan(
         steps=tuple(steps),
-        waiting=tuple(name for _, name in [*waiting, *unavailable]),
+        waiting=tuple(_workload(unit)[1] for unit in workloads if not _settled(observed, unit)),
         conflicts=tuple(
             f"{kind} {name}" for kind, name in map(key_of, wanted.objects) if _foreign(observed, (kind, name))
         ),

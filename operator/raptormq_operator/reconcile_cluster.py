@@ -17,7 +17,7 @@ from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.cluster import Cluster, Surroundings
 from raptormq_operator.plan import Apply, Observed, Plan, Step, key_of, plan
 from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.survey import Survey, take
@@ -34,20 +34,20 @@ class ClusterReconciler:
     """One call brings one cluster as far as it can safely go now."""
 
     def __init__(
-        self, api: KubeApi, admin: Admin, events: EventRecorder, writer: StatusWriter, default_image: str
+        self, api: KubeApi, admin: Admin, events: EventRecorder, writer: StatusWriter, surroundings: Surroundings
     ) -> None:
         self._api = api
         self._admin = admin
         self._events = events
         self._writer = writer
-        self._default_image = default_image
+        self._surroundings = surroundings
 
     async def __call__(self, namespace: str, name: str) -> float | None:
         body = await self._api.get("BrokerCluster", namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._writer.forget("BrokerCluster", namespace, name)
             return None
-        cluster = Cluster.from_object(body, self._default_image)
+        cluster = Cluster.from_object(body, self._surroundings)
         refused = cluster_status.refusal(cluster)
         if refused is not None:
             await self._writer.write(body, cluster_status.status(cluster, None), refused)

@@ -19,7 +19,7 @@ from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.cluster import Cluster, Surroundings
 from raptormq_operator.model.topic import Topic
 from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.survey import take
@@ -37,11 +37,20 @@ Claims = Callable[[str, str, str], Sequence[Claim]]
 class TopicReconciler:
     """One call brings one topic as far as it can go now."""
 
-    def __init__(self, api: KubeApi, admin: Admin, events: EventRecorder, writer: StatusWriter, claims: Claims) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        admin: Admin,
+        events: EventRecorder,
+        writer: StatusWriter,
+        surroundings: Surroundings,
+        claims: Claims,
+    ) -> None:
         self._api = api
         self._admin = admin
         self._events = events
         self._writer = writer
+        self._surroundings = surroundings
         self._claims = claims
 
     async def __call__(self, namespace: str, name: str) -> float | None:
@@ -50,20 +59,19 @@ class TopicReconciler:
             self._writer.forget("Topic", namespace, name)
             return None
         topic = Topic.from_object(body)
-        cluster = await self._cluster(topic)
+        cluster_body = await self._cluster_body(topic)
+        cluster = Cluster.from_object(cluster_body, self._surroundings) if cluster_body else None
         refused = topic_plan.refusal(topic, self._claims(namespace, topic.cluster, topic.topic_name))
         if topic.deleting:
             return await self._end(body, topic, cluster, owner=refused is None)
         await self._guard(body, topic)
-        if cluster is None and refused is None:
-            refused = Verdict(Reason.CLUSTER_NOT_FOUND, f"there is no BrokerCluster {topic.cluster} in {namespace}")
-        if cluster is None or refused is not None:
-            verdict = refused or Verdict(Reason.CLUSTER_NOT_FOUND, topic.cluster)
-            await self._writer.write(body, topic_plan.status(topic, cluster, {}), verdict)
+        if cluster_body is None or cluster is None or refused is not None:
+            lost = Verdict(Reason.CLUSTER_NOT_FOUND, f"there is no BrokerCluster {topic.cluster} in {namespace}")
+            await self._writer.write(body, topic_plan.status(topic, cluster, {}), refused or lost)
             return REFUSED_S
-        return await self._converge(body, topic, cluster)
+        return await self._converge(body, topic, cluster, cluster_body)
 
-    async def _converge(self, body: Manifest, topic: Topic, cluster: Cluster) -> float:
+    async def _converge(self, body: Manifest, topic: Topic, cluster: Cluster, cluster_body: Manifest) -> float:
         answers = await self._ask(topic, cluster)
         to_change = topic_plan.brokers_to_change(answers, topic_plan.wanted(topic))
         for address in to_change:
@@ -71,6 +79,8 @@ class TopicReconciler:
         verdict = topic_plan.verdict(topic, answers)
         if verdict.ready:
             verdict = cluster_status.gaps_in(cluster, await take(cluster, self._admin)) or verdict
+        elif verdict.reason is Reason.BROKER_UNREACHABLE and not _is_ready(cluster_body):
+            verdict = Verdict(Reason.CLUSTER_NOT_READY, f"BrokerCluster {cluster.name} is not ready: {verdict.message}")
         if to_change and verdict.ready:
             await self._events.normal(body, "Applied", f"topic {topic.topic_name} was made or changed on the brokers")
         await self._writer.write(body, topic_plan.status(topic, cluster, answers), verdict)
@@ -95,12 +105,10 @@ class TopicReconciler:
             return _failure(error)
         return await self._answer(topic, address)
 
-    async def _cluster(self, topic: Topic) -> Cluster | None:
-        """The cluster, None when there is none or it is being deleted. Its image does not matter here."""
+    async def _cluster_body(self, topic: Topic) -> Manifest | None:
+        """The BrokerCluster, None when there is none or it is being deleted."""
         body = await self._api.get("BrokerCluster", topic.namespace, topic.cluster)
-        if body is None or "deletionTimestamp" in body["metadata"]:
-            return None
-        return Cluster.from_object(body, default_image="")
+        return None if body is None or "deletionTimestamp" in body["metadata"] else body
 
     async def _guard(self, body: Manifest, topic: Topic) -> None:
         """Puts the finalizer where there will be something to do, and takes it away where there no longer is."""
@@ -150,6 +158,11 @@ class TopicReconciler:
         except KubeError as error:
             if error.status not in (404, 409):
                 raise
+
+
+def _is_ready(body: Manifest) -> bool:
+    conditions = body.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _failure(error: RaptorMQError) -> Failure:

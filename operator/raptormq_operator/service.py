@@ -24,6 +24,7 @@ from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.kube.lease import Candidate, Lease
 from raptormq_operator.metrics import LEADER
 from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Surroundings
 from raptormq_operator.probe import ProbeServer
 from raptormq_operator.queue import Key, WorkQueue
 from raptormq_operator.reconcile_cluster import ClusterReconciler
@@ -58,8 +59,9 @@ def work_queue(api: KubeApi, admin: ClientAdmin, settings: Settings, claims: Top
     """The queue with a reconciler for each kind."""
     events = EventRecorder(api, clock.timestamp)
     writer = StatusWriter(api, events, clock.timestamp)
-    clusters = ClusterReconciler(api, admin, events, writer, settings.image)
-    topics = TopicReconciler(api, admin, events, writer, claims.to)
+    surroundings = Surroundings(settings.image, settings.dns_domain)
+    clusters = ClusterReconciler(api, admin, events, writer, surroundings)
+    topics = TopicReconciler(api, admin, events, writer, surroundings, claims.to)
 
     async def reconcile(key: Key) -> float | None:
         reconciler = clusters if key.kind == "BrokerCluster" else topics

@@ -22,6 +22,8 @@ class Settings:
     """POD_NAME: holder of the Lease, the host's name outside of a cluster."""
     watch_namespaces: tuple[str, ...]
     """WATCH_NAMESPACES: comma-separated, empty for all."""
+    dns_domain: str
+    """CLUSTER_DOMAIN: DNS domain of the Kubernetes cluster, cluster.local."""
     port: int
     """HTTP_PORT of /healthz, /readyz and /metrics, 8080."""
     log_level: str
@@ -49,6 +51,7 @@ class Settings:
             namespace=environment.get("POD_NAMESPACE", "default"),
             identity=environment.get("POD_NAME", socket.gethostname()),
             watch_namespaces=tuple(name.strip() for name in watched if name.strip()),
+            dns_domain=environment.get("CLUSTER_DOMAIN", "cluster.local"),
             port=int(port),
             log_level=level,
         )

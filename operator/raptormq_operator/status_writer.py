@@ -12,7 +12,9 @@ from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.metrics import READY
 
-QUIET_REASONS = frozenset({Reason.READY, Reason.PROGRESSING, Reason.PODS_NOT_READY, Reason.DELETING})
+QUIET_REASONS = frozenset(
+    {Reason.READY, Reason.PROGRESSING, Reason.PODS_NOT_READY, Reason.CLUSTER_NOT_READY, Reason.DELETING}
+)
 """Reasons that belong to normal life; all others are worth a warning Event."""
 
 

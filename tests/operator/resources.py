@@ -9,10 +9,12 @@ from typing import Any
 
 import yaml
 
+from raptormq_operator.model.cluster import Surroundings
+
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 FILES = {"BrokerCluster": "brokerclusters.yaml", "Topic": "topics.yaml"}
 NAMESPACE = "shop"
-IMAGE = "raptormq:test"
+SURROUNDINGS = Surroundings("raptormq:test", "cluster.local")
 
 
 @cache

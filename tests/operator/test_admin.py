@@ -18,7 +18,7 @@ from raptormq_operator.model.cluster import Cluster, Member
 from raptormq_operator.model.topic import Topic
 from raptormq_operator.survey import take
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse
-from tests.operator.resources import IMAGE, cluster_body, topic_body
+from tests.operator.resources import SURROUNDINGS, cluster_body, topic_body
 from tests.operator.test_reconcile_topic import Operator
 
 TOPIC = Topic.from_object(topic_body())
@@ -64,7 +64,7 @@ async def test_refusals_and_absence_are_our_errors() -> None:
 
 
 async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
-    cluster = Cluster.from_object(cluster_body(), IMAGE)
+    cluster = Cluster.from_object(cluster_body(), SURROUNDINGS)
     async with ScriptedPeer() as up, ScriptedPeer() as down:
         pass
     async with ScriptedPeer() as up, ClientAdmin() as admin:

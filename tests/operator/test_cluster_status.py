@@ -12,9 +12,9 @@ from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.plan import Observed, Plan, plan
 from raptormq_operator.survey import Survey
-from tests.operator.resources import IMAGE, cluster_body
+from tests.operator.resources import SURROUNDINGS, cluster_body
 
-CLUSTER = Cluster.from_object(cluster_body(groups=2), IMAGE)
+CLUSTER = Cluster.from_object(cluster_body(groups=2), SURROUNDINGS)
 FIRST, SECOND = CLUSTER.members
 SERVERS = CLUSTER.name_server_addresses
 LISTING = {("demo", "broker-0", 0): FIRST.address, ("demo", "broker-1", 0): SECOND.address}
@@ -28,12 +28,12 @@ def test_ready_when_everyone_lists_everyone() -> None:
     status = cluster_status.status(CLUSTER, WELL)
     assert (status["brokersReady"], status["nameServersReady"]) == ("2/2", "2/2")
     assert status["nameServerAddress"] == (
-        "demo-namesrv-0.demo-namesrv.shop.svc:9876;demo-namesrv-1.demo-namesrv.shop.svc:9876"
+        "demo-namesrv-0.demo-namesrv.shop.svc.cluster.local:9876;demo-namesrv-1.demo-namesrv.shop.svc.cluster.local:9876"
     )
     assert status["brokers"][1] == {
         "name": "demo-broker-1-0",
         "group": "broker-1",
-        "address": "demo-broker-1-0-0.demo-broker-1.shop.svc:10911",
+        "address": "demo-broker-1-0-0.demo-broker-1.shop.svc.cluster.local:10911",
         "ready": True,
     }
 
@@ -81,7 +81,7 @@ def test_steps_and_conflicts_come_first() -> None:
 
 @pytest.mark.parametrize(("mode", "replicas"), [("masterSlave", 2), ("dledger", 3)])
 def test_a_mode_of_a_later_version_is_refused(mode: str, replicas: int) -> None:
-    cluster = Cluster.from_object(cluster_body(replication={"mode": mode}, replicas=replicas), IMAGE)
+    cluster = Cluster.from_object(cluster_body(replication={"mode": mode}, replicas=replicas), SURROUNDINGS)
     refused = cluster_status.refusal(cluster)
     assert refused is not None
     assert (refused.reason, mode in refused.message) == (Reason.NOT_SUPPORTED, True)
@@ -93,7 +93,7 @@ def test_denied_keys_are_all_named() -> None:
         config={"brokerIP1": "1.2.3.4", "storePathCommitLog": "/x", "fileReservedTime": "48"},
         nameServers={"config": {"listenPort": "1"}},
     )
-    refused = cluster_status.refusal(Cluster.from_object(body, IMAGE))
+    refused = cluster_status.refusal(Cluster.from_object(body, SURROUNDINGS))
     assert refused is not None
     assert refused.reason is Reason.CONFIG_DENIED
     assert refused.message.endswith("config.brokerIP1, config.storePathCommitLog, nameServers.config.listenPort")

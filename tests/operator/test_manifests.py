@@ -16,7 +16,7 @@ from raptormq_operator.manifests.config import BROKER_FILE, broker_config
 from raptormq_operator.manifests.metadata import digest, sealed
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
-from tests.operator.resources import IMAGE, cluster_body
+from tests.operator.resources import SURROUNDINGS, cluster_body
 
 GOLDEN = Path(__file__).with_name("golden")
 SPECS: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def cluster_of(name: str) -> Cluster:
-    return Cluster.from_object(cluster_body(**SPECS[name]), IMAGE)
+    return Cluster.from_object(cluster_body(**SPECS[name]), SURROUNDINGS)
 
 
 def rendered(name: str) -> str:
@@ -86,7 +86,7 @@ def test_pods_fit_the_restricted_standard(name: str) -> None:
 
 def test_a_user_cannot_replace_what_the_operator_sets() -> None:
     body = cluster_body(podTemplate={"labels": {names.MANAGED_BY_LABEL: "me", "team": "shop"}})
-    for manifest in wanted(Cluster.from_object(body, IMAGE)).objects:
+    for manifest in wanted(Cluster.from_object(body, SURROUNDINGS)).objects:
         if manifest["kind"] == "StatefulSet":
             labels = manifest["spec"]["template"]["metadata"]["labels"]
             assert (labels[names.MANAGED_BY_LABEL], labels["team"]) == (names.FIELD_MANAGER, "shop")
@@ -96,8 +96,8 @@ def test_a_broker_advertises_a_name_that_outlives_its_pod() -> None:
     cluster = cluster_of("defaults")
     (member,) = cluster.members
     properties = broker_config(cluster, member)["data"][BROKER_FILE].splitlines()
-    assert "brokerIP1=demo-broker-0-0-0.demo-broker-0.shop.svc" in properties
-    assert "namesrvAddr=demo-namesrv.shop.svc:9876" in properties
+    assert "brokerIP1=demo-broker-0-0-0.demo-broker-0.shop.svc.cluster.local" in properties
+    assert "namesrvAddr=demo-namesrv.shop.svc.cluster.local:9876" in properties
 
 
 def test_the_seal_changes_with_the_content_only() -> None:

@@ -13,7 +13,7 @@ from raptormq_operator.reconcile_cluster import REFUSED_S, RESYNC_S, RETRY_S, Cl
 from raptormq_operator.status_writer import StatusWriter
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
-from tests.operator.resources import IMAGE, NAMESPACE, cluster_body
+from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body
 
 
 class Operator:
@@ -25,9 +25,9 @@ class Operator:
         self.now = "t0"
         events = EventRecorder(self.kube, lambda: self.now)
         writer = StatusWriter(self.kube, events, lambda: self.now)
-        self.reconcile = ClusterReconciler(self.kube, self.admin, events, writer, IMAGE)
+        self.reconcile = ClusterReconciler(self.kube, self.admin, events, writer, SURROUNDINGS)
         self.body = self.kube.put(cluster_body(**spec))
-        self.cluster = Cluster.from_object(self.body, IMAGE)
+        self.cluster = Cluster.from_object(self.body, SURROUNDINGS)
 
     async def turn(self) -> float | None:
         return await self.reconcile(NAMESPACE, "demo")
@@ -60,11 +60,11 @@ async def test_from_nothing_to_ready() -> None:
     assert operator.ready["reason"] == "Progressing"
     assert operator.names("StatefulSet") == ["demo-broker-0-0", "demo-broker-1-0", "demo-namesrv"]
     await operator.turn()
-    assert operator.ready["reason"] == "NameServerUnreachable"
-    operator.admin.serve(operator.cluster)
-    await operator.turn()
     assert operator.ready["reason"] == "PodsNotReady"
     operator.kube.settle()
+    await operator.turn()
+    assert operator.ready["reason"] == "NameServerUnreachable"
+    operator.admin.serve(operator.cluster)
     operator.now = "t1"
     assert await operator.turn() == RESYNC_S
     assert (operator.ready["reason"], operator.ready["lastTransitionTime"]) == ("Ready", "t1")

@@ -16,10 +16,10 @@ from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.topic_plan import Claim
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
-from tests.operator.resources import IMAGE, NAMESPACE, cluster_body, topic_body
+from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, topic_body
 
 WANTED = TopicAnswer(8, 8, 6, {"queue.type": "SimpleCQ", "message.type": "NORMAL"})
-CLUSTER = Cluster.from_object(cluster_body(groups=2), IMAGE)
+CLUSTER = Cluster.from_object(cluster_body(groups=2), SURROUNDINGS)
 FIRST, SECOND = (member.address for member in CLUSTER.members)
 
 
@@ -32,9 +32,10 @@ class Operator:
         self.claims: list[Claim] = []
         events = EventRecorder(self.kube, lambda: "t0")
         writer = StatusWriter(self.kube, events, lambda: "t0")
-        self.reconcile = TopicReconciler(self.kube, admin or self.admin, events, writer, self._claims)
+        self.reconcile = TopicReconciler(self.kube, admin or self.admin, events, writer, SURROUNDINGS, self._claims)
         if cluster:
-            self.kube.put(cluster_body(groups=2))
+            body = self.kube.put(cluster_body(groups=2))
+            body["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
             self.admin.serve(CLUSTER)
         self.kube.put(topic_body(**spec))
 
@@ -106,6 +107,15 @@ async def test_a_broker_that_is_away() -> None:
     operator.admin.down.add(FIRST)
     assert await operator.turn() == RETRY_S
     assert operator.ready == ("False", "BrokerUnreachable")
+
+
+async def test_while_its_cluster_comes_up_it_waits_without_a_warning() -> None:
+    operator = Operator()
+    operator.kube.objects[("BrokerCluster", NAMESPACE, "demo")]["status"] = {}
+    operator.admin.down.add(FIRST)
+    assert await operator.turn() == RETRY_S
+    assert operator.ready == ("False", "ClusterNotReady")
+    assert operator.kube.events() == [("Normal", "ClusterNotReady")]
 
 
 async def test_a_topic_is_not_ready_where_a_name_server_misses_a_broker() -> None:

@@ -10,7 +10,7 @@ from raptormq_operator.conditions import Reason
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.model.topic import Topic
 from raptormq_operator.topic_plan import Claim, Failure
-from tests.operator.resources import IMAGE, cluster_body, topic_body
+from tests.operator.resources import SURROUNDINGS, cluster_body, topic_body
 
 TOPIC = Topic.from_object(topic_body())
 GOOD = topic_plan.wanted(TOPIC)
@@ -73,7 +73,7 @@ def test_the_oldest_claim_holds_the_topic() -> None:
 
 
 def test_the_status_names_each_group() -> None:
-    cluster = Cluster.from_object(cluster_body(groups=2), IMAGE)
+    cluster = Cluster.from_object(cluster_body(groups=2), SURROUNDINGS)
     first, second = (member.address for member in cluster.members)
     status = topic_plan.status(TOPIC, cluster, {first: GOOD, second: None})
     ready = [(broker["group"], broker["ready"]) for broker in status["brokers"]]

@@ -80,13 +80,23 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a cluster depends on and its spec does not say."""
+
+    default_image: str
+    """Image where the spec names none."""
+    dns_domain: str
+    """Domain of the Kubernetes cluster's Services, mostly cluster.local."""
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """One broker: `index` within group number `group`. Each is a StatefulSet of one pod, so that each can be rolled,
     placed and lost alone.
     """
 
     cluster: str
-    namespace: str
+    zone: str
     group: int
     index: int
 
@@ -102,8 +112,12 @@ class Member:
 
     @property
     def host(self) -> str:
-        """DNS name of the pod; it stays when the pod gets another address."""
-        return f"{self.name}-0.{names.group_service(self.cluster, self.group)}.{self.namespace}.svc"
+        """DNS name of the pod; it stays when the pod gets another address.
+
+        In full, because this form stands in the pod's own hosts file: a broker can resolve its name before DNS knows
+        it.
+        """
+        return f"{self.name}-0.{names.group_service(self.cluster, self.group)}.{self.zone}"
 
     @property
     def address(self) -> str:
@@ -117,6 +131,7 @@ class Cluster:
 
     name: str
     namespace: str
+    zone: str
     uid: str
     generation: int
     image: Image
@@ -134,18 +149,19 @@ class Cluster:
     pod_template: PodTemplate
 
     @classmethod
-    def from_object(cls, body: Mapping[str, Any], default_image: str) -> Cluster:
-        """Reads the resource as the API server returns it. `default_image` serves where the spec names none."""
+    def from_object(cls, body: Mapping[str, Any], surroundings: Surroundings) -> Cluster:
+        """Reads the resource as the API server returns it."""
         metadata, spec = body["metadata"], body["spec"]
         template = spec["podTemplate"]
         servers = spec["nameServers"]
         return cls(
             name=metadata["name"],
             namespace=metadata["namespace"],
+            zone=f"{metadata['namespace']}.svc.{surroundings.dns_domain}",
             uid=metadata["uid"],
             generation=metadata["generation"],
             image=Image(
-                reference=spec.get("image", default_image),
+                reference=spec.get("image", surroundings.default_image),
                 pull_policy=spec["imagePullPolicy"],
                 pull_secrets=tuple(secret["name"] for secret in spec.get("imagePullSecrets", ())),
             ),
@@ -176,22 +192,20 @@ class Cluster:
     def members(self) -> tuple[Member, ...]:
         """All brokers, group by group."""
         return tuple(
-            Member(self.name, self.namespace, group, index)
-            for group in range(self.groups)
-            for index in range(self.replicas)
+            Member(self.name, self.zone, group, index) for group in range(self.groups) for index in range(self.replicas)
         )
 
     @property
     def name_server_service_address(self) -> str:
         """One name for all name servers; it resolves to the addresses of those that are there."""
-        return f"{names.name_server(self.name)}.{self.namespace}.svc:{names.NAME_SERVER_PORT}"
+        return f"{names.name_server(self.name)}.{self.zone}:{names.NAME_SERVER_PORT}"
 
     @property
     def name_server_addresses(self) -> tuple[str, ...]:
         """`host:port` of each name server; stable while pods come and go."""
         service = names.name_server(self.name)
         return tuple(
-            f"{service}-{ordinal}.{service}.{self.namespace}.svc:{names.NAME_SERVER_PORT}"
+            f"{service}-{ordinal}.{service}.{self.zone}:{names.NAME_SERVER_PORT}"
             for ordinal in range(self.name_servers.replicas)
         )
 
