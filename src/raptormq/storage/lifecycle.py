@@ -21,6 +21,7 @@ from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.recovery import Recovery, RecoveryReport
 from raptormq.storage.retention import Retention
 from raptormq.storage.running_marker import RunningMarker
+from raptormq.storage.tag_codes import parse_delay_levels
 from raptormq.storage.write_gate import WriteGate
 
 logger = logging.getLogger(__name__)
@@ -89,9 +90,8 @@ def open_store(
         filesystem.sync_directory(paths.root)
         if fresh:
             filesystem.sync_volume(paths.root)
-        report = Recovery(filesystem, paths, log, queues, dispatcher).run(
-            checkpoint_file.load(), crashed=marker.crashed
-        )
+        recovery = Recovery(filesystem, paths, log, queues, dispatcher, parse_delay_levels(config.message_delay_level))
+        report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
         housekeeping = Housekeeping(
             config, filesystem, clock, log, queues, dispatcher, flusher, retention, offsets, gate, checkpoint_file
         )

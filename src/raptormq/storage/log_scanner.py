@@ -16,6 +16,7 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.log_batch import AppendResult, PendingRecord
 from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp
 from raptormq.storage.segment import Segment
+from raptormq.storage.tag_codes import tag_code_of
 
 WINDOW_BYTES = 4 << 20
 _BATCH_RECORDS = 1024
@@ -34,8 +35,9 @@ class DamagedRange(NamedTuple):
 class LogScanner:
     """One walk from an offset to the end of the log; ``end_offset`` and ``damaged`` are complete when it is over."""
 
-    def __init__(self, log: CommitLog, start: int) -> None:
+    def __init__(self, log: CommitLog, start: int, delays_ms: tuple[int, ...] = ()) -> None:
         self._log = log
+        self._delays_ms = delays_ms
         self.end_offset = start
         self.damaged: list[DamagedRange] = []
         self._window = b""
@@ -65,7 +67,7 @@ class LogScanner:
             if len(batch.sizes) >= _BATCH_RECORDS:
                 yield self._finish(batch)
                 batch = self._new_batch()
-            _add(batch, record)
+            _add(batch, record, self._delays_ms)
             self.end_offset = record.physical_offset + record.size
         if batch.sizes:
             yield self._finish(batch)
@@ -167,25 +169,25 @@ def _magic_places(window: bytes) -> Iterator[int]:
     yield from sorted(places)
 
 
-def _add(batch: AppendResult, record: ParsedRecord) -> None:
+def _add(batch: AppendResult, record: ParsedRecord, delays_ms: tuple[int, ...]) -> None:
     records = batch.records
     timestamps = batch.store_timestamps
     assert isinstance(records, list)
     assert isinstance(timestamps, list)
-    records.append(_as_pending(record))
+    records.append(_as_pending(record, delays_ms))
     timestamps.append(record.store_timestamp)
     batch.physical_offsets.append(record.physical_offset)
     batch.sizes.append(record.size)
     batch.queue_offsets.append(record.queue_offset)
 
 
-def _as_pending(record: ParsedRecord) -> PendingRecord:
+def _as_pending(record: ParsedRecord, delays_ms: tuple[int, ...]) -> PendingRecord:
     return PendingRecord(
         record.topic,
         record.queue_id,
         b"",
         record.properties,
-        record.tag_code,
+        tag_code_of(record.topic, record.properties.decode(), record.store_timestamp, delays_ms),
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
     )

@@ -142,6 +142,10 @@ class QueueFiles:
             self._forget((queue.topic, queue.queue_id, start))
         self._filesystem.remove_tree(self._paths.queue(queue.topic, queue.queue_id))
 
+    def remove_topic(self, topic: str) -> None:
+        """Remove the folder of ``topic``, whose queues have been removed."""
+        self._filesystem.remove_tree(f"{self._paths.queues}/{topic}")
+
     def _forget(self, key: tuple[str, int, int]) -> None:
         self._unsynced.discard(key)
         file = self._open.pop(key, None)

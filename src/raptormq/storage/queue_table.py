@@ -128,6 +128,7 @@ class QueueTable:
             queue.deleted = True
             queue.tail = None
             self.files.remove_queue(queue)
+        self.files.remove_topic(topic)
 
     def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool = True) -> int:
         """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has."""

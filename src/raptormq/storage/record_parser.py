@@ -12,9 +12,7 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from raptormq.errors import RecordError
-from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import MAGIC_V1, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
-from raptormq.protocol.tags import tag_hash
 from raptormq.storage.filesystem import Buffer
 
 _V6_HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
@@ -41,8 +39,8 @@ class ParsedRecord(NamedTuple):
     store_timestamp: int
     born_timestamp: int
     sys_flag: int
-    tag_code: int
     properties: bytes
+    """Text form, known to be UTF-8."""
 
 
 def peek(data: Buffer, at: int) -> tuple[int, int]:
@@ -91,9 +89,9 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
         if crc32(memoryview(data)[body_at:topic_at]) & 0x7FFFFFFF != crc:
             raise RecordError("the body does not have the CRC of its record")
         topic = data[name_at:length_at].decode()
-        tag_code = tag_hash(find_property(properties.decode(), TAGS))
+        properties.decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the record is damaged: {error}") from error
     return ParsedRecord(
-        offset, size, topic, queue_id, queue_offset, store_timestamp, born_timestamp, sys_flag, tag_code, properties
+        offset, size, topic, queue_id, queue_offset, store_timestamp, born_timestamp, sys_flag, properties
     )

@@ -1,0 +1,76 @@
+"""Small stores on a volume in memory, and what tests read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from raptormq.protocol.record import StoredMessage, iter_records
+from raptormq.protocol.tags import tag_hash
+from raptormq.storage import FlushDiskType, GetStatus, MessageStore, PendingRecord, StoreConfig
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+
+ROOT = Path("/store")
+SEGMENT_BYTES = 2048
+QUEUE_FILE_BYTES = 20 * 20
+
+
+class Clock:
+    """A time of day that moves when told."""
+
+    def __init__(self, now: int = 1_700_000_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def small_config(**settings: Any) -> StoreConfig:
+    """Segments of 2 KiB and queue files of 20 items, so that a few messages fill several."""
+    defaults: dict[str, Any] = {"root_dir": ROOT, "segment_size": SEGMENT_BYTES, "queue_file_size": QUEUE_FILE_BYTES}
+    return StoreConfig(**(defaults | settings))
+
+
+def open_store(volume: FileSystem | None = None, clock: Clock | None = None, **settings: Any) -> MessageStore:
+    """An open store; close it, or leave it to the garbage like a crash would."""
+    store = MessageStore(small_config(**settings), fs=volume or MemoryFileSystem(), clock=clock or Clock())
+    store.open()
+    return store
+
+
+def open_sync_store(volume: FileSystem | None = None, clock: Clock | None = None, **settings: Any) -> MessageStore:
+    """The same under SYNC_FLUSH: messages are visible after `store.flush()`."""
+    return open_store(volume, clock, flush_disk_type=FlushDiskType.SYNC_FLUSH, **settings)
+
+
+def message(body: str, topic: str = "topic", queue_id: int = 0, tag: str = "", **fields: Any) -> PendingRecord:
+    """A message as the broker would pass it."""
+    properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
+    return PendingRecord(topic, queue_id, body.encode(), properties, tag_hash(tag), **fields)
+
+
+def put(store: MessageStore, *records: PendingRecord) -> None:
+    """Append one group and make it visible."""
+    store.append(records)
+    if store.confirmed_offset() < store.end_offset:
+        store.flush()
+    store.dispatch()
+
+
+def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max_count: int = 7) -> list[StoredMessage]:
+    """All messages of a queue, read from its minimum on as a consumer would."""
+    messages: list[StoredMessage] = []
+    offset, _ = store.queue_bounds(topic, queue_id)
+    while True:
+        result = store.get_messages(topic, queue_id, offset, max_count, 1 << 20)
+        messages += iter_records(b"".join(result.buffers))
+        if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
+            return messages
+        offset = result.next_offset
+
+
+def bodies(messages: Iterable[StoredMessage]) -> list[str]:
+    """The bodies as text."""
+    return [each.body.decode() for each in messages]
