@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import BinaryIO
 
 import click
 import uvloop
 
-from raptormq.cli.hints import explaining
+from raptormq.cli.hints import CommandFailed, explaining
 from raptormq.cli.lines import read_lines
 from raptormq.cli.options import name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
-from raptormq.client import Message, Producer
+from raptormq.client import ClientConfig, Message, Producer
+from raptormq.errors import RaptorMQError
 
 GROUP = "raptormq-cli"
 BATCH_BYTES_MAX = 256 * 1024
 """A batch is closed at this size, far below what a broker takes at once (4 MiB)."""
-BATCHES_IN_FLIGHT = 4
+BATCHES_IN_FLIGHT = 16
 LINE_FEED_BYTES = 1
 
 
@@ -85,8 +85,14 @@ def produce(
     to stderr.
     """
     job = Job(topic, tag, keys, batch_size, timeout_s)
-    with explaining(name_servers), progress(f"→ {topic}", _size_of(file)) as advance:
-        totals = uvloop.run(_send_all(name_servers, job, file, advance))
+    totals = Totals()
+    try:
+        with explaining(name_servers), progress(f"→ {topic}", _size_of(file)) as advance:
+            uvloop.run(_send_all(name_servers, job, file, totals, advance))
+    except RaptorMQError as error:
+        if totals.sent:
+            raise CommandFailed(f"{error}; messages sent before that: {totals.sent}") from error
+        raise
     skipped = f", {totals.empty} empty lines left out" if totals.empty else ""
     click.echo(f"{totals.sent} messages sent to {topic}{skipped}", err=True)
 
@@ -96,29 +102,33 @@ def _size_of(file: BinaryIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-async def _send_all(name_servers: str, job: Job, file: BinaryIO, advance: Advance) -> Totals:
-    totals = Totals()
-    async with Producer(GROUP, name_servers=name_servers) as producer:
+async def _send_all(name_servers: str, job: Job, file: BinaryIO, totals: Totals, advance: Advance) -> None:
+    def sent(batch: list[Message]) -> None:
+        totals.sent += len(batch)
+        advance(len(batch), sum(len(message.body) + LINE_FEED_BYTES for message in batch))
+
+    config = ClientConfig(name_servers, request_timeout=job.timeout_s)
+    async with Producer(GROUP, client_config=config) as producer:
         async for lines in read_lines(file):
             messages = [job.message(line) for line in lines if line]
             totals.empty += len(lines) - len(messages)
-            await _send_in_batches(producer, job, messages, advance)
-            totals.sent += len(messages)
-            advance(0, len(lines) * LINE_FEED_BYTES)
-    return totals
+            await _send_in_batches(producer, job, messages, sent)
 
 
-async def _send_in_batches(producer: Producer, job: Job, messages: list[Message], advance: Advance) -> None:
-    async def send(batch: list[Message]) -> None:
-        if len(batch) == 1:
-            await producer.send(batch[0], timeout=job.timeout_s)
-        else:
-            await producer.send_batch(batch, timeout=job.timeout_s)
-        advance(len(batch), sum(len(message.body) for message in batch))
-
+async def _send_in_batches(
+    producer: Producer, job: Job, messages: list[Message], sent: Callable[[list[Message]], None]
+) -> None:
     batches = cut(messages, job.batch_size)
-    while window := list(islice(batches, BATCHES_IN_FLIGHT)):
-        await asyncio.gather(*map(send, window))
+
+    async def send_some() -> None:
+        for batch in batches:  # shared: each batch is taken by whoever is free
+            if len(batch) == 1:
+                await producer.send(batch[0], timeout=job.timeout_s)
+            else:
+                await producer.send_batch(batch, timeout=job.timeout_s)
+            sent(batch)
+
+    await asyncio.gather(*(send_some() for _ in range(BATCHES_IN_FLIGHT)))
 
 
 def cut(messages: list[Message], batch_size: int) -> Iterator[list[Message]]:

@@ -96,8 +96,8 @@ def list_topics(show_all: bool, output: str, name_servers: str, timeout_s: float
         return await admin.topics(), await admin.cluster_info()
 
     names, info = with_admin(name_servers, timeout_s, run)
-    own = {*info.clusters, *info.brokers}  # every cluster and broker has a topic of its own name
-    shown = [name for name in names if show_all or not (name in own or _is_internal(name))]
+    internal = {*info.clusters, *info.brokers, *(f"{cluster}_REPLY_TOPIC" for cluster in info.clusters)}
+    shown = [name for name in names if show_all or not (name in internal or _is_internal(name))]
     if output == "json":
         print_json(shown)
     else:
