@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 MESSAGES_PER_MICRO_BATCH = 200_000
 PROGRESS_EVERY_S = 1
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 @contextlib.contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
     """A local session with two cores whose files all lie in `folder`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers start whatever python3 is on the PATH
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # else Spark warns about host names that mean this machine
     from pyspark.sql import SparkSession
 
     session = (
         SparkSession.builder.master("local[2]")
         .appName("raptormq-demo")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.local.dir", str(folder / "spark"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")  # the default of 200 costs more than the job itself
-        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS}")
         .getOrCreate()
     )
     try:

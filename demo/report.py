@@ -18,10 +18,10 @@ def differences(expected: Mapping[str, Figures], counted: Mapping[str, Figures])
 
 def figures_table(expected: Mapping[str, Figures], counted: Mapping[str, Figures]) -> Table:
     """Return the packages with most lines, and the sum of all, as a table."""
-    table = Table(title="Lines of Python's standard library, per package")
-    table.add_column("package")
-    for heading in ("lines, by Spark", "lines, in files", "bytes, by Spark", "bytes, in files"):
-        table.add_column(heading, justify="right")
+    table = Table(title="Python's standard library: what Spark counted, and what the files hold")
+    table.add_column("package", no_wrap=True)
+    for heading in ("lines\nSpark", "lines\nfiles", "bytes\nSpark", "bytes\nfiles"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("equal", justify="center")
     largest = sorted(expected, key=lambda package: (-expected[package].lines, package))[:PACKAGES_SHOWN]
     for package in largest:
