@@ -1,0 +1,124 @@
+"""The small handler families: groups, queue locks, consumers, single records, runtime figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raptormq.config_file import parse_properties
+from raptormq.protocol.bodies.queues import QueueLockRequest, decode_kv_table, decode_locked_queues
+from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.message import MessageQueue
+from tests.broker.harness import Peer, connected, running
+
+GROUP = b'{"groupName":"g","retryMaxTimes":3,"consumeTimeoutMinute":7}'
+Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
+
+
+async def test_groups_are_kept_and_deleted(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, GROUP)).code == 0
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        found = loads_object((await peer.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})).body)
+        assert (found["retryMaxTimes"], found["consumeTimeoutMinute"], found["retryQueueNums"]) == (3, 7, 1)
+        everything = await peer.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        assert everything.ext_fields == {"totalGroupNum": "1"}
+        assert loads_object(everything.body)["subscriptionGroupTable"]["g"] == found
+        await peer.heartbeat("me", "g", "t")
+        gone: dict[str, object] = {"groupName": "g", "cleanOffset": "true"}
+        assert (await peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, gone)).code == 0
+        missing = await peer.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+        retry = await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "%RETRY%g"})
+    assert missing.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert retry.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"groupName":"bad group"}', b'{"groupName":"g","retryQueueNums":-1}', b"no"])
+async def test_bad_groups_are_refused(tmp_path: Path, body: bytes) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        refused = await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_queue_locks(tmp_path: Path) -> None:
+    async def lock(peer: Peer, client: str, *queues: MessageQueue) -> list[MessageQueue]:
+        body = QueueLockRequest("g", client, list(queues)).to_json()
+        return decode_locked_queues((await peer.call(RequestCode.LOCK_BATCH_MQ, None, body)).body)
+
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert await lock(peer, "one", Q0) == [Q0]
+        assert await lock(peer, "two", Q0, Q1) == [Q1]
+        peer.oneway(RequestCode.UNLOCK_BATCH_MQ, None, QueueLockRequest("g", "one", [Q0]).to_json())
+        assert await lock(peer, "two", Q0) == [Q0]
+
+
+async def test_consumer_connections_and_progress(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1"])
+        offline = await peer.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
+        await peer.heartbeat("me", "g", "t")
+        online = await peer.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
+        commit: dict[str, object] = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}
+        await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+        progress = await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
+        of_topic = await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "t"})
+    assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+    group = loads_object(online.body)
+    (member,) = group["connectionSet"]
+    assert (member["clientId"], member["language"], member["version"]) == ("me", "PYTHON", 479)
+    assert (group["consumeType"], group["messageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert list(group["subscriptionTable"]) == ["t"]
+    assert progress.body == of_topic.body
+    table = {key: value for key, value in loads_object(progress.body)["offsetTable"].items() if '"queueId":0' in key}
+    (queue,) = table.values()
+    assert (queue["brokerOffset"], queue["consumerOffset"]) == (2, 1)
+
+
+async def test_a_record_by_its_place(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        for offset in (1, 1 << 40, -1):
+            missing = await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
+            assert missing.code == ResponseCode.SYSTEM_ERROR
+            assert f"no message at offset {offset}" in (missing.remark or "")
+
+
+async def test_runtime_figures_have_every_key_that_tools_parse(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        table = decode_kv_table((await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
+    integers = [
+        "sendThreadPoolQueueSize",
+        "pullThreadPoolQueueSize",
+        "ackThreadPoolQueueSize",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "ackThreadPoolQueueHeadWaitTimeMills",
+        "pageCacheLockTimeMills",
+        "earliestMessageTimeStamp",
+        "timerReadBehind",
+        "timerOffsetBehind",
+        "timerCongestNum",
+        "msgPutTotalYesterdayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgGetTotalYesterdayMorning",
+        "msgGetTotalTodayMorning",
+        "msgGetTotalTodayNow",
+    ]
+    assert all(int(table[name]) >= 0 for name in integers)
+    assert len([float(each) for each in table["putTps"].split()]) == 3
+    assert len([float(each) for each in table["getTransferredTps"].split()]) == 3
+    assert 0 <= float(table["commitLogDiskRatio"]) <= 1
+    assert (table["brokerVersionDesc"], table["brokerActive"]) == ("V5_3_3", "true")
+    assert (table["msgPutTotalTodayNow"], table["dispatchBehindBytes"]) == ("1", "0")
+
+
+async def test_settings_in_force(tmp_path: Path) -> None:
+    async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as broker, connected(broker) as peer:
+        answer = await peer.call(RequestCode.GET_BROKER_CONFIG)
+    pairs = parse_properties(answer.body.decode())
+    assert (pairs["flushDiskType"], pairs["brokerName"]) == ("SYNC_FLUSH", "broker-a")
+    assert loads_object(answer.ext_fields["version"].encode())["counter"] > 0

@@ -1,0 +1,256 @@
+"""Pulls over a real socket: codes, long polling, filters, limits, and readers that do not read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, encode
+from tests.broker.harness import Peer, bodies, connected, messages, pull_fields, running
+
+LONG = 20_000
+
+
+def places(response: RemotingCommand) -> tuple[int, ...]:
+    return tuple(int(response.ext_fields[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
+
+
+async def test_found(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"%d" % n for n in range(5)])
+        found = await peer.pull("t", 1, count=3)
+    assert (found.code, found.remark, places(found)) == (0, "FOUND", (4, 0, 5))
+    assert found.ext_fields["suggestWhichBrokerId"] == "0"
+    assert bodies(found) == [b"1", b"2", b"3"]
+    assert [message.queue_offset for message in messages(found)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "code", "status", "next_offset"),
+    [
+        (0, 3, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 3),
+        (0, 4, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 3),
+        (0, -1, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
+        (1, 0, ResponseCode.PULL_NOT_FOUND, "NO_MATCHED_LOGIC_QUEUE", 0),
+        (1, 7, ResponseCode.PULL_OFFSET_MOVED, "NO_MATCHED_LOGIC_QUEUE", 0),
+    ],
+)
+async def test_nothing_found(
+    tmp_path: Path, queue_id: int, offset: int, code: int, status: str, next_offset: int
+) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1", b"2"])
+        answer = await peer.pull("t", offset, queue_id)
+    assert (answer.code, answer.remark, answer.body) == (code, status, b"")
+    assert places(answer)[0] == next_offset
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "remark"),
+    [
+        ({"queueId": 4}, 29, "queue 4 is not one of the 4 read queues of topic t"),
+        ({"queueId": -1}, 29, "queue -1"),
+        ({"topic": "unknown"}, 17, "topic unknown does not exist"),
+        ({"subscription": " || "}, 23, "has no tag"),
+        ({"expressionType": "SQL92"}, 1, "filter by SQL92"),
+        ({"sysFlag": 0}, 24, "knows no subscription of group consumers to t yet"),
+        ({"queueOffset": None}, 1, "required field queueOffset of PullMessageRequestHeader is missing"),
+        ({"consumerGroup": "bad group"}, 29, "has characters outside"),
+    ],
+)
+async def test_refusals(tmp_path: Path, change: dict[str, object], code: int, remark: str) -> None:
+    fields = {name: value for name, value in (pull_fields("t", 0) | change).items() if value is not None}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        refused = await peer.call(RequestCode.PULL_MESSAGE, fields)
+    assert refused.code == code
+    assert remark in (refused.remark or "")
+
+
+async def test_permissions_name_what_forbids(tmp_path: Path) -> None:
+    pairs = {"brokerPermission": "2", "litePullMessageEnable": "false"}
+    async with running(tmp_path, pairs) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        refused = await peer.pull("t", 0)
+        lite = await peer.call(RequestCode.LITE_PULL_MESSAGE, pull_fields("t", 0))
+    assert (refused.code, refused.ext_fields["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "1")
+    assert (lite.code, "litePullMessageEnable" in (lite.remark or "")) == (ResponseCode.NO_PERMISSION, True)
+
+
+async def test_a_group_that_may_not_consume_and_one_that_does_not_exist(tmp_path: Path) -> None:
+    async with running(tmp_path, {"autoCreateSubscriptionGroup": "false"}) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        assert (await peer.pull("t", 0)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        group = b'{"groupName":"consumers","consumeEnable":false}'
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group)).code == 0
+        refused = await peer.pull("t", 0)
+    assert (refused.code, refused.ext_fields["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "2")
+
+
+async def test_lite_pull_is_a_pull(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        assert bodies(await peer.call(RequestCode.LITE_PULL_MESSAGE, pull_fields("t", 0))) == [b"x"]
+
+
+async def test_tags_are_filtered_by_the_broker(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        for tag in "ABAC":
+            await peer.send("t", tag.encode(), 0, f"TAGS\x01{tag}\x02")
+        await peer.send("t", b"none")
+        assert bodies(await peer.pull("t", 0, subscription="B || C")) == [b"B", b"C"]
+        nothing = await peer.pull("t", 0, subscription="Z")
+    assert (nothing.code, nothing.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+    assert places(nothing)[0] == 5
+
+
+async def test_a_push_consumer_pulls_by_its_heartbeat(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        await peer.heartbeat("me", "consumers", "t")
+        by_heartbeat = {"sysFlag": 0, "subVersion": 1}
+        assert bodies(await peer.pull("t", 0, **by_heartbeat)) == [b"x"]
+        newer = await peer.pull("t", 0, sysFlag=0, subVersion=2)
+        other = await peer.pull("TBW102", 0, **by_heartbeat)
+    assert newer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    assert other.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+async def test_a_pull_commits_when_it_says_so(tmp_path: Path) -> None:
+    question = {"consumerGroup": "consumers", "topic": "t", "queueId": 0}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1"])
+        await peer.pull("t", 0, commitOffset=2)
+        before = await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, question | {"setZeroIfNotFound": "false"})
+        await peer.pull("t", 0, commitOffset=2, sysFlag=4 | 1)
+        after = await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, question)
+    assert before.code == ResponseCode.QUERY_NOT_FOUND
+    assert after.ext_fields == {"offset": "2"}
+
+
+@pytest.mark.parametrize(
+    ("count", "fields", "expected"),
+    [(1000, {}, 32), (1000, {"maxMsgBytes": 1 << 30}, 100), (1000, {"maxMsgBytes": 1}, 1), (0, {}, 1), (7, {}, 7)],
+)
+async def test_how_many_messages_a_pull_gets(tmp_path: Path, count: int, fields: dict[str, int], expected: int) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"x"] * 100)
+        assert len(bodies(await peer.pull("t", 0, count=count, **fields))) == expected
+
+
+# --- long polling ---
+
+
+async def test_a_held_pull_is_answered_when_its_message_comes(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
+        await peer.send("t", b"0", 1)
+        waiting = [asyncio.ensure_future(peer.pull("t", 0, queue_id, wait_ms=LONG)) for queue_id in (0, 2)]
+        await _held(peer, 2)
+        await producer.send("t", b"mine", 2)
+        assert bodies(await waiting[1]) == [b"mine"]
+        assert not waiting[0].done()
+        await producer.send_list("t", [b"a", b"b"], 0)
+        assert bodies(await waiting[0]) == [b"a", b"b"]
+
+
+async def test_a_held_pull_with_tags_sleeps_through_the_others(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
+        await producer.send("t", b"0")
+        waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG, subscription="A"))
+        await _held(peer, 1)
+        for tag in "BBCB":
+            await producer.send("t", b"no", 0, f"TAGS\x01{tag}\x02")
+        assert not waiting.done()
+        await producer.send("t", b"yes", 0, "TAGS\x01A\x02")
+        found = await waiting
+    assert (bodies(found), places(found)[0]) == ([b"yes"], 6)
+
+
+async def test_a_held_pull_ends_empty_when_its_time_is_up(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        answer = await peer.pull("t", 1, wait_ms=300)
+        assert 0.29 <= loop.time() - started < 5
+    assert (answer.code, places(answer)) == (ResponseCode.PULL_NOT_FOUND, (1, 0, 1))
+
+
+async def test_a_message_of_another_tag_is_reported_when_time_is_up(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
+        await producer.send("t", b"0")
+        waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=400, subscription="A"))
+        await _held(peer, 1)
+        await producer.send("t", b"no", 0, "TAGS\x01B\x02")
+        answer = await waiting
+    assert (answer.code, places(answer)[0]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+
+async def test_without_long_polling_a_pull_waits_shortly(tmp_path: Path) -> None:
+    pairs = {"longPollingEnable": "false", "shortPollingTimeMills": "1"}
+    async with running(tmp_path, pairs) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        assert (await peer.pull("t", 1, wait_ms=LONG)).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_more_pulls_than_may_be_held_are_answered_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path, {"maxHeldPulls": "2"}) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        waiting = [asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG)) for _ in range(3)]
+        done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result().code for task in done] == [ResponseCode.PULL_NOT_FOUND]
+        await peer.send("t", b"1")
+        assert [bodies(await task) for task in pending] == [[b"1"], [b"1"]]
+
+
+async def test_deleting_a_topic_answers_its_held_pulls(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as admin:
+        await peer.send("t", b"0")
+        waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
+        await _held(peer, 1)
+        await admin.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_stop_answers_held_pulls_and_is_quick(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
+        await _held(peer, 1)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await broker.stop()
+        assert loop.time() - started < 5
+        assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_reader_that_does_not_read_does_not_disturb_others(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"x" * 30_000] * 100)
+        lazy = await _lazy_reader(broker.port, pulls=400)
+        assert bodies(await peer.pull("t", 99)) == [b"x" * 30_000]
+        assert (await peer.send("t", b"y")).code == 0
+        lazy.abort()
+        assert (await peer.send("t", b"z")).code == 0
+
+
+async def _lazy_reader(port: int, pulls: int) -> asyncio.Transport:
+    """Ask for far more than socket buffers hold and never read any of it."""
+    fields = {name: str(value) for name, value in (pull_fields("t", 0) | {"maxMsgBytes": 1 << 20}).items()}
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+    transport.pause_reading()
+    for opaque in range(pulls):
+        transport.write(encode(RemotingCommand(RequestCode.PULL_MESSAGE, fields, opaque=opaque)))
+    return transport
+
+
+async def _held(peer: Peer, count: int) -> None:
+    """Return when the broker has read everything sent before: its answer comes behind, and pulls are held as they are
+    read."""
+    for _ in range(count):
+        await asyncio.sleep(0)  # the pulls go out first
+    await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})

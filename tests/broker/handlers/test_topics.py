@@ -1,0 +1,147 @@
+"""Topic administration over a real socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raptormq.protocol.bodies.queues import TopicOffset, decode_topic_stats
+from raptormq.protocol.bodies.route import TopicList
+from raptormq.protocol.bodies.tolerant_json import dumps
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.message import MessageQueue
+from tests.broker.harness import Peer, bodies, connected, messages, running
+
+
+def wanted(topic: str = "t", **more: object) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": 4,
+        "writeQueueNums": 4,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    } | more
+
+
+async def create(peer: Peer, topic: str = "t", **more: object) -> tuple[int, str]:
+    answer = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, wanted(topic, **more))
+    return answer.code, answer.remark or ""
+
+
+async def config(peer: Peer, topic: str = "t") -> TopicConfig:
+    answer = await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+    assert answer.code == 0
+    return TopicConfig.from_json(answer.body)
+
+
+async def test_create_change_and_restart(tmp_path: Path) -> None:
+    attributes = "+message.type=FIFO,+queue.type=SimpleCQ"
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert await create(peer, readQueueNums=8, attributes=attributes) == (0, "")
+        assert await create(peer, readQueueNums=6, perm=4) == (0, "")
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        found = await config(peer)
+    assert (found.read_queue_nums, found.write_queue_nums, found.perm) == (6, 4, 4)
+    assert found.attributes == {"message.type": "FIFO", "queue.type": "SimpleCQ"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "remark"),
+    [
+        ({"topic": "bad topic"}, 29, "has characters outside"),
+        ({"topic": " "}, 29, "blank"),
+        ({"topic": "SELF_TEST_TOPIC"}, 29, "system topic"),
+        ({"topic": "DefaultCluster"}, 29, "system topic"),
+        ({"readQueueNums": 0}, 29, "0 read queues"),
+        ({"writeQueueNums": 65_537}, 29, "65537 write queues"),
+        ({"perm": 0}, 29, "permission 0"),
+        ({"perm": 16}, 29, "permission 16"),
+        ({"topicFilterType": "OTHER"}, 29, "topicFilterType"),
+        ({"attributes": "+queue.type=BatchCQ"}, 1, "BatchCQ is not supported by this version, it comes later"),
+        ({"attributes": "queue.type=BatchCQ"}, 1, "neither +key=value nor -key"),
+        ({"readQueueNums": "four"}, 1, "readQueueNums of CreateTopicRequestHeader is not a 64-bit integer"),
+    ],
+)
+async def test_refusals(tmp_path: Path, change: dict[str, Any], code: int, remark: str) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        answer = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, wanted() | change)
+        assert (await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"})).code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.code == code
+    assert remark in (answer.remark or "")
+
+
+async def test_what_is_fixed_at_creation_stays(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create(peer, attributes="+queue.type=SimpleCQ")
+        code, remark = await create(peer, readQueueNums=9, attributes="-queue.type")
+        assert (code, "cannot be changed after creation" in remark) == (1, True)
+        assert (await config(peer)).read_queue_nums == 4
+
+
+async def test_a_list_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
+    def body(*topics: TopicConfig) -> bytes:
+        return dumps({"topicConfigList": [topic.to_dict() for topic in topics]})
+
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        good = TopicConfig("one", 2, 2, attributes={"message.type": "FIFO"})
+        both = body(good, TopicConfig("bad topic", 2, 2))
+        refused = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, both)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert (await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "one"})).code == ResponseCode.TOPIC_NOT_EXIST
+        more = body(good, TopicConfig("two", 2, 2))
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, more)).code == 0
+        assert await config(peer, "one") == good
+        bad = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, b'{"topicConfigList":1}')
+        assert bad.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_deleted_topic_is_gone_with_its_messages_and_offsets(tmp_path: Path) -> None:
+    offset: dict[str, object] = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"old")
+        await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, offset | {"commitOffset": 1})
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+        assert (await peer.pull("t", 0)).code == ResponseCode.TOPIC_NOT_EXIST
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+        await peer.send("t", b"new")
+        assert bodies(await peer.pull("t", 0)) == [b"new"]
+        answer = await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, offset | {"setZeroIfNotFound": "false"})
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "broker-a", "  "])
+async def test_system_topics_cannot_be_deleted(tmp_path: Path, topic: str) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        answer = await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_all_topics_and_system_topics(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create(peer)
+        everything = await peer.call(RequestCode.GET_ALL_TOPIC_CONFIG)
+        own = TopicList.from_json((await peer.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body)
+    table = TopicConfigTable.from_json(everything.body)
+    assert everything.ext_fields["totalTopicNum"] == str(len(table.topics))
+    assert {"t", "TBW102", "DefaultCluster", "broker-a"} <= table.topics.keys()
+    assert "t" not in own.topics
+    assert {"TBW102", "DefaultCluster", "broker-a"} <= set(own.topics)
+
+
+async def test_statistics(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create(peer, readQueueNums=2, writeQueueNums=2)
+        await peer.send_list("t", [b"0", b"1"], 1)
+        stored = messages(await peer.pull("t", 0, 1))[-1]
+        stats = await peer.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "t"})
+        unknown = await peer.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "unknown"})
+    assert decode_topic_stats(stats.body) == {
+        MessageQueue("t", "broker-a", 0): TopicOffset(0, 0, 0),
+        MessageQueue("t", "broker-a", 1): TopicOffset(0, 2, stored.store_timestamp),
+    }
+    assert unknown.code == ResponseCode.TOPIC_NOT_EXIST

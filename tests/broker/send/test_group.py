@@ -1,0 +1,327 @@
+"""Sends over a real socket: what is stored, what is answered, and what one bad request does to its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.service import Broker
+from raptormq.errors import StoreReadOnly
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, decode, encode
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import decode_properties
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.real_filesystem import RealFileSystem
+from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields, settings
+
+V1_NAMES = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+}
+
+
+async def test_a_message_is_stored_as_it_was_sent(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        sent = await peer.send("t", b"body", 3, "TAGS\x01A\x02KEYS\x01k\x02UNIQ_KEY\x01U1\x02")
+        (stored,) = messages(await peer.pull("t", 0, 3))
+        viewed = await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0, "topic": "t"})
+    assert sent.code == 0
+    assert {name: sent.ext_fields[name] for name in ("queueId", "queueOffset", "transactionId")} == {
+        "queueId": "3",
+        "queueOffset": "0",
+        "transactionId": "U1",
+    }
+    assert (sent.ext_fields["MSG_REGION"], sent.ext_fields["TRACE_ON"]) == ("DefaultRegion", "true")
+    place = parse_offset_id(sent.ext_fields["msgId"])
+    assert (place.host, place.port, place.physical_offset) == ("127.0.0.1", broker.port, stored.physical_offset)
+    assert (stored.body, stored.queue_id, stored.flag, stored.born_timestamp) == (b"body", 3, 7, 1_700_000_000_000)
+    assert stored.born_address[0] == "127.0.0.1"
+    assert decode_properties(stored.properties) == {
+        "TAGS": "A",
+        "KEYS": "k",
+        "UNIQ_KEY": "U1",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "DefaultCluster",
+    }
+    assert messages(viewed) == [stored]
+
+
+async def test_properties_without_a_final_separator_or_a_unique_key(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        sent = await peer.send("t", b"x", 0, "own\x01value")
+        (stored,) = messages(await peer.pull("t", 0))
+    found = decode_properties(stored.properties)
+    assert found["own"] == "value"
+    assert found["UNIQ_KEY"] == sent.ext_fields["transactionId"]
+    assert len(found["UNIQ_KEY"]) == 32
+
+
+@pytest.mark.parametrize("binary", [False, True])
+async def test_both_versions_and_both_header_encodings(tmp_path: Path, binary: bool) -> None:
+    fields = send_fields("t") | {"i": 'UNIQ_KEY\x01é "\x02'}
+    old = {V1_NAMES[letter]: value for letter, value in fields.items()}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        answers = [
+            await peer.call(RequestCode.SEND_MESSAGE_V2, fields, b"new", binary=binary),
+            await peer.call(RequestCode.SEND_MESSAGE, old, b"old", binary=binary),
+        ]
+        assert bodies(await peer.pull("t", 0)) == [b"new", b"old"]
+    assert [answer.code for answer in answers] == [0, 0]
+    assert [answer.ext_fields["queueOffset"] for answer in answers] == ["0", "1"]
+    assert [answer.ext_fields["transactionId"] for answer in answers] == ['é "'] * 2
+    assert [answer.serialize_type for answer in answers] == [int(binary)] * 2
+
+
+async def test_a_batch_becomes_ordinary_messages_in_one_queue(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"first", 2)
+        sent = await peer.send_list("t", [b"a", b"", b"c"], 2, tags="T")
+        stored = messages(await peer.pull("t", 1, 2))
+    assert (sent.code, sent.ext_fields["queueOffset"]) == (0, "1")
+    assert "batchUniqId" not in sent.ext_fields
+    places = [parse_offset_id(text).physical_offset for text in sent.ext_fields["msgId"].split(",")]
+    assert places == [message.physical_offset for message in stored]
+    assert [message.body for message in stored] == [b"a", b"", b"c"]
+    assert {message.properties for message in stored} == {"TAGS\x01T\x02"}
+    assert {message.flag for message in stored} == {7}
+
+
+async def test_oneway_sends_are_stored_and_never_answered(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        peer.oneway(RequestCode.SEND_MESSAGE_V2, send_fields("t"), b"1")
+        peer.oneway(RequestCode.SEND_MESSAGE_V2, send_fields("no topic!"), b"refused in silence")
+        assert (await peer.send("t", b"2")).ext_fields["queueOffset"] == "2"
+        assert bodies(await peer.pull("t", 0)) == [b"0", b"1", b"2"]
+    assert peer.notices.empty()
+
+
+async def test_a_refused_send_leaves_the_others_of_its_read_alone(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        commands = [_command(1, "t", 0), _command(2, "bad topic", 0), _command(3, "t", 99), _command(4, "t", 0)]
+        writer.write(b"".join(encode(command) for command in commands))
+        codes = await _codes_by_opaque(reader, len(commands))
+        writer.close()
+        assert bodies(await peer.pull("t", 0)) == [b"0", b"1", b"4"]
+    assert codes == {1: 0, 2: ResponseCode.INVALID_PARAMETER, 3: ResponseCode.INVALID_PARAMETER, 4: 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "remark"),
+    [
+        ({"b": None}, 1, "required field b of SendMessageRequestHeaderV2 is missing"),
+        ({"g": None}, 1, "required field g of SendMessageRequestHeaderV2 is missing"),
+        ({"a": None}, 1, "required field a of SendMessageRequestHeaderV2 is missing"),
+        ({"e": "two"}, 1, "the field e of SendMessageRequestHeaderV2 is not a 64-bit integer: 'two'"),
+        ({"h": 1 << 31}, 1, "outside its range"),
+        ({"f": -1}, 1, "outside its range"),
+        ({"e": 8}, 29, "queue 8 is not a queue of topic t"),
+        ({"b": "no such topic"}, 29, "has characters outside"),
+        ({"b": "x" * 128}, 29, "longer than 127 characters"),
+        ({"b": "unknown", "c": "t"}, 17, "topic unknown does not exist"),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "system topic"),
+        ({"i": "p\x01" + "x" * 32_767 + "\x02"}, 13, "at most 32767 are stored"),
+        ({"i": "DELAY\x013\x02"}, 1, "delayed messages are not supported by this version"),
+        ({"i": "TIMER_DELAY_SEC\x013\x02"}, 1, "delayed messages are not supported by this version"),
+        ({"i": "TRAN_MSG\x01true\x02"}, 16, "transactional messages are not supported by this version"),
+        ({"f": 4}, 16, "transactional messages are not supported by this version"),
+        ({"f": 0x80}, 13, "inner batches need a BatchCQ topic"),
+        ({"i": "INNER_NUM\x013\x02"}, 13, "inner batches need a BatchCQ topic"),
+    ],
+)
+async def test_refusals(tmp_path: Path, change: dict[str, object], code: int, remark: str) -> None:
+    fields = {name: value for name, value in (send_fields("t") | change).items() if value is not None}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"first")
+        refused = await peer.call(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+        assert bodies(await peer.pull("t", 0)) == [b"first"]
+    assert refused.code == code
+    assert remark in (refused.remark or "")
+
+
+async def test_property_names_that_only_look_like_later_features_pass(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        sent = await peer.send(
+            "t", b"x", 0, "MY_DELAY\x013\x02XTRAN_MSG\x01true\x02MY_UNIQ_KEY\x01u\x02TIMER_DAY\x011\x02"
+        )
+    assert sent.code == 0
+    assert sent.ext_fields["transactionId"] != "u"
+
+
+async def test_the_largest_message_and_one_byte_more(tmp_path: Path) -> None:
+    limit = 4_194_304
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"x" * limit)).code == 0
+        refused = await peer.send("t", b"x" * (limit + 1))
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert f"{limit + 1} bytes, maxMessageSize is {limit}" in (refused.remark or "")
+        (stored,) = messages(await peer.pull("t", 0))
+        assert len(stored.body) == limit
+
+
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [
+        (b"", "empty"),
+        (b"\0\0", "is cut"),
+        (b"\0\0\0\x16" + b"\0" * 12 + b"\0\0\1\0" + b"\0\0", "is cut or lies about its size"),
+    ],
+)
+async def test_damaged_batches_are_refused_whole(tmp_path: Path, body: bytes, remark: str) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        refused = await peer.call(RequestCode.SEND_BATCH_MESSAGE, send_fields("t"), body)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert remark in (refused.remark or "")
+
+
+async def test_a_batch_to_a_retry_topic_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await peer.send_list("%RETRY%g", [b"x"])).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_a_negative_queue_is_the_brokers_choice(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        chosen = {(await peer.send("t", b"x", -1)).ext_fields["queueId"] for _ in range(100)}
+    assert chosen == {"0", "1", "2", "3"}
+
+
+async def test_auto_creation(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        config = await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"})
+    assert b'"readQueueNums":4' in config.body
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"})).body == config.body
+        assert bodies(await peer.pull("t", 0)) == [b"x"]
+
+
+async def test_without_auto_creation(tmp_path: Path) -> None:
+    async with running(tmp_path, {"autoCreateTopicEnable": "false"}) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"x")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_read_only_broker_and_a_read_only_topic(tmp_path: Path) -> None:
+    async with running(tmp_path, {"brokerPermission": "4"}) as broker, connected(broker) as peer:
+        refused = await peer.send("t", b"x")
+        assert (refused.code, "brokerPermission" in (refused.remark or "")) == (ResponseCode.NO_PERMISSION, True)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("readable", perm=4))
+        assert (await peer.send("readable", b"x")).code == ResponseCode.NO_PERMISSION
+
+
+def topic_fields(topic: str, perm: int = 6) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": 4,
+        "writeQueueNums": 4,
+        "perm": perm,
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+
+
+class SlowDisk(FaultyFileSystem):
+    """A disk whose flushes of the commit log wait for :attr:`release`."""
+
+    def __init__(self) -> None:
+        super().__init__(RealFileSystem())
+        self.release = threading.Event()
+        self.release.set()
+
+    def run(self, kind: str, path: str) -> None:
+        if kind == "sync" and "/commitlog/" in path:
+            self.release.wait(30)
+        super().run(kind, path)
+
+
+async def test_sync_flush_answers_after_the_flush(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, disk) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"0")).code == 0
+        disk.release.clear()
+        waiting = asyncio.ensure_future(peer.send("t", b"1"))
+        await asyncio.sleep(0)  # its request goes out first
+        unpatient = await peer.send("t", b"2", 0, "WAIT\x01false\x02")
+        assert not waiting.done()
+        # Nothing that a power cut may take away is shown to consumers.
+        assert bodies(await peer.pull("t", 0)) == [b"0"]
+        disk.release.set()
+        assert (await waiting).ext_fields["queueOffset"] == "1"
+        assert unpatient.ext_fields["queueOffset"] == "2"
+        assert bodies(await peer.pull("t", 1, wait_ms=5_000)) in ([b"1"], [b"1", b"2"])
+
+
+async def test_a_slow_flush_is_answered_with_its_own_code_and_the_offsets(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    pairs = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "50"}
+    async with running(tmp_path, pairs, disk) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"0")).code == 0
+        disk.release.clear()
+        late = await peer.send("t", b"1")
+        disk.release.set()
+    assert late.code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert late.ext_fields["queueOffset"] == "1"
+
+
+async def test_a_failed_flush_answers_with_10_and_stops_writes(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    broker = Broker(settings(tmp_path, {"flushDiskType": "SYNC_FLUSH"}), filesystem=disk)
+    await broker.start()
+    async with connected(broker) as peer:
+        assert (await peer.send("t", b"0")).code == 0
+        disk.faults.append(Fault(kind="sync", path="/commitlog/", error=errno.EIO))
+        assert (await peer.send("t", b"1")).code == ResponseCode.FLUSH_DISK_TIMEOUT
+        refused = await peer.send("t", b"2")
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "could not be flushed" in (refused.remark or "")
+        assert bodies(await peer.pull("t", 0)) == [b"0"]
+    with pytest.raises(StoreReadOnly, match="could not be flushed"):
+        await broker.stop()
+
+
+def _command(opaque: int, topic: str, queue_id: int) -> RemotingCommand:
+    fields = {name: str(value) for name, value in send_fields(topic, queue_id).items()}
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, str(opaque).encode(), opaque)
+
+
+async def _codes_by_opaque(reader: asyncio.StreamReader, count: int) -> dict[int, int]:
+    codes: dict[int, int] = {}
+    while len(codes) < count:
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        answer = decode(await reader.readexactly(length))
+        codes[answer.opaque] = answer.code
+    return codes
+
+
+async def test_messages_of_many_connections_do_not_mix(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as one, connected(broker) as two:
+
+        async def produce(peer: Peer, queue_id: int) -> None:
+            await asyncio.gather(*(peer.send("t", b"%d:%d" % (queue_id, n), queue_id) for n in range(200)))
+
+        await one.send("t", b"0:first", 0)
+        await asyncio.gather(produce(one, 0), produce(two, 1))
+        await two.send("t", b"1:last", 1)
+        for queue_id in (0, 1):
+            seen: list[bytes] = []
+            while len(seen) < 201:
+                seen += bodies(await one.pull("t", len(seen), queue_id))
+            assert all(body.startswith(b"%d:" % queue_id) for body in seen)
+            assert len(set(seen)) == 201

@@ -1,0 +1,171 @@
+"""Registration with name servers, against a stand-in that records what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.registration import parse_name_servers
+from raptormq.errors import ConfigError
+from raptormq.protocol.bodies.route import decode_registration
+from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from raptormq.protocol.schema import decode_header
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+from raptormq.transport.server import Server
+from tests.broker.harness import connected, running
+
+
+class NameServer:
+    """Takes registrations; refuses them while :attr:`refusing`."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.registrations: asyncio.Queue[tuple[RegisterBrokerRequestHeader, TopicConfigTable]] = asyncio.Queue()
+        self.farewells: list[UnregisterBrokerRequestHeader] = []
+        self.refusing = False
+        router = Router()
+        router.add(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, self.register)
+        router.add(RequestCode.UNREGISTER_BROKER, UnregisterBrokerRequestHeader, self.unregister)
+        self.server = Server(router, "127.0.0.1", port)
+
+    async def started(self) -> NameServer:
+        await self.server.start()
+        return self
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def register(self, _: Connection, command: RemotingCommand, header: RegisterBrokerRequestHeader) -> RemotingCommand:
+        if self.refusing:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "not now")
+        self.registrations.put_nowait((header, decode_registration(command.body)))
+        return response_to(command)
+
+    def unregister(
+        self, _: Connection, command: RemotingCommand, header: UnregisterBrokerRequestHeader
+    ) -> RemotingCommand:
+        self.farewells.append(header)
+        return response_to(command)
+
+    async def next(self) -> tuple[RegisterBrokerRequestHeader, TopicConfigTable]:
+        return await asyncio.wait_for(self.registrations.get(), 20)
+
+
+async def test_a_broker_announces_itself_and_says_goodbye(tmp_path: Path) -> None:
+    one, two = await NameServer().started(), await NameServer().started()
+    async with running(tmp_path, {"namesrvAddr": f"{one.address};{two.address}"}) as broker:
+        for server in (one, two):
+            header, table = await server.next()
+            assert header == decode_header(
+                RegisterBrokerRequestHeader,
+                {
+                    "brokerName": "broker-a",
+                    "brokerAddr": f"127.0.0.1:{broker.port}",
+                    "clusterName": "DefaultCluster",
+                    "haServerAddr": f"127.0.0.1:{broker.port + 1}",
+                    "brokerId": "0",
+                },
+            )
+            assert {"TBW102", "broker-a", "DefaultCluster"} <= table.topics.keys()
+            assert table.data_version.counter > 0
+        address = broker.address
+    for server in (one, two):
+        assert [(header.broker_name, header.broker_addr) for header in server.farewells] == [("broker-a", address)]
+        await server.server.stop()
+
+
+async def test_a_new_topic_is_known_to_the_name_server_before_its_creation_is_answered(tmp_path: Path) -> None:
+    server = await NameServer().started()
+    fields: dict[str, object] = {
+        "topic": "t",
+        "defaultTopic": "TBW102",
+        "readQueueNums": 4,
+        "writeQueueNums": 4,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+    async with running(tmp_path, {"namesrvAddr": server.address}) as broker, connected(broker) as peer:
+        _, everything = await server.next()
+        await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        _, table = server.registrations.get_nowait()
+    assert list(table.topics) == ["t"]
+    assert table.data_version.counter == everything.data_version.counter + 1
+    await server.server.stop()
+
+
+async def test_an_auto_created_topic_is_registered_at_once(tmp_path: Path) -> None:
+    server = await NameServer().started()
+    async with running(tmp_path, {"namesrvAddr": server.address}) as broker, connected(broker) as peer:
+        await server.next()
+        await peer.send("t", b"x")
+        _, table = await server.next()
+    assert list(table.topics) == ["t"]
+    await server.server.stop()
+
+
+async def test_permissions_of_the_broker_limit_those_of_its_topics(tmp_path: Path) -> None:
+    server = await NameServer().started()
+    async with running(tmp_path, {"namesrvAddr": server.address, "brokerPermission": "4"}):
+        _, table = await server.next()
+    assert {config.perm & 6 for config in table.topics.values() if config.perm & 6} == {4}
+    await server.server.stop()
+
+
+async def test_a_name_server_that_comes_late_is_found(
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raptormq.broker.registration.RETRY_SECONDS", 0.01)
+    async with running(tmp_path, {"namesrvAddr": f"127.0.0.1:{free_port}"}):
+        late = await NameServer(free_port).started()
+        await late.next()
+    await late.server.stop()
+
+
+async def test_a_refusal_is_tried_again_and_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("raptormq.broker.registration.RETRY_SECONDS", 0.01)
+    server = await NameServer().started()
+    server.refusing = True
+    with caplog.at_level(logging.WARNING):
+        async with running(tmp_path, {"namesrvAddr": server.address}):
+            while "not now" not in caplog.text:
+                await asyncio.sleep(0)
+            server.refusing = False
+            await server.next()
+    assert f"name server {server.address} refuses the registration: not now" in caplog.text
+    await server.server.stop()
+
+
+async def test_a_name_that_cannot_be_resolved_does_not_stop_the_others(tmp_path: Path) -> None:
+    server = await NameServer().started()
+    async with running(tmp_path, {"namesrvAddr": f"no-such-host.invalid:9876;{server.address}"}):
+        await server.next()
+    await server.server.stop()
+
+
+async def test_a_name_is_resolved_to_one_family(tmp_path: Path) -> None:
+    server = await NameServer().started()
+    async with running(tmp_path, {"namesrvAddr": f"localhost:{server.server.port}"}) as broker:
+        await server.next()
+        assembly = broker._assembly
+        assert assembly is not None
+        while not assembly.registrar.registered_count:
+            await asyncio.sleep(0)
+        assert assembly.registrar.registered_count == 1
+    await server.server.stop()
+
+
+def test_lists_of_name_servers() -> None:
+    assert parse_name_servers(" a:1; [::1]:2 ;;") == [("a", 1), ("::1", 2)]
+    assert parse_name_servers("") == []
+    with pytest.raises(ConfigError, match="'a' is not an address"):
+        parse_name_servers("a;b:1")

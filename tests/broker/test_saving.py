@@ -1,0 +1,52 @@
+"""Saving a table: changes share writes, a failed write is told to those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.saving import TableSaver
+from raptormq.errors import StorageError
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.json_file import JsonFile
+from raptormq.storage.real_filesystem import RealFileSystem
+
+
+async def test_many_changes_are_few_writes(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    file = JsonFile(str(tmp_path / "t.json"), disk)
+    table: dict[str, int] = {}
+    saver = TableSaver(file, lambda: dict(table))
+
+    async def change(n: int) -> None:
+        table[str(n)] = n
+        saver.save_soon()
+        await saver.saved()
+        saved = file.load()
+        assert saved is not None
+        assert saved[str(n)] == n
+
+    await asyncio.gather(*(change(n) for n in range(200)))
+    assert sum(operation.startswith("replace") for operation in disk.operations) <= 6
+    assert file.load() == table
+
+
+async def test_nothing_to_save_waits_for_nothing(tmp_path: Path) -> None:
+    saver = TableSaver(JsonFile(str(tmp_path / "t.json")), dict)
+    await saver.saved()
+    assert not (tmp_path / "t.json").exists()
+
+
+async def test_a_failed_write_is_told_and_the_next_one_heals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyFileSystem(RealFileSystem(), Fault(kind="write", error=errno.ENOSPC))
+    file = JsonFile(str(tmp_path / "t.json"), disk)
+    saver = TableSaver(file, lambda: {"a": 1})
+    saver.save_soon()
+    with pytest.raises(StorageError, match="No space left on device"):
+        await saver.saved()
+    assert "cannot save" in caplog.text
+    await saver.saved()
+    assert file.load() == {"a": 1}

@@ -1,0 +1,105 @@
+"""The broker as a whole: start, stop, restart, and its metrics and probes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.service import Broker
+from raptormq.errors import ConfigError
+from raptormq.protocol.codes import ResponseCode
+from tests.broker.harness import bodies, connected, running, settings
+
+
+async def get(port: int | None, path: str) -> tuple[int, str]:
+    assert port is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body
+
+
+async def test_messages_and_tables_survive_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        for queue_id in range(4):
+            await peer.send_list("t", [b"a", b"b"], queue_id)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert [bodies(await peer.pull("t", 0, queue_id)) for queue_id in range(4)] == [[b"a", b"b"]] * 4
+        assert (await peer.send("t", b"c")).ext_fields["queueOffset"] == "2"
+
+
+async def test_several_brokers_in_one_process(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path / "a") as one,
+        running(tmp_path / "b") as two,
+        connected(one) as at_one,
+        connected(two) as at_two,
+    ):
+        await at_one.send("t", b"1")
+        await at_two.send("t", b"2")
+        assert bodies(await at_one.pull("t", 0)) == [b"1"]
+        assert bodies(await at_two.pull("t", 0)) == [b"2"]
+
+
+async def test_stop_is_idempotent_and_frees_port_and_folder(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.stop()
+        async with running(tmp_path, {"listenPort": str(broker.port)}) as again, connected(again) as peer:
+            assert (await peer.send("t", b"x")).code == 0
+
+
+async def test_a_port_in_use_is_one_line_and_gives_the_folder_back(tmp_path: Path) -> None:
+    async with running(tmp_path / "a") as broker:
+        second = Broker(settings(tmp_path / "b", {"listenPort": str(broker.port)}))
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{broker.port}"):
+            await second.start()
+    async with running(tmp_path / "b") as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"x")).code == 0
+
+
+async def test_a_metrics_port_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running(tmp_path / "a", {"metricsPort": "0", "metricsHost": "127.0.0.1"}) as broker:
+        pairs = {"metricsPort": str(broker.metrics_port), "metricsHost": "127.0.0.1"}
+        with pytest.raises(ConfigError, match="cannot serve metrics"):
+            await Broker(settings(tmp_path / "b", pairs)).start()
+    async with running(tmp_path / "b") as broker:
+        assert broker.metrics_port is None
+
+
+def test_a_name_that_cannot_be_resolved_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"brokerIP1 = 'no-such-host\.invalid'"):
+        Broker(settings(tmp_path, {"brokerIP1": "no-such-host.invalid"}))
+
+
+async def test_metrics_and_probes(tmp_path: Path) -> None:
+    pairs = {"metricsPort": "0", "metricsHost": "127.0.0.1"}
+    async with running(tmp_path, pairs) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"x"] * 3)
+        await peer.pull("t", 0)
+        assert (await peer.send("bad topic", b"x")).code == ResponseCode.INVALID_PARAMETER
+        assert await get(broker.metrics_port, "/healthz") == (200, "ok\n")
+        assert await get(broker.metrics_port, "/readyz") == (200, "ready\n")
+        status, text = await get(broker.metrics_port, "/metrics")
+    assert status == 200
+    label = r'\{broker="broker-a",cluster="DefaultCluster"\}'
+    for name, value in (
+        ("messages_in_total", "3.0"),
+        ("messages_out_total", "3.0"),
+        ("sends_refused_total", "1.0"),
+        ("pulls_found_total", "1.0"),
+        ("connections", "1.0"),
+        ("writable", "1.0"),
+        ("undispatched_bytes", "0.0"),
+    ):
+        assert re.search(rf"^raptormq_broker_{name}{label} {re.escape(value)}$", text, re.MULTILINE), name
+
+
+async def test_a_broker_nobody_can_find_is_not_ready(tmp_path: Path, free_port: int) -> None:
+    pairs = {"metricsPort": "0", "metricsHost": "127.0.0.1", "namesrvAddr": f"127.0.0.1:{free_port}"}
+    async with running(tmp_path, pairs) as broker:
+        assert await get(broker.metrics_port, "/healthz") == (200, "ok\n")
+        assert await get(broker.metrics_port, "/readyz") == (503, "registered with no name server\n")
