@@ -26,7 +26,7 @@ from raptormq.errors import ClientError, RaptorMQError
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import RequestCode
-from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
 from raptormq.transport.connection import Connection, ConnectionLimits
@@ -194,11 +194,12 @@ class ClientInstance:
         }
 
     def _members_changed(
-        self, _connection: Connection, _request: RemotingCommand, header: ConsumerGroupRequestHeader
-    ) -> None:
+        self, _connection: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader
+    ) -> RemotingCommand:
         member = self._consumers.get(header.consumer_group)
         if member is not None:
             member.members_changed()
+        return response_to(command)  # brokers send it oneway; one that does not gets its answer
 
     def _route_changed(self, _changed: TopicQueues) -> None:
         self.heartbeat_soon()

@@ -64,9 +64,7 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
         deflated = zlib.compress(body, _COMPRESSION_LEVEL)
         if len(deflated) < len(body):
             body, sys_flag = deflated, _DEFLATED
-    message_id = message.properties.get(names.UNIQUE_KEY) if message.properties else None
-    if message_id is None:
-        message_id = ids.next_id(now_ms)
+    message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
     properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
     return Outgoing(RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id)
 
@@ -129,7 +127,7 @@ def _records(
         properties = message.properties
         if properties and not _DELAYS.isdisjoint(properties):
             raise MessageError("a message of a batch cannot be delayed")
-        message_id = (properties.get(names.UNIQUE_KEY) if properties else None) or next_id(now_ms)
+        message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
         note(message_id)
         if properties or message.keys != keys or message.tags != tags:
             common = _common_properties(message).encode() + _UNIQUE_KEY_IS.encode()
@@ -144,4 +142,22 @@ def _common_properties(message: Message) -> str:
         raise MessageError(f"the property names {taken} belong to the system")
     properties = message.all_properties()
     properties.pop(names.UNIQUE_KEY, None)
-    return encode_properties(properties)
+    return _encode_text(properties)
+
+
+def _own_id(properties: dict[str, str]) -> str | None:
+    """Return the unique id that the application gave, after the checks of every property."""
+    message_id = properties.get(names.UNIQUE_KEY)
+    if message_id is not None:
+        _encode_text({names.UNIQUE_KEY: message_id})
+    return message_id
+
+
+def _encode_text(properties: dict[str, str]) -> str:
+    text = encode_properties(properties)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise MessageError(f"tags, keys and properties are not text that UTF-8 can hold: {error}") from None
+    return text

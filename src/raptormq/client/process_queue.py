@@ -7,7 +7,7 @@ one that is not finished yet: after a crash some finished messages come again, n
     finished     x  x     x  x
     commit_offset = 12 ----^
 
-Neighbours: `fetcher` admits messages and asks `is_full`, `dispatcher` reports completion.
+Neighbours: `queue_reader` admits messages and asks `is_full`, `listening` reports completion.
 Source: RocketMQ `ProcessQueue`.
 """
 

@@ -25,6 +25,7 @@ from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 log = logging.getLogger(__name__)
 
 _REFRESH_PAUSE_S = 1.0
+_MISSING_PAUSE_S = 0.1
 
 
 class RouteTable:
@@ -41,7 +42,7 @@ class RouteTable:
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
-        self._fetched_at: dict[str, float] = {}
+        self._next_fetch_at: dict[str, float] = {}
 
     def known(self, topic: str) -> TopicQueues | None:
         """Return the route without asking anyone; the hot path of producers."""
@@ -95,9 +96,8 @@ class RouteTable:
         return await asyncio.shield(fetch)  # one caller that is cancelled must not take the answer from the others
 
     def refresh_soon(self, topic: str) -> None:
-        """Ask for the route in the background after a failure, at most once a second per topic."""
-        now = asyncio.get_running_loop().time()
-        if topic not in self._fetches and now - self._fetched_at.get(topic, -_REFRESH_PAUSE_S) >= _REFRESH_PAUSE_S:
+        """Ask for the route in the background, at most once a second per topic; ten times for one without a route."""
+        if topic not in self._fetches and asyncio.get_running_loop().time() >= self._next_fetch_at.get(topic, 0.0):
             fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
             fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
 
@@ -116,7 +116,8 @@ class RouteTable:
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
         found = await self._ask(topic)
-        self._fetched_at[topic] = asyncio.get_running_loop().time()
+        pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
+        self._next_fetch_at[topic] = asyncio.get_running_loop().time() + pause
         if found is None:
             self._routes.pop(topic, None)
             return None

@@ -37,11 +37,6 @@ class TopicQueues:
             return members[broker_id]
         return members[min(members)] if members else None
 
-    @property
-    def masters(self) -> dict[str, str]:
-        """Addresses of all masters by broker name."""
-        return {name: members[MASTER_ID] for name, members in self.brokers.items() if MASTER_ID in members}
-
 
 def topic_queues(topic: str, route: TopicRoute, most_queues: int | None = None) -> TopicQueues:
     """Return what `route` means for a client, under the name `topic`.

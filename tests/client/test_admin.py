@@ -1,0 +1,95 @@
+"""Administration against real brokers: topics, routes, figures, and what does not exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import AdminClient, Message, MessageQueue, Perm, Producer, TopicOffset
+from raptormq.errors import ClientClosed, MessageError, NoRoute, ServerError, TransportError
+from tests.client.cluster import Cluster
+
+
+async def test_a_topic_from_creation_to_deletion(tmp_path: Path) -> None:
+    async with (
+        Cluster(tmp_path, brokers=2, name_servers=2) as cluster,
+        AdminClient(name_servers=cluster.name_servers) as admin,
+    ):
+        await admin.create_topic("t", 3, 2, attributes={"message.type": "NORMAL"})
+        assert "t" in await admin.topics()
+        for server in cluster.servers:
+            route = await admin.route("t", server.address)
+            assert route is not None
+            assert sorted((q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm) for q in route.queues) == [
+                ("broker-0", 3, 2, 6),
+                ("broker-1", 3, 2, 6),
+            ]
+        config = await admin.topic_config(cluster.broker(1).address, "t")
+        assert config is not None
+        assert (config.topic_name, config.read_queue_nums, config.write_queue_nums) == ("t", 3, 2)
+        assert config.attributes == {"message.type": "NORMAL"}
+        await admin.create_topic("t", 5, 5, perm=Perm.READ)
+        changed = await admin.topic_config(cluster.broker(0).address, "t")
+        assert changed is not None
+        assert (changed.read_queue_nums, changed.perm) == (5, 4)
+        await admin.delete_topic("t")
+        assert await admin.route("t") is None
+        assert await admin.topic_config(cluster.broker(0).address, "t") is None
+        assert "t" not in await admin.topics()
+
+
+async def test_a_topic_on_one_broker_only(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=2) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        await admin.create_topic("t", brokers=[cluster.broker(1).address])
+        route = await admin.route("t")
+        assert route is not None
+        assert [queue.broker_name for queue in route.queues] == ["broker-1"]
+        await admin.delete_topic("t", brokers=[cluster.broker(1).address])
+        assert await admin.topic_config(cluster.broker(1).address, "t") is None
+
+
+async def test_brokers_and_their_figures(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=2) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        info = await admin.cluster_info()
+        assert info.clusters == {"DefaultCluster": ["broker-0", "broker-1"]}
+        assert info.brokers["broker-1"].broker_addrs == {0: cluster.broker(1).address}
+        assert await admin.cluster_info(cluster.servers[0].address) == info
+        figures = await admin.runtime_info(cluster.broker(0).address)
+        assert figures["brokerVersionDesc"] == "V5_3_3"
+
+
+async def test_bounds_of_every_queue(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=2) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        await admin.create_topic("t", 2, 2)
+        queue = MessageQueue("t", "broker-1", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            for _ in range(3):
+                await producer.send(Message("t", b"x"), queue=queue)
+        stats = await admin.topic_stats("t")
+        assert len(stats) == 4
+        assert (stats[queue].min_offset, stats[queue].max_offset) == (0, 3)
+        assert stats[queue].last_update_timestamp > 0
+        assert stats[MessageQueue("t", "broker-0", 0)] == TopicOffset(0, 0, 0)
+
+
+async def test_what_is_not_there_and_what_is_refused(tmp_path: Path, free_port: int) -> None:
+    async with Cluster(tmp_path) as cluster:
+        admin = AdminClient(name_servers=cluster.name_servers)
+        with pytest.raises(ClientClosed):
+            await admin.topics()
+        async with admin:
+            with pytest.raises(NoRoute, match="nope"):
+                await admin.topic_stats("nope")
+            with pytest.raises(MessageError, match="no topic"):
+                await admin.create_topic("no topic")
+            with pytest.raises(ServerError):
+                await admin.create_topic("SCHEDULE_TOPIC_XXXX")
+            with pytest.raises(ServerError):
+                await admin.create_topic("t", 0, 0)
+            with pytest.raises(TransportError):
+                await admin.runtime_info(f"127.0.0.1:{free_port}")
+        await admin.close()
+    async with Cluster(tmp_path / "empty", brokers=0) as empty, AdminClient(name_servers=empty.name_servers) as admin:
+        with pytest.raises(NoRoute, match="no broker"):
+            await admin.create_topic("t")

@@ -1,0 +1,140 @@
+"""The client without await: the same results from plain threads, bounded waits, clean ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import (
+    BlockingAdminClient,
+    BlockingProducer,
+    BlockingPullConsumer,
+    Message,
+    MessageQueue,
+    PullStatus,
+    SendStatus,
+)
+from raptormq.client.blocking import LoopThread
+from raptormq.errors import ClientClosed, ClientError, NoRoute, RequestTimeout, TransportError
+from tests.client.cluster import Cluster
+
+
+@pytest.fixture
+def name_servers(tmp_path: Path) -> Iterator[str]:
+    """An installation that runs in a thread of its own."""
+    thread = LoopThread("cluster")
+    cluster = Cluster(tmp_path)
+    thread.run(cluster.__aenter__(), 30)
+    try:
+        yield cluster.name_servers
+    finally:
+        thread.run(cluster.__aexit__(None, None, None), 30)
+        thread.stop()
+
+
+def test_from_topic_to_commit(name_servers: str) -> None:
+    with BlockingAdminClient(name_servers=name_servers) as admin:
+        admin.create_topic("t", 2, 2)
+        assert "t" in admin.topics()
+        route = admin.route("t")
+        assert route is not None
+        address = route.brokers[0].broker_addrs[0]
+        config = admin.topic_config(address, "t")
+        assert config is not None
+        assert config.read_queue_nums == 2
+        assert list(admin.cluster_info().brokers) == ["broker-0"]
+        assert admin.runtime_info(address)["brokerVersionDesc"] == "V5_3_3"
+    with BlockingProducer("p", name_servers=name_servers) as producer:
+        queues = producer.queues("t")
+        assert queues == [MessageQueue("t", "broker-0", 0), MessageQueue("t", "broker-0", 1)]
+        assert producer.send(Message("t", b"one"), queue=queues[0]).status is SendStatus.SEND_OK
+        assert producer.send_batch([Message("t", b"two"), Message("t", b"three")], queue=queues[0]).queue_offset == 1
+        producer.send_oneway(Message("t", b"four"), queue=queues[0])
+    with BlockingPullConsumer(name_servers=name_servers, group="g") as consumer:
+        assert consumer.queues("t") == queues
+        consumer.assign(queues[:1])
+        bodies: list[bytes] = []
+        while len(bodies) < 4:
+            bodies += [message.body for message in consumer.poll(10)]
+        assert bodies == [b"one", b"two", b"three", b"four"]
+        assert consumer.position(queues[0]) == 4
+        consumer.commit()
+        assert consumer.committed(queues[0]) == 4
+        assert (consumer.min_offset(queues[0]), consumer.max_offset(queues[0])) == (0, 4)
+        assert consumer.offset_by_time(queues[0], int(time.time() * 1000) + 60_000) == 4
+        consumer.seek(queues[0], 3)
+        assert [message.body for message in consumer.poll(10)] == [b"four"]
+        pulled = consumer.pull(queues[0], 1, 2)
+        assert pulled.status is PullStatus.FOUND
+        assert [message.body for message in pulled.messages()] == [b"two", b"three"]
+    with BlockingAdminClient(name_servers=name_servers) as admin:
+        assert admin.topic_stats("t")[queues[0]].max_offset == 4
+        admin.delete_topic("t")
+        assert admin.route("t") is None
+
+
+def test_many_threads_may_use_one_producer(name_servers: str) -> None:
+    with BlockingProducer("p", name_servers=name_servers) as producer, ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda n: producer.send(Message("t", b"%d" % n), timeout=20), range(200)))
+    assert len({(result.queue, result.queue_offset) for result in results}) == 200
+
+
+def test_errors_are_the_same_as_with_await(name_servers: str, free_port: int) -> None:
+    with BlockingPullConsumer(name_servers=name_servers) as consumer:
+        with pytest.raises(NoRoute):
+            consumer.queues("nope")
+        with pytest.raises(ClientError, match="not assigned"):
+            consumer.seek(MessageQueue("t", "b", 0), 0)
+    with (
+        BlockingProducer("p", name_servers=f"127.0.0.1:{free_port}") as producer,
+        pytest.raises(TransportError),
+    ):
+        producer.send(Message("t", b"x"), timeout=0.3)
+
+
+def test_not_started_or_closed_says_so(free_port: int) -> None:
+    producer = BlockingProducer("p", name_servers=f"127.0.0.1:{free_port}")
+    with pytest.raises(ClientClosed, match="BlockingProducer"):
+        producer.send(Message("t", b"x"))
+    with producer:
+        producer.start()
+    producer.close()
+    with pytest.raises(ClientClosed):
+        producer.queues("t")
+
+
+def test_its_thread_ends_with_it(free_port: int) -> None:
+    before = threading.active_count()
+    with BlockingProducer("p", name_servers=f"127.0.0.1:{free_port}"):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+
+
+def test_a_wait_is_bounded_and_the_work_is_cancelled() -> None:
+    thread = LoopThread("test")
+    cancelled = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def fails() -> None:
+        raise TimeoutError("its own")
+
+    with pytest.raises(RequestTimeout, match=r"0\.05 s"):
+        thread.run(forever(), 0.05)
+    assert cancelled.wait(5)
+    with pytest.raises(TimeoutError, match="its own"):
+        thread.run(fails(), 5)
+    thread.stop()
+    thread.stop()
+    with pytest.raises(ClientClosed):
+        thread.run(forever(), 1)

@@ -1,0 +1,177 @@
+"""What brokers see of a client: heartbeats, farewells, and answers to their own requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client import ClientConfig, Message, Producer, PushConsumer
+from raptormq.client.instance import ClientInstance
+from raptormq.errors import ClientError
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
+from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route, silence, stored
+
+HEART_BEAT = RequestCode.HEART_BEAT
+LEAVE = RequestCode.UNREGISTER_CLIENT
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+class Member:
+    """A consumer that counts what it is told."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+
+    def describe(self) -> ConsumerData:
+        return ConsumerData("g", subscriptions=[Subscription.parse("t", "A || B", 7)])
+
+    def members_changed(self) -> None:
+        self.told.set()
+
+
+@asynccontextmanager
+async def client(peer: ScriptedPeer) -> AsyncIterator[ClientInstance]:
+    peer.on(ROUTE, route(1, peer))
+    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    try:
+        yield instance
+    finally:
+        await instance.release()
+
+
+async def test_a_heartbeat_follows_as_soon_as_a_broker_is_known() -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        instance.join_producers("p")
+        instance.join_consumers("g", Member())
+        await instance.routes.find("t")
+        [first, *_] = await peer.wait_for(HEART_BEAT)
+        heartbeat = HeartbeatData.from_json(first.body)
+        assert heartbeat.client_id == instance.client_id
+        assert heartbeat.producer_groups == ["p"]
+        [consumer] = heartbeat.consumers
+        assert (consumer.group, consumer.consume_type, consumer.message_model) == (
+            "g",
+            "CONSUME_PASSIVELY",
+            "CLUSTERING",
+        )
+        [subscription] = consumer.subscriptions
+        assert subscription.topic == "t"
+        assert subscription.tags == {"A", "B"}
+        assert subscription.code_set == {65, 66}
+
+
+async def test_a_lost_connection_leads_to_another_heartbeat() -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        instance.join_producers("p")
+        await instance.routes.find("t")
+        await peer.wait_for(HEART_BEAT)
+        for connection in list(peer.connections):
+            connection.abort()
+        await peer.wait_for(HEART_BEAT, 2)
+
+
+@pytest.mark.parametrize("reply", [silence, refuse(1)], ids=["silent", "refuses"])
+async def test_a_broker_that_does_not_take_heartbeats_harms_nothing(reply: object) -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        peer.on(HEART_BEAT, reply)  # type: ignore[arg-type]
+        instance.join_producers("p")
+        await instance.routes.find("t")
+        await instance.heartbeat()
+        assert len((await instance.routes.find("t")).read_queues) == 1
+
+
+async def test_without_groups_there_is_nothing_to_say() -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        await instance.routes.find("t")
+        await instance.heartbeat()
+        assert not peer.received[HEART_BEAT]
+
+
+async def test_leaving_is_told_to_brokers_once_the_last_one_leaves() -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        instance.join_producers("p")
+        instance.join_producers("p")
+        instance.join_consumers("g", Member())
+        await instance.routes.find("t")
+        await peer.wait_for(HEART_BEAT)
+        await instance.leave_producers("p")
+        assert not peer.received[LEAVE]
+        await instance.leave_producers("p")
+        await instance.leave_consumers("g")
+        await instance.leave_consumers("g")
+        assert [sorted(leave.ext_fields) for leave in peer.received[LEAVE]] == [
+            ["clientID", "producerGroup"],
+            ["clientID", "consumerGroup"],
+        ]
+
+
+async def test_a_group_is_joined_once_per_client() -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        instance.join_consumers("g", Member())
+        with pytest.raises(ClientError, match="group g"):
+            instance.join_consumers("g", Member())
+
+
+async def test_the_last_user_closes_a_shared_instance() -> None:
+    async with ScriptedPeer() as peer:
+        config = ClientConfig(peer.address)
+        first, second = ClientInstance.acquire(config), ClientInstance.acquire(config)
+        assert first is second
+        await first.release()
+        await second.pool.connection(peer.address)
+        await second.release()
+        third = ClientInstance.acquire(config)
+        assert third is not first
+        await third.release()
+
+
+async def test_a_notice_of_the_broker_reaches_the_member_of_the_group_only() -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        member = Member()
+        instance.join_consumers("g", member)
+        await instance.routes.find("t")
+        await peer.wait_for(HEART_BEAT)
+        member.told.clear()
+        [connection] = peer.connections
+        notice = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        connection.oneway(request(notice, ConsumerGroupRequestHeader("another"), oneway=True))
+        await connection.request(request(notice, ConsumerGroupRequestHeader("another")), 5)
+        assert not member.told.is_set()
+        connection.oneway(request(notice, ConsumerGroupRequestHeader("g"), oneway=True))
+        await member.told.wait()
+
+
+async def test_what_the_client_does_not_know_is_refused_politely() -> None:
+    async with ScriptedPeer() as peer, client(peer) as instance:
+        instance.join_producers("p")
+        await instance.routes.find("t")
+        await peer.wait_for(HEART_BEAT)
+        [connection] = peer.connections
+        for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY, 4711):
+            refusal = await connection.request(request(code), 5)
+            assert refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            assert str(int(code)) in str(refusal.remark)
+
+
+async def test_closing_is_bounded_even_when_no_one_answers() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, peer))
+        peer.on(RequestCode.SEND_MESSAGE_V2, stored())
+        for code in (LEAVE, HEART_BEAT):
+            peer.on(code, silence)
+        peer.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, answer(body=encode_consumer_ids([])))
+        config = ClientConfig(peer.address, request_timeout=0.3, close_timeout=0.3)
+        producer = Producer("p", client_config=config)
+        await producer.start()
+        await producer.send(Message("t", b"x"))
+        consumer = PushConsumer("g", client_config=config)
+        await consumer.start()
+        started = asyncio.get_running_loop().time()
+        await asyncio.gather(producer.close(), consumer.stop())
+        assert asyncio.get_running_loop().time() - started < 4

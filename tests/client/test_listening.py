@@ -1,0 +1,195 @@
+"""Listener calls: how many at a time, what their answers mean, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt, MessageQueue
+from raptormq.client.listening import Listener, Listening
+from raptormq.client.process_queue import ProcessQueue
+from raptormq.client.queue_reader import QueueReader
+from raptormq.client.redelivery import Redelivery
+
+QUEUE = MessageQueue("t", "broker-0", 0)
+
+
+class Reader:
+    """Stands where a queue reader stands: learns what is finished."""
+
+    def __init__(self) -> None:
+        self.progress = ProcessQueue(0)
+        self.finished_offsets: list[int] = []
+        self._changed = asyncio.Event()
+
+    def finished(self, progress: ProcessQueue, offset: int) -> None:
+        assert progress is self.progress
+        progress.complete(offset)
+        self.finished_offsets.append(offset)
+        self._changed.set()
+
+    async def until(self, count: int) -> None:
+        while len(self.finished_offsets) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class Giving:
+    """Stands where redelivery stands: takes messages back or not."""
+
+    def __init__(self, takes: bool) -> None:
+        self.takes = takes
+        self.given: list[MessageExt] = []
+
+    async def give_back(self, message: MessageExt) -> bool:
+        self.given.append(message)
+        return self.takes
+
+    @staticmethod
+    def pause(times: int) -> float:
+        return 0.01 * times
+
+
+def message(offset: int, topic: str = "t", **properties: str) -> MessageExt:
+    return MessageExt(topic, b"%d" % offset, properties, QUEUE, offset, offset, f"id{offset}", "", 0, 0)
+
+
+HandOut = Callable[[list[MessageExt]], None]
+
+
+@asynccontextmanager
+async def listening(
+    listener: Listener | None, takes: bool = True, config: ConsumerConfig | None = None
+) -> AsyncIterator[tuple[Listening, Reader, Giving, HandOut]]:
+    reader, giving = Reader(), Giving(takes)
+    calls = Listening(config or ConsumerConfig(), "g", lambda topic: listener, cast("Redelivery", giving))
+    calls.start()
+
+    def hand_out(messages: list[MessageExt]) -> None:
+        for each in messages:
+            reader.progress.admit(each.queue_offset, 1)
+        calls.hand_out(cast("QueueReader", reader), reader.progress, messages)
+
+    try:
+        yield calls, reader, giving, hand_out
+    finally:
+        await calls.stop(0.1)
+
+
+@pytest.mark.parametrize("answer", [None, ConsumeResult.SUCCESS])
+async def test_success_finishes(answer: ConsumeResult | None) -> None:
+    async def listener(messages: list[MessageExt]) -> ConsumeResult | None:
+        return answer
+
+    async with listening(listener) as (_, reader, giving, hand_out):
+        hand_out([message(n) for n in range(50)])
+        await reader.until(50)
+        assert sorted(reader.finished_offsets) == list(range(50))
+        assert giving.given == []
+        assert reader.progress.commit_offset == 50
+
+
+async def fails(messages: list[MessageExt]) -> ConsumeResult | None:
+    raise ValueError("as planned")
+
+
+async def puts_off(messages: list[MessageExt]) -> ConsumeResult | None:
+    return ConsumeResult.RECONSUME_LATER
+
+
+async def never_ends(messages: list[MessageExt]) -> ConsumeResult | None:
+    await asyncio.Event().wait()
+    return None
+
+
+@pytest.mark.parametrize("listener", [fails, puts_off, never_ends, None], ids=["fails", "later", "too long", "none"])
+async def test_failure_gives_the_message_back(
+    listener: Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]] | None,
+) -> None:
+    async with listening(listener, config=ConsumerConfig(consume_timeout=0.05)) as (_, reader, giving, hand_out):
+        hand_out([message(1), message(2)])
+        await reader.until(2)
+        assert sorted(m.queue_offset for m in giving.given) == [1, 2]
+
+
+async def test_a_message_that_nobody_takes_back_is_handed_out_again_and_stays_unfinished() -> None:
+    tries: list[int] = []
+
+    async def listener(messages: list[MessageExt]) -> ConsumeResult:
+        tries.append(messages[0].reconsume_times)
+        assert reader.progress.commit_offset == 0
+        return ConsumeResult.SUCCESS if len(tries) == 4 else ConsumeResult.RECONSUME_LATER
+
+    async with listening(listener, takes=False) as (_, reader, _, hand_out):
+        hand_out([message(0)])
+        await reader.until(1)
+        assert tries == [0, 1, 2, 3]
+        assert reader.progress.commit_offset == 1
+
+
+async def test_a_retried_message_has_its_own_topic_again() -> None:
+    topics: list[str] = []
+
+    async def listener(messages: list[MessageExt]) -> None:
+        topics.extend(each.topic for each in messages)
+
+    async with listening(listener) as (_, reader, _, hand_out):
+        hand_out([message(0, "%RETRY%g", RETRY_TOPIC="t"), message(1, "%RETRY%g"), message(2)])
+        await reader.until(3)
+    assert sorted(topics) == ["%RETRY%g", "t", "t"]
+
+
+async def test_messages_of_a_dropped_queue_are_not_handed_out() -> None:
+    gate, called = asyncio.Event(), 0
+
+    async def listener(messages: list[MessageExt]) -> None:
+        nonlocal called
+        called += 1
+        await gate.wait()
+
+    async with listening(listener, config=ConsumerConfig(concurrency=1)) as (_, reader, _, hand_out):
+        hand_out([message(n) for n in range(3)])
+        while not called:
+            await asyncio.sleep(0)
+        reader.progress.dropped = True
+        gate.set()
+        await reader.until(1)
+        await asyncio.sleep(0)
+        assert called == 1
+
+
+async def test_stopping_waits_for_calls_that_run_and_starts_none() -> None:
+    started, gate, ended = asyncio.Event(), asyncio.Event(), []
+
+    async def listener(messages: list[MessageExt]) -> None:
+        started.set()
+        await gate.wait()
+        ended.append(messages[0].queue_offset)
+
+    async with listening(listener, config=ConsumerConfig(concurrency=1)) as (calls, reader, _, hand_out):
+        hand_out([message(0), message(1)])
+        await started.wait()
+        stopping = asyncio.create_task(calls.stop(30))
+        await asyncio.sleep(0)
+        gate.set()
+        await stopping
+        assert ended == reader.finished_offsets == [0]
+
+
+async def test_stopping_cancels_what_takes_too_long() -> None:
+    started = asyncio.Event()
+
+    async def listener(messages: list[MessageExt]) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with listening(listener) as (calls, reader, giving, hand_out):
+        hand_out([message(0)])
+        await started.wait()
+        await calls.stop(0.05)
+        assert reader.finished_offsets == []
+        assert giving.given == []

@@ -1,0 +1,90 @@
+"""Stored records as messages: inflated, unwrapped, or refused."""
+
+from __future__ import annotations
+
+import zlib
+
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raptormq.client.received import decode_messages
+from raptormq.errors import RaptorMQError, RecordError
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.record import StoredMessage, encode_record
+
+QUEUE = MessageQueue("t", "broker-0", 3)
+TEXT = b"2013-01-01,EWR,IAH,11.0\n" * 300
+
+
+def record(body: bytes = b"x", properties: str = "TAGS\x01A\x02UNIQ_KEY\x01id\x02", **fields: int) -> bytes:
+    return encode_record(StoredMessage("t", 3, body, properties, **fields))  # type: ignore[arg-type]
+
+
+def test_fields_of_a_record() -> None:
+    stored = record(b"body", queue_offset=7, physical_offset=99, born_timestamp=1, store_timestamp=2, flag=-1)
+    [message] = decode_messages(stored, QUEUE)
+    assert (message.topic, message.queue, message.queue_offset, message.physical_offset) == ("t", QUEUE, 7, 99)
+    assert (message.body, message.tags, message.flag) == (b"body", "A", -1)
+    assert (message.born_timestamp, message.store_timestamp) == (1, 2)
+    assert message.message_id == "id"
+    assert message.offset_message_id == "7F00000100000000" + f"{99:016X}"
+
+
+def test_without_a_unique_id_the_offset_id_takes_its_place() -> None:
+    [message] = decode_messages(record(properties=""), QUEUE)
+    assert message.message_id == message.offset_message_id
+
+
+@pytest.mark.parametrize(
+    ("body", "sys_flag"),
+    [
+        (TEXT, 0),
+        (zlib.compress(TEXT), 0x001),
+        (zlib.compress(TEXT), 0x301),
+        (lz4.frame.compress(TEXT), 0x101),
+        (zstandard.compress(TEXT), 0x201),
+    ],
+)
+def test_bodies_are_inflated_whatever_deflated_them(body: bytes, sys_flag: int) -> None:
+    [message] = decode_messages(record(body, sys_flag=sys_flag), QUEUE)
+    assert message.body == TEXT
+
+
+def test_an_inner_batch_is_taken_apart() -> None:
+    inner = encode_batch([(n, b"%d" % n, f"TAGS\x01T{n}\x02".encode()) for n in range(3)])
+    stored = record(inner, "UNIQ_KEY\x01batch\x02INNER_NUM\x013\x02", queue_offset=40, sys_flag=0xC0)
+    messages = decode_messages(stored + record(queue_offset=43), QUEUE)
+    assert [m.queue_offset for m in messages] == [40, 41, 42, 43]
+    assert [m.body for m in messages] == [b"0", b"1", b"2", b"x"]
+    assert [m.tags for m in messages] == ["T0", "T1", "T2", "A"]
+    assert [m.flag for m in messages] == [0, 1, 2, 0]
+
+
+def test_an_inner_batch_that_is_not_asked_to_be_unwrapped_stays_whole() -> None:
+    [message] = decode_messages(record(b"anything", sys_flag=0x80), QUEUE)
+    assert message.body == b"anything"
+
+
+def test_damage_is_an_error() -> None:
+    good = record(b"body")
+    for bad in (good[:-1], good[:50], b"\x00" * len(good), good[:90] + b"X" + good[91:]):
+        with pytest.raises(RecordError):
+            decode_messages(bad, QUEUE)
+    not_utf8 = encode_batch([(0, b"", b"\xff\x01\xff\x02")])
+    with pytest.raises(RecordError, match="UTF-8"):
+        decode_messages(record(not_utf8, sys_flag=0xC0), QUEUE)
+    with pytest.raises(RecordError):
+        decode_messages(record(b"not deflated", sys_flag=0x301), QUEUE)
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_raise_anything_but_our_own_errors(data: bytes) -> None:
+    try:
+        messages = decode_messages(data, QUEUE)
+    except RaptorMQError:
+        return
+    assert messages == []

@@ -1,0 +1,114 @@
+"""Messages that listeners could not consume: given back, sent on, or handed out again here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client import ClientConfig, ConsumerConfig, MessageExt, MessageQueue
+from raptormq.client.instance import ClientInstance
+from raptormq.client.redelivery import Redelivery
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.properties import decode_properties
+from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored
+
+SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+SEND = RequestCode.SEND_MESSAGE_V2
+UNSUPPORTED = refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+def failed_message(reconsume_times: int = 0, **properties: str) -> MessageExt:
+    return MessageExt(
+        "t",
+        b"body",
+        {"UNIQ_KEY": "id", "TAGS": "A"} | properties,
+        MessageQueue("t", "broker-0", 2),
+        queue_offset=7,
+        physical_offset=4711,
+        message_id="id",
+        offset_message_id="offset id",
+        born_timestamp=1,
+        store_timestamp=2,
+        reconsume_times=reconsume_times,
+        flag=9,
+    )
+
+
+@asynccontextmanager
+async def redelivery(peer: ScriptedPeer) -> AsyncIterator[Redelivery]:
+    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(4, peer))
+    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    try:
+        yield Redelivery(instance, "g", ConsumerConfig(max_reconsume_times=5))
+    finally:
+        await instance.release()
+
+
+async def test_the_broker_takes_it_back() -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        assert await giving.give_back(failed_message())
+        [asked] = peer.received[SEND_BACK]
+        assert asked.ext_fields == {
+            "offset": "4711",
+            "group": "g",
+            "delayLevel": "0",
+            "originMsgId": "id",
+            "originTopic": "t",
+            "unitMode": "false",
+            "maxReconsumeTimes": "5",
+            "bname": "broker-0",
+        }
+        assert not peer.received[SEND]
+
+
+@pytest.mark.parametrize("code", [1, 3, 13, 16], ids=lambda code: ResponseCode(code).name.lower())
+async def test_a_refused_message_is_sent_to_the_retry_topic(code: int) -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(SEND_BACK, refuse(code))
+        peer.on(SEND, stored())
+        assert await giving.give_back(failed_message(2, ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"))
+        [sent] = peer.received[SEND]
+        assert sent.body == b"body"
+        assert [sent.ext_fields[letter] for letter in "bhjl"] == ["%RETRY%g", "9", "3", "5"]
+        assert decode_properties(sent.ext_fields["i"]) == {
+            "UNIQ_KEY": "id",
+            "TAGS": "A",
+            "RETRY_TOPIC": "t",
+            "ORIGIN_MESSAGE_ID": "first",
+            "DELAY": "5",
+        }
+
+
+async def test_after_too_many_times_it_is_sent_to_the_dead_letters() -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(SEND_BACK, UNSUPPORTED)
+        peer.on(SEND, stored())
+        assert await giving.give_back(failed_message(5, DELAY="7"))
+        [sent] = peer.received[SEND]
+        assert sent.ext_fields["b"] == "%DLQ%g"
+        assert "DELAY" not in decode_properties(sent.ext_fields["i"])
+        assert decode_properties(sent.ext_fields["i"])["ORIGIN_MESSAGE_ID"] == "id"
+
+
+async def test_when_no_broker_takes_it_the_client_keeps_it() -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(SEND_BACK, UNSUPPORTED)
+        peer.on(SEND, refuse(ResponseCode.MESSAGE_ILLEGAL))
+        assert not await giving.give_back(failed_message())
+
+
+async def test_a_broker_that_is_gone_does_not_hold_anything_up(free_port: int) -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, unreachable=f"127.0.0.1:{free_port}"))
+        started = asyncio.get_running_loop().time()
+        assert not await giving.give_back(failed_message())
+        assert asyncio.get_running_loop().time() - started < 6
+
+
+def test_pauses_grow_to_a_minute() -> None:
+    pauses = [Redelivery.pause(times) for times in range(30)]
+    assert pauses == sorted(pauses)
+    assert (pauses[1], pauses[-1]) == (1.0, 60.0)

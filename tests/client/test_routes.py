@@ -1,0 +1,146 @@
+"""The route table: one request for many callers, routes of topics to come, and name servers that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client.name_servers import NameServers
+from raptormq.client.routes import RouteTable
+from raptormq.client.topic_queues import TopicQueues
+from raptormq.errors import BodyError, NoRoute, ServerError, TransportError
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import Connection
+from raptormq.transport.pool import ConnectionPool
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
+
+ASK = RequestCode.GET_ROUTEINFO_BY_TOPIC
+UNKNOWN = refuse(ResponseCode.TOPIC_NOT_EXIST)
+
+
+@asynccontextmanager
+async def table() -> AsyncIterator[tuple[RouteTable, ScriptedPeer, list[TopicQueues]]]:
+    changes: list[TopicQueues] = []
+    async with ScriptedPeer() as peer:
+        pool = ConnectionPool()
+        routes = RouteTable(NameServers(pool, [peer.address], timeout=0.5), changes.append)
+        try:
+            yield routes, peer, changes
+        finally:
+            await routes.close()
+            await pool.close()
+
+
+def only(**replies: Reply) -> Reply:
+    """Reply by topic; topics that are not named are unknown."""
+
+    def reply(connection: Connection, request: RemotingCommand) -> None:
+        replies.get(request.ext_fields["topic"], UNKNOWN)(connection, request)
+
+    return reply
+
+
+async def test_many_callers_share_one_request() -> None:
+    async with table() as (routes, peer, changes):
+        peer.on(ASK, route(2, peer))
+        found = await asyncio.gather(*(routes.find("t") for _ in range(50)))
+        assert len({id(each) for each in found}) == 1
+        assert len(peer.received[ASK]) == 1
+        assert await routes.find("t") is routes.known("t")
+        assert len(peer.received[ASK]) == 1
+        assert changes == [routes.known("t")]
+
+
+async def test_a_caller_that_gives_up_does_not_take_the_answer_from_the_others() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, route(2, peer))
+        first, second = (asyncio.ensure_future(routes.find("t")) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert len((await second).read_queues) == 2
+
+
+async def test_changes_are_told_once() -> None:
+    async with table() as (routes, peer, changes):
+        peer.on(ASK, route(2, peer), route(2, peer), route(3, peer))
+        for _ in range(3):
+            await routes.refresh("t")
+        assert [len(change.read_queues) for change in changes] == [2, 3]
+
+
+async def test_an_unknown_topic_has_no_route_and_is_asked_for_again() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, UNKNOWN, route(1, peer))
+        with pytest.raises(NoRoute, match="topic t"):
+            await routes.find("t")
+        assert len((await routes.find("t")).read_queues) == 1
+
+
+async def test_a_topic_that_vanishes_is_forgotten() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, route(1, peer), UNKNOWN)
+        await routes.find("t")
+        assert await routes.refresh("t") is None
+        assert routes.known("t") is None
+
+
+async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_has_its_own() -> None:
+    async with table() as (routes, peer, changes):
+        peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
+        borrowed = await routes.find_for_sending("new", 4)
+        assert [queue.topic for queue in borrowed.write_queues] == ["new"] * 4
+        assert routes.known("new") is borrowed
+        assert routes.all_known() == changes == []
+        peer.on(ASK, only(new=route(2, peer)))
+        while routes.known("new") is borrowed:
+            routes.sent("new")
+            await asyncio.sleep(0)
+        assert len(peer.received[ASK]) == 3
+        assert [len(each.write_queues) for each in changes] == [2]
+
+
+async def test_a_topic_that_nobody_creates_or_can_write_to_has_no_route_for_sending() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, only(readable=route(2, peer, perm=4)))
+        with pytest.raises(NoRoute, match="no broker creates topics"):
+            await routes.find_for_sending("new", 4)
+        with pytest.raises(NoRoute, match="not writable"):
+            await routes.find_for_sending("readable", 4)
+        assert len((await routes.find("readable")).read_queues) == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (silence, TransportError),
+        (hang_up, TransportError),
+        (refuse(ResponseCode.SYSTEM_ERROR), ServerError),
+        (answer(body=b"not a route"), BodyError),
+    ],
+    ids=["silent", "hangs up", "refuses", "nonsense"],
+)
+async def test_a_failure_is_raised_and_leaves_what_was_known(reply: Reply, error: type[Exception]) -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, route(2, peer), reply)
+        known = await routes.find("t")
+        with pytest.raises(error):
+            await routes.refresh("t")
+        assert routes.known("t") is known
+        await routes.refresh_all()
+        assert routes.known("t") is known
+
+
+async def test_refreshing_soon_asks_at_most_once_a_second() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, route(2, peer))
+        for _ in range(20):
+            routes.refresh_soon("t")
+            await asyncio.sleep(0)
+        await routes.find("t")
+        routes.refresh_soon("t")
+        await routes.close()
+        assert len(peer.received[ASK]) == 1
