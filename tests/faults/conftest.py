@@ -1,0 +1,69 @@
+"""A small volume that can be filled up, or made read-only, for real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.real_filesystem import RealFileSystem
+
+VOLUME_MIB = 48
+
+
+@dataclass
+class SmallVolume:
+    """A volume of 48 MiB; where tmpfs cannot be mounted, the file system seam plays the part of the full disk."""
+
+    root: Path
+    mounted: bool
+    filesystem: FileSystem | None = None
+
+    def fill(self) -> None:
+        """Leave no room for another segment."""
+        if self.mounted:
+            with (self.root / "ballast").open("wb") as file:
+                usage = os.statvfs(self.root)
+                os.posix_fallocate(file.fileno(), 0, (usage.f_bavail * usage.f_frsize) - (1 << 20))
+            return
+        assert isinstance(self.filesystem, FaultyFileSystem)
+        self.filesystem.faults.append(Fault(kind="allocate", path="/commitlog/", error=28, repeats=True))
+
+    def make_room(self) -> None:
+        """Take back what :meth:`fill` did."""
+        if self.mounted:
+            (self.root / "ballast").unlink()
+            return
+        assert isinstance(self.filesystem, FaultyFileSystem)
+        self.filesystem.faults.clear()
+
+    def make_read_only(self) -> None:
+        """No writes from now on."""
+        if self.mounted:
+            subprocess.run(["mount", "-o", "remount,ro", str(self.root)], check=True)
+            return
+        for folder, _, files in os.walk(self.root, topdown=False):
+            for name in files:
+                Path(folder, name).chmod(0o444)
+            Path(folder).chmod(0o555)
+
+
+@pytest.fixture
+def small_volume(tmp_path: Path) -> Iterator[SmallVolume]:
+    root = tmp_path / "volume"
+    root.mkdir()
+    size = f"size={VOLUME_MIB}m"
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(root)], check=False, capture_output=True)
+    if mount.returncode == 0:
+        yield SmallVolume(root, mounted=True)
+        subprocess.run(["umount", "--lazy", str(root)], check=True)
+    else:
+        yield SmallVolume(root, mounted=False, filesystem=FaultyFileSystem(RealFileSystem()))
+        for folder, _, _ in os.walk(root):
+            Path(folder).chmod(0o755)

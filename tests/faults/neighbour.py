@@ -1,0 +1,56 @@
+"""An ordinary client that works all the time while something bad happens to the broker, and checks that it notices
+nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from raptormq.broker.service import Broker
+from tests.broker.harness import Peer, bodies, connected
+
+TOPIC = "neighbour"
+
+
+class Neighbour:
+    """Sends numbered messages and pulls them back."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self.rounds = 0
+
+    async def work(self) -> None:
+        """One round: a message goes in and comes out, unchanged and in its place."""
+        body = b"message %d" % self.rounds
+        sent = await self._peer.send(TOPIC, body)
+        assert (sent.code, sent.ext_fields["queueOffset"]) == (0, str(self.rounds)), sent
+        assert bodies(await self._peer.pull(TOPIC, self.rounds)) == [body]
+        self.rounds += 1
+
+    async def work_forever(self) -> None:
+        """Round after round, until cancelled."""
+        while True:
+            await self.work()
+
+
+@asynccontextmanager
+async def neighbour(broker: Broker) -> AsyncIterator[Neighbour]:
+    """A neighbour at work during the block; any failure of its own ends the test."""
+    async with connected(broker) as peer:
+        worker = Neighbour(peer)
+        await worker.work()
+        task = asyncio.ensure_future(worker.work_forever())
+        try:
+            yield worker
+        finally:
+            if not task.done():
+                task.cancel()
+            results = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError), results
+        seen = 0
+        async with connected(broker) as again:
+            while seen < worker.rounds:
+                found = bodies(await again.pull(TOPIC, seen, count=10_000, maxMsgBytes=1 << 20))
+                assert found == [b"message %d" % number for number in range(seen, seen + len(found))] != []
+                seen += len(found)
