@@ -77,28 +77,32 @@ class CommitLog:
         Raises:
             StoreDamaged: a file is missing in the middle or does not have the configured size.
         """
-        offsets = file_offsets(self._filesystem.names(self._folder))
-        for offset in offsets:
+        for offset in file_offsets(self._filesystem.names(self._folder)):
             segment = Segment(self._filesystem, self._folder, offset, self.segment_size)
             size = segment.file.size()
-            if size < self.segment_size and offset == offsets[-1]:
-                # A crash between creating, or cutting, and allocating.
-                self._allocate_again(segment)
-            elif size != self.segment_size:
-                raise StoreDamaged(f"{segment.path} has {size} bytes, mappedFileSizeCommitLog is {self.segment_size}")
-            if self.segments and offset != self.segments[-1].end:
+            after = self.segments[-1].end if self.segments else offset
+            if offset % self.segment_size or size > self.segment_size:
                 raise StoreDamaged(
-                    f"the commit log has no file for offset {self.segments[-1].end}; the next is {segment.path}"
+                    f"{segment.path} with {size} bytes does not fit mappedFileSizeCommitLog={self.segment_size}"
                 )
+            if offset != after:
+                raise StoreDamaged(f"the commit log has no file for offset {after}; the next is {segment.path}")
             self.segments.append(segment)
-        if offsets and offsets[0] % self.segment_size:
-            raise StoreDamaged(f"{self.segments[0].path} does not start at a multiple of {self.segment_size}")
+        self._complete_segments()
 
-    def _allocate_again(self, segment: Segment) -> None:
-        try:
-            segment.file.allocate(self.segment_size)
-        except OSError as error:
-            self._gate.fail(SEGMENT, f"cannot allocate {segment.path}", error)
+    def _complete_segments(self) -> None:
+        """Allocate again what a crash cut short between creating or cutting a file and allocating it."""
+        has_successor = False
+        for segment in reversed(self.segments):
+            size = segment.file.size()
+            if size < self.segment_size and has_successor:
+                raise StoreDamaged(f"{segment.path} has only {size} of {self.segment_size} bytes, and records follow")
+            if size < self.segment_size:
+                try:
+                    segment.file.allocate(self.segment_size)
+                except OSError as error:
+                    self._gate.fail(SEGMENT, f"cannot allocate {segment.path}", error)
+            has_successor = has_successor or any(segment.file.read_at(0, _HEAD_BYTES))
 
     def start_at(self, end_offset: int, *, cut: bool) -> None:
         """Continue at ``end_offset`` after a recovery; with ``cut`` everything behind it becomes zeros first.
@@ -203,12 +207,13 @@ class CommitLog:
         """
         target, flushed = self.end_offset, self.flushed_offset
         if target > flushed:
-            if self._unsynced_names:
-                self._unsynced_names = False
-                self._filesystem.sync_directory(self._folder)
             for segment in list(self.segments):
                 if segment.end > flushed and segment.base < target:
                     segment.file.sync()
+            if self._unsynced_names:
+                # After the files: a name that outlives a power cut then has its whole segment.
+                self._unsynced_names = False
+                self._filesystem.sync_directory(self._folder)
             self.flushed_offset = target
         return target
 

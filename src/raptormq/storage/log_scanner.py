@@ -19,6 +19,8 @@ from raptormq.storage.segment import Segment
 from raptormq.storage.tag_codes import tag_code_of
 
 WINDOW_BYTES = 4 << 20
+_MAGIC_SPAN = 7
+"""Bytes before a window that a record's size (4) and the part of its magic number outside (3) may take."""
 _BATCH_RECORDS = 1024
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
 _NO_RECORD = "no record"
@@ -44,7 +46,17 @@ class LogScanner:
         self._window_at = 0
 
     def skip(self, until_ms: int) -> None:
-        """Step over records stored up to ``until_ms`` without a closer look; stops before anything unusual."""
+        """Step over records stored up to ``until_ms`` without a closer look; stops before anything unusual.
+
+        The last one is looked at: the time in the head of a torn record can be anything.
+        """
+        last = self._skip_unseen(until_ms)
+        if last is not None and self.record_at(last) is None:
+            self.end_offset = last
+
+    def _skip_unseen(self, until_ms: int) -> int | None:
+        """Return the offset of the last record that was stepped over."""
+        last = None
         while (segment := self._segment(self.end_offset)) is not None:
             data, at = self._bytes(segment, self.end_offset, MIN_RECORD_BYTES)
             size, magic = peek(data, at)
@@ -52,10 +64,20 @@ class LogScanner:
                 if self._filler(segment, size, magic):
                     self.end_offset = segment.end
                     continue
-                return
+                break
             if peek_store_timestamp(data, at) > until_ms:
-                return
+                break
+            last = self.end_offset
             self.end_offset += size
+        return last
+
+    def record_at(self, offset: int) -> ParsedRecord | None:
+        """Return the record at ``offset``, None when there is no valid one."""
+        segment = self._segment(offset)
+        try:
+            return self._parse(segment, offset) if segment is not None else None
+        except RecordError:
+            return None
 
     def batches(self) -> Iterator[AppendResult]:
         """Yield all records from ``end_offset`` on; ``queues`` is left for the caller to fill in."""
@@ -137,25 +159,30 @@ class LogScanner:
         return None
 
     def _find_in(self, segment: Segment, offset: int) -> int | None:
-        position = offset - segment.base
-        while (data_at := segment.file.next_data(position)) is not None and data_at < segment.size:
-            position = max(position, data_at - 4)
-            window = segment.file.read_at(position, WINDOW_BYTES)
+        for position in _windows_with_data(segment, offset - segment.base):
+            window_at = max(0, position - _MAGIC_SPAN)
+            window = segment.file.read_at(window_at, position + WINDOW_BYTES - window_at)
             for at in _magic_places(window):
-                start = segment.base + position + at - 4
-                if start >= offset and self._is_record(segment, start):
+                start = segment.base + window_at + at - 4
+                if start >= offset and self.record_at(start) is not None:
                     return start
-            if position + len(window) >= segment.size:
-                return None
-            position += len(window) - 8
         return None
 
-    def _is_record(self, segment: Segment, offset: int) -> bool:
-        try:
-            self._parse(segment, offset)
-        except RecordError:
-            return False
-        return True
+
+def _windows_with_data(segment: Segment, position: int) -> list[int]:
+    """Return where to look from ``position`` on, in steps of a window.
+
+    All are found before any is read: pages that were read, or read ahead, count as data from then on, and the search
+    would walk through the whole unwritten rest of the file.
+    """
+    windows: list[int] = []
+    for window_at in range(position, segment.size, WINDOW_BYTES):
+        data_at = segment.file.next_data(window_at)
+        if data_at is None:
+            break
+        if data_at < window_at + WINDOW_BYTES:
+            windows.append(window_at)
+    return windows
 
 
 def _magic_places(window: bytes) -> Iterator[int]:

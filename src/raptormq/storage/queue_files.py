@@ -55,7 +55,7 @@ class QueueFiles:
             self._filesystem.make_folders(self._paths.queue(queue.topic, queue.queue_id))
             file = self._filesystem.open(path, create=True)
             self._new_names = True
-        if create and file.size() < self.file_size:
+        if file.size() < self.file_size:  # new, or a crash came between creating and growing it
             file.truncate(self.file_size)
         while len(self._open) >= self._max_open:
             self._open.popitem(last=False)[1].close()

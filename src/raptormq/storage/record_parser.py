@@ -89,7 +89,9 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
         if crc32(memoryview(data)[body_at:topic_at]) & 0x7FFFFFFF != crc:
             raise RecordError("the body does not have the CRC of its record")
         topic = data[name_at:length_at].decode()
-        properties.decode()
+        # The CRC covers the body alone: zeros where a torn write ended must not pass for the end of the record.
+        if not topic or "\0" in topic or properties.decode().endswith("\0"):
+            raise RecordError("topic or properties were not written")
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the record is damaged: {error}") from error
     return ParsedRecord(

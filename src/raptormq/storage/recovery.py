@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from raptormq.errors import RecordError
-from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from raptormq.storage.checkpoint import Checkpoint
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.dispatch import Dispatcher
@@ -23,8 +21,6 @@ from raptormq.storage.paths import StorePaths
 from raptormq.storage.queue_loading import load_queues
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_packer import NOT_IN_QUEUE
-from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp
-from raptormq.storage.segment import Segment
 
 _FLUSH_EVERY_BATCHES = 64
 
@@ -104,31 +100,19 @@ class Recovery:
         last = max((queue.max_physical for queue in self.queues), default=-1)
         if last < 0:
             return self.log.min_offset
-        if not self.log.min_offset <= last < self.log.allocated_end:
-            return None
-        record = self._record_at(last)
+        record = LogScanner(self.log, last).record_at(last)
         if record is None:
             return None
         self.dispatcher.last_timestamp = record.store_timestamp
         return last + record.size
 
-    def _record_at(self, offset: int) -> ParsedRecord | None:
-        head = self.log.read(offset, BLANK_BYTES, wait=True)
-        size, magic = peek(head, 0)
-        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= self.log.segment_size:
-            return None
-        try:
-            return parse_record(bytes(self.log.read(offset, size, wait=True)), 0, offset)
-        except RecordError:
-            return None
-
     def _replay_start(self, checkpoint: Checkpoint) -> int:
         """Return the offset of the first record that is younger than the checkpoint, or of what is no record."""
         until = checkpoint.replay_from_ms
         for segment in reversed(self.log.segments):
-            timestamp = _first_store_timestamp(segment)
-            if timestamp is not None and 0 < timestamp <= until:
-                scanner = LogScanner(self.log, segment.base)
+            scanner = LogScanner(self.log, segment.base)
+            first = scanner.record_at(segment.base)
+            if first is not None and first.store_timestamp <= until:
                 scanner.skip(until)
                 return scanner.end_offset
         return self.log.min_offset
@@ -149,9 +133,3 @@ class Recovery:
         batch.queues = [
             None if record.sys_flag & NOT_IN_QUEUE else find(record.topic, record.queue_id) for record in batch.records
         ]
-
-
-def _first_store_timestamp(segment: Segment) -> int | None:
-    """Return the store time of the first record, None when there is no record at the start of ``segment``."""
-    head = segment.file.read_at(0, MIN_RECORD_BYTES)
-    return peek_store_timestamp(head) if peek(head, 0)[1] in (MAGIC_V1, MAGIC_V2) else None
