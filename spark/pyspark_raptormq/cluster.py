@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from pyspark_raptormq.errors import MissingTopic
+from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
 from pyspark_raptormq.options import SourceOptions
-from raptormq.client import AdminClient, ClientConfig, PullConsumer, PullResult
-from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.client import AdminClient, ClientConfig, Perm, PullConsumer, PullResult, TopicRoute
+from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 
@@ -89,17 +89,32 @@ class Cluster:
         self._loop.close()
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        return sorted(self._first_contact("", self._admin.topics))
+        """Return the names of all topics, sorted.
+
+        Raises:
+            NameServerUnreachable: no name server answers.
+        """
+        return self._first_contact("", self._admin.topics)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted.
 
+        Always asks: a job that starts right after a topic has grown must see all of it.
+
         Raises:
-            MissingTopic: no name server knows it.
+            MissingTopic: no name server knows the topic, or none of its brokers is up.
+            NameServerUnreachable: no name server answers.
         """
+
+        async def find() -> list[MessageQueue]:
+            route = await self._admin.route(topic)
+            queues = _readable_queues(topic, route) if route is not None else []
+            if not queues:
+                raise NoRoute(topic)
+            return queues
+
         try:
-            return sorted(self._first_contact(topic, lambda: self._consumer.queues(topic)))
+            return self._first_contact(topic, find)
         except NoRoute as error:
             raise MissingTopic(f"topic {topic} does not exist, or no broker that has it is up") from error
 
@@ -108,7 +123,11 @@ class Cluster:
         patience = self._retry_timeout_s
         if name not in self._seen:
             patience = min(patience, _FIRST_CONTACT_PATIENCE_S)
-        found = self._run(self._patiently(attempt, patience))
+        try:
+            found = self._run(self._patiently(attempt, patience))
+        except TransportError as error:
+            where = ";".join(self._config.addresses)
+            raise NameServerUnreachable(f"no name server answers at {where} (option nameServer): {error}") from error
         self._seen.add(name)
         return found
 
@@ -173,6 +192,16 @@ class Cluster:
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    up = {broker.broker_name for broker in route.brokers}
+    return sorted(
+        MessageQueue(topic, queues.broker_name, number)
+        for queues in route.queues
+        if queues.broker_name in up and queues.perm & Perm.READ
+        for number in range(queues.read_queue_nums)
+    )
 
 
 def _may_pass(error: RaptorMQError) -> bool:

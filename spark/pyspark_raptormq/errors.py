@@ -6,6 +6,7 @@ log.
     |  |- OptionError       an option of `.option(...)` is unknown, missing, malformed or contradicts another one
     |  `- OffsetFormatError an offset document is not what `offsets` describes
     `- ClientError
+       |- NameServerUnreachable
        |- MissingTopic      no name server knows the topic
        |- DataLoss          records that were promised are gone (option failOnDataLoss)
        `- WriteNotSupported this version reads only
@@ -24,6 +25,10 @@ class OptionError(ConfigError):
 
 class OffsetFormatError(ConfigError):
     """An offset document of a checkpoint or of an option cannot be understood."""
+
+
+class NameServerUnreachable(ClientError):
+    """None of the addresses of option `nameServer` answers."""
 
 
 class MissingTopic(ClientError):

@@ -10,7 +10,7 @@ Neighbours: `cluster` pulls, `decode` decodes, `reader` and `stream_reader` are 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class Puller(Protocol):
 
 def scan(
     wanted: QueueRange, options: SourceOptions, puller: Puller, pause: Callable[[float], None] = time.sleep
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the messages of a range in batches of about `arrow_batch_bytes`.
 
     Raises:

@@ -1,0 +1,43 @@
+"""What the tests of the Spark source share: one local session and one real broker for all of them.
+
+A session takes about ten seconds to start and a broker two; topics are what keeps tests apart.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from demo.broker_process import running_broker
+
+
+@pytest.fixture(scope="session")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the name server of a `raptormq dev` that runs as a process of its own."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with two cores."""
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,51 @@
+"""Fills topics of a real broker for the tests of the Spark source."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from raptormq.client import AdminClient, ClientConfig, Message, MessageQueue, Producer
+
+BROKER = "broker-a"
+
+
+def create_topic(name_server: str, topic: str, queues: int) -> None:
+    """Create a topic, or give it more queues."""
+
+    async def create() -> None:
+        async with AdminClient(name_servers=name_server) as admin:
+            await admin.create_topic(topic, read_queues=queues, write_queues=queues)
+
+    asyncio.run(create())
+
+
+def send(name_server: str, messages: Sequence[Message], queues: int) -> None:
+    """Send messages of one topic, number n to queue n modulo `queues`; one by one, so that large bodies are deflated."""
+    client_config = ClientConfig(name_servers=name_server, request_timeout=20.0)
+
+    async def send_all() -> None:
+        async with Producer("tests", client_config=client_config) as producer:
+            targets = [MessageQueue(messages[0].topic, BROKER, number) for number in range(queues)]
+            for first in range(0, len(messages), 64):
+                portion = list(enumerate(messages))[first : first + 64]
+                sends = (producer.send(each, queue=targets[n % queues], timeout=20.0) for n, each in portion)
+                await asyncio.gather(*sends)
+
+    asyncio.run(send_all())
+
+
+def sample_messages(topic: str, count: int, seed: int = 1) -> list[Message]:
+    """Messages with keys k0, k1, ..., one of three tags, and every tenth with a body that producers deflate."""
+    random_bytes = random.Random(seed).randbytes
+    return [
+        Message(
+            topic,
+            (b"long and dull " * 500 if number % 10 == 0 else b"") + random_bytes(20),
+            tags=("JFK", "LGA", "EWR")[number % 3],
+            keys=(f"k{number}", "all"),
+            properties={"number": str(number)},
+        )
+        for number in range(count)
+    ]

@@ -1,0 +1,165 @@
+"""Batch queries in a real Spark session against a real broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from raptormq.client import Message
+from tests.spark.memory_broker import MemoryBroker
+from tests.spark.sending import BROKER, create_topic, sample_messages, send
+
+pytestmark = pytest.mark.spark
+
+TOPIC = "batch-flights"
+QUEUES = 4
+COUNT = 600
+
+
+@pytest.fixture(scope="module")
+def messages(name_server: str) -> list[Message]:
+    """The content of the topic that most tests here read."""
+    create_topic(name_server, TOPIC, QUEUES)
+    sent = sample_messages(TOPIC, COUNT)
+    send(name_server, sent, QUEUES)
+    return sent
+
+
+def read(spark: SparkSession, name_server: str, topic: str = TOPIC, **options: str) -> DataFrame:
+    reader = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
+    return reader.options(**options).load()
+
+
+def keys(frame: DataFrame) -> list[str]:
+    return sorted(row["key"] for row in frame.select("key").collect())
+
+
+def test_a_batch_holds_every_message(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    before = time.time()
+    rows = read(spark, name_server, includeProperties="map").collect()
+    by_key = {row["key"]: row for row in rows}
+    assert len(rows) == len(by_key) == COUNT
+    for number, message in enumerate(messages):
+        row = by_key[f"k{number}"]
+        assert bytes(row["value"]) == message.body
+        assert row["keys"] == [f"k{number}", "all"]
+        assert row["tags"] == message.tags
+        assert (row["topic"], row["brokerName"], row["queueId"]) == (TOPIC, BROKER, number % QUEUES)
+        assert row["properties"]["number"] == str(number)
+        assert row["msgId"] == row["properties"]["UNIQ_KEY"]
+        assert before - 3600 < row["bornTimestamp"].timestamp() <= row["storeTimestamp"].timestamp() + 1
+    offsets = sorted((row["queueId"], row["queueOffset"]) for row in rows)
+    assert offsets == [(queue, offset) for queue in range(QUEUES) for offset in range(COUNT // QUEUES)]
+
+
+def test_queues_are_split_into_tasks(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    frame = read(spark, name_server, minPartitions="6", columns="key")
+    assert frame.rdd.getNumPartitions() == 6
+    assert keys(frame) == sorted(message.keys[0] for message in messages)
+    assert read(spark, name_server, maxRowsPerPartition="50").rdd.getNumPartitions() == 12
+
+
+def test_tags_are_filtered(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    wanted = read(spark, name_server, subExpression="JFK || LGA", columns="key,tags")
+    assert keys(wanted) == sorted(message.keys[0] for message in messages if message.tags in ("JFK", "LGA"))
+    assert read(spark, name_server, subExpression="ORD").count() == 0
+
+
+def test_offsets_and_times_bound_a_batch(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    start = {TOPIC: {BROKER: {"0": 3, "1": -1, "2": -2}}}
+    end = {"v": 1, "q": {TOPIC: {BROKER: {"0": 5, "2": 1, "3": 2}}}}
+    frame = read(spark, name_server, startingOffsets=json.dumps(start), endingOffsets=json.dumps(end))
+    found = sorted((row["queueId"], row["queueOffset"]) for row in frame.select("queueId", "queueOffset").collect())
+    assert found == [(0, 3), (0, 4), (2, 0), (3, 0), (3, 1)]
+    later = read(spark, name_server, startingTimestamp=str(int(time.time() * 1000) + 3_600_000))
+    assert later.count() == 0
+    assert read(spark, name_server, startingTimestamp="1").count() == COUNT
+    assert len(messages) == COUNT
+
+
+def test_a_pattern_and_single_queues(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    reader = spark.read.format("raptormq").option("nameServer", name_server)
+    assert reader.option("subscribePattern", "batch-fl.*").load().count() == len(messages)
+    assign = json.dumps({TOPIC: {BROKER: [1]}})
+    one = spark.read.format("raptormq").option("nameServer", name_server).option("assign", assign).load()
+    assert one.count() == COUNT // QUEUES
+
+
+def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, name_server: str) -> None:
+    create_topic(name_server, "batch-empty", 2)
+    frame = read(spark, name_server, "batch-empty")
+    assert frame.count() == 0
+    assert frame.columns[:2] == ["key", "value"]
+
+
+def test_a_body_of_4_mb(spark: SparkSession, name_server: str) -> None:
+    create_topic(name_server, "batch-large", 1)
+    body = random.Random(9).randbytes(4 * 1024 * 1024 - 1000)
+    send(name_server, [Message("batch-large", body, keys=("large",)), Message("batch-large", b"small")], 1)
+    rows = read(spark, name_server, "batch-large", columns="value").collect()
+    assert [bytes(row["value"]) for row in rows] == [body, b"small"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"failOnDatalos": "true"}, "unknown option 'failondatalos'; did you mean failOnDataLoss?"),
+        ({"subscribe": "batch-nowhere", "retryTimeoutMs": "300"}, "topic batch-nowhere does not exist"),
+        ({"nameServer": "127.0.0.1:1", "retryTimeoutMs": "300"}, "no name server answers at 127.0.0.1:1"),
+        ({"endingOffsets": json.dumps({TOPIC: {BROKER: {"0": 10**6}}})}, "read up to offset 1000000 but ends at 150"),
+    ],
+)
+def test_mistakes_are_clear(
+    spark: SparkSession, name_server: str, messages: list[Message], options: dict[str, str], reason: str
+) -> None:
+    base = {"nameServer": name_server, "subscribe": messages[0].topic}
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.format("raptormq").options(**base | options).load().count()
+    assert reason in str(caught.value)
+
+
+def test_another_schema_is_refused(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    reader = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", messages[0].topic)
+    with pytest.raises(AnalysisException, match="choose columns with option columns"):
+        reader.schema("value string").load().count()
+
+
+def test_writing_is_refused_clearly(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match="this version cannot write DataFrames"):
+        spark.range(1).write.format("raptormq").mode("append").save()
+
+
+@pytest.fixture
+def expiring() -> Iterator[MemoryBroker]:
+    """A broker whose retention takes effect between the planning of a query and its reading."""
+    with MemoryBroker() as broker:
+        broker.create("t", 1)
+        for number in range(100):
+            broker.send("t", 0, b"%d" % number, f"KEYS\x01k{number}\x02")
+        yield broker
+
+
+def expire(broker: MemoryBroker, count: int) -> None:
+    queue = broker.topics["t"][0]
+    queue.messages = queue.messages[count:]
+    queue.first += count
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_messages_that_expire_after_planning(spark: SparkSession, expiring: MemoryBroker, fail: str) -> None:
+    frame = read(spark, expiring.address, "t", failOnDataLoss=fail).select("key")
+    planned: Any = frame.rdd
+    assert planned.getNumPartitions() == 1
+    expire(expiring, 40)
+    if fail == "true":
+        with pytest.raises(Exception, match="offsets 0 to 39 of t@broker-a:0 are gone"):
+            planned.collect()
+    else:
+        assert len(planned.collect()) == 60

@@ -1,0 +1,98 @@
+"""The blocking calls: over real connections, to a broker that can be absent or refuse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_raptormq.cluster import Cluster, cluster_of
+from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
+from pyspark_raptormq.options import SourceOptions
+from raptormq.client import PullStatus
+from raptormq.errors import ServerError
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.record import iter_records
+from tests.spark.memory_broker import BROKER, MemoryBroker
+
+Q0, Q1 = MessageQueue("t", BROKER, 0), MessageQueue("t", BROKER, 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[MemoryBroker]:
+    with MemoryBroker() as running:
+        running.create("t", 2, first=4)
+        for number in range(5):
+            running.send("t", 0, b"body %d" % number, store_ms=1000 * number)
+        yield running
+
+
+@pytest.fixture
+def cluster(broker: MemoryBroker) -> Iterator[Cluster]:
+    connected = Cluster((broker.address,), request_timeout_s=2.0, retry_timeout_s=0.5)
+    yield connected
+    connected.close()
+
+
+def test_what_there_is(cluster: Cluster) -> None:
+    assert cluster.topics() == ["t"]
+    assert cluster.queues("t") == [Q0, Q1]
+    assert cluster.min_offsets([Q0, Q1]) == {Q0: 4, Q1: 4}
+    assert cluster.max_offsets([Q0, Q1]) == {Q0: 9, Q1: 4}
+    assert cluster.offsets_by_time([Q0], 2500) == {Q0: 7}
+    assert cluster.max_offsets([]) == {}
+
+
+def test_a_pull(cluster: Cluster) -> None:
+    result = cluster.start_pull(Q0, 5, 2, 1000, "*").result()
+    assert result.status is PullStatus.FOUND
+    assert result.next_offset == 7
+    assert [record.body for record in iter_records(result.body)] == [b"body 1", b"body 2"]
+
+
+def test_progress_is_reported_for_a_group(cluster: Cluster, broker: MemoryBroker) -> None:
+    cluster.report("reports", {Q0: 7, Q1: 4})
+    assert broker.committed == {("reports", "t", 0): 7, ("reports", "t", 1): 4}
+
+
+def test_a_topic_that_does_not_exist(cluster: Cluster) -> None:
+    with pytest.raises(MissingTopic, match="topic nowhere does not exist"):
+        cluster.queues("nowhere")
+
+
+def test_a_refusal_that_will_not_pass_is_not_repeated(cluster: Cluster, broker: MemoryBroker) -> None:
+    beyond = MessageQueue("t", BROKER, 7)
+    with pytest.raises(ServerError, match="code 29"):
+        cluster.max_offsets([beyond])
+    assert broker.requests[RequestCode.GET_MAX_OFFSET] == 1
+
+
+def test_a_topic_may_come_late(cluster: Cluster, broker: MemoryBroker) -> None:
+    patient = Cluster((broker.address,), request_timeout_s=2.0, retry_timeout_s=30.0)
+    before = broker.requests.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0)
+    waiting = patient.start_pull(MessageQueue("late", BROKER, 0), 0, 1, 1000, "*")
+    while broker.requests.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0) == before:
+        time.sleep(0.01)
+    broker.create("late", 1)
+    broker.send("late", 0, b"at last")
+    assert waiting.result(timeout=20).next_offset == 1
+    patient.close()
+
+
+def test_nobody_at_the_address_is_an_error_in_time(free_port: int) -> None:
+    alone = Cluster((f"127.0.0.1:{free_port}",), request_timeout_s=0.2, retry_timeout_s=0.5)
+    began = time.monotonic()
+    with pytest.raises(NameServerUnreachable, match=f"no name server answers at 127.0.0.1:{free_port}"):
+        alone.queues("t")
+    with pytest.raises(NameServerUnreachable):
+        alone.topics()
+    assert time.monotonic() - began < 5
+    alone.close()
+
+
+def test_a_process_has_one_set_of_connections(broker: MemoryBroker) -> None:
+    options = SourceOptions((broker.address,), topics=("t",))
+    assert cluster_of(options) is cluster_of(SourceOptions((broker.address,), topics=("u",)))
+    cluster_of(options).close()

@@ -1,0 +1,64 @@
+"""Positions made concrete: earliest, latest, JSON, time; and what a batch may not ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_raptormq.cluster_offsets import check_bounds, offsets_at, selected_queues
+from pyspark_raptormq.errors import DataLoss, MissingTopic, OptionError
+from pyspark_raptormq.offsets import EARLIEST, LATEST
+from pyspark_raptormq.options import Position, SourceOptions
+from raptormq.protocol.message import MessageQueue
+from tests.spark.test_stream_progress import Topic
+
+Q0, Q1, Q2 = (MessageQueue("t", "broker-a", number) for number in range(3))
+TOPIC = Topic(q0=(3, 10), q1=(0, 5), q2=(0, 0))
+QUEUES = [Q0, Q1, Q2]
+
+
+def test_words() -> None:
+    assert offsets_at(Position(word="earliest"), QUEUES, TOPIC, unnamed="latest") == {Q0: 3, Q1: 0, Q2: 0}
+    assert offsets_at(Position(word="latest"), QUEUES, TOPIC, unnamed="earliest") == {Q0: 10, Q1: 5, Q2: 0}
+
+
+def test_time() -> None:
+    assert offsets_at(Position(timestamp_ms=1), [Q0, Q1], TOPIC, unnamed="earliest") == {Q0: 4, Q1: 1}
+
+
+def test_json_with_relative_and_left_out_queues() -> None:
+    position = Position(offsets={Q0: LATEST, Q1: 2})
+    assert offsets_at(position, QUEUES, TOPIC, unnamed="earliest") == {Q0: 10, Q1: 2, Q2: 0}
+    assert offsets_at(Position(offsets={Q0: EARLIEST}), [Q0, Q1], TOPIC, unnamed="latest") == {Q0: 3, Q1: 5}
+
+
+def test_json_that_names_another_queue() -> None:
+    with pytest.raises(OptionError, match="t@broker-a:2, which is not among the queues to read"):
+        offsets_at(Position(offsets={Q2: 0}), [Q0], TOPIC, unnamed="earliest")
+
+
+def test_queues_by_name_by_pattern_and_one_by_one() -> None:
+    server = ("127.0.0.1:1",)
+    assert selected_queues(SourceOptions(server, topics=("t",)), TOPIC) == QUEUES
+    assert selected_queues(SourceOptions(server, topic_pattern="t"), TOPIC) == QUEUES
+    assert selected_queues(SourceOptions(server, topic_pattern="nothing"), TOPIC) == []
+    assert selected_queues(SourceOptions(server, queues=(Q1,)), TOPIC) == [Q1]
+    with pytest.raises(MissingTopic):
+        selected_queues(SourceOptions(server, topics=("missing",)), TOPIC)
+
+
+def test_bounds_that_hold_are_kept() -> None:
+    start, end = {Q0: 4, Q1: 0}, {Q0: 10, Q1: 5}
+    assert check_bounds(start, end, TOPIC, fail=True) == (start, end)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "reason"),
+    [
+        ({Q0: 2}, {Q0: 10}, "t@broker-a:0 should be read from offset 2 but begins at 3"),
+        ({Q0: 3}, {Q0: 11}, "t@broker-a:0 should be read up to offset 11 but ends at 10"),
+    ],
+)
+def test_bounds_that_do_not_hold(start: dict[MessageQueue, int], end: dict[MessageQueue, int], reason: str) -> None:
+    with pytest.raises(DataLoss, match=reason):
+        check_bounds(start, end, TOPIC, fail=True)
+    assert check_bounds(start, end, TOPIC, fail=False) == ({Q0: 3}, {Q0: 10})

@@ -1,0 +1,194 @@
+"""How a stream moves on: starts, limits, new and lost queues, restarts. Against a small model of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from pyspark_raptormq.errors import DataLoss, MissingTopic
+from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, stream_offset
+from pyspark_raptormq.options import Position, SourceOptions
+from pyspark_raptormq.stream_progress import StreamProgress
+from raptormq.protocol.message import MessageQueue
+
+Q0, Q1, Q2 = (MessageQueue("t", "broker-a", number) for number in range(3))
+OPTIONS = SourceOptions(("127.0.0.1:1",), topics=("t",))
+LATEST = replace(OPTIONS, start=Position(word="latest"))
+LENIENT = replace(OPTIONS, fail_on_data_loss=False)
+
+
+class Topic:
+    """The bounds of the queues of one topic."""
+
+    def __init__(self, **bounds: tuple[int, int]) -> None:
+        self.bounds = {MessageQueue("t", "broker-a", int(name[1:])): pair for name, pair in bounds.items()}
+
+    def topics(self) -> list[str]:
+        return ["t", "other", "%RETRY%g", "rmq_sys_x"]
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        if topic != "t":
+            raise MissingTopic(topic)
+        return sorted(self.bounds)
+
+    def min_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets:
+        return {queue: self.bounds[queue][0] for queue in queues}
+
+    def max_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets:
+        return {queue: self.bounds[queue][1] for queue in queues}
+
+    def offsets_by_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> QueueOffsets:
+        return {queue: self.bounds[queue][0] + timestamp_ms for queue in queues}
+
+
+def planned(progress: StreamProgress, start: StreamOffset, end: StreamOffset) -> list[str]:
+    return [str(each) for each in progress.ranges(start, end)]
+
+
+def test_a_batch_reads_from_its_start_to_the_latest_offset() -> None:
+    progress = StreamProgress(OPTIONS, Topic(q0=(3, 10), q1=(0, 0)))
+    start = progress.initial()
+    assert start.queues == {Q0: 3, Q1: 0}
+    end = progress.advance(start, None)
+    assert end.queues == {Q0: 10, Q1: 0}
+    assert planned(progress, start, end) == ["t@broker-a:0[3, 10)"]
+    assert progress.latest == StreamOffset({Q0: 10, Q1: 0})
+
+
+def test_nothing_new_is_the_start_itself() -> None:
+    progress = StreamProgress(OPTIONS, Topic(q0=(0, 0)))
+    start = progress.initial()
+    assert progress.advance(start, None) is start
+    assert progress.ranges(start, start) == []
+
+
+def test_latest_is_fixed_when_first_asked_for() -> None:
+    topic = Topic(q0=(0, 10))
+    progress = StreamProgress(LATEST, topic)
+    first = progress.initial()
+    topic.bounds[Q0] = (0, 15)
+    assert progress.initial() == first == StreamOffset({Q0: 10}, {Q0: 10})
+
+
+def test_a_first_batch_that_is_repeated_begins_where_it_first_did() -> None:
+    """Spark logs the end of batch 0 and dies; the next run asks for the initial offset again, and "latest" is later."""
+    topic = Topic(q0=(0, 10))
+    run = StreamProgress(LATEST, topic)
+    start = run.initial()
+    topic.bounds[Q0] = (0, 25)
+    logged = run.advance(start, None).to_document()
+    topic.bounds[Q0] = (0, 90)
+    again = StreamProgress(LATEST, topic)
+    moved_on = again.initial()
+    assert moved_on.queues == {Q0: 90}
+    assert planned(again, moved_on, stream_offset(logged)) == ["t@broker-a:0[10, 25)"]
+    following = again.advance(stream_offset(logged), None)
+    assert following.start is None
+    assert planned(again, stream_offset(logged), following) == ["t@broker-a:0[25, 90)"]
+
+
+def test_an_empty_first_batch_keeps_the_start() -> None:
+    topic = Topic(q0=(0, 10))
+    run = StreamProgress(LATEST, topic)
+    empty = stream_offset(run.advance(run.initial(), None).to_document())
+    topic.bounds[Q0] = (0, 12)
+    end = run.advance(empty, None)
+    assert end == StreamOffset({Q0: 12}, {Q0: 10})
+    assert planned(run, empty, end) == ["t@broker-a:0[10, 12)"]
+
+
+def test_the_limit_is_shared_by_the_queues() -> None:
+    progress = StreamProgress(OPTIONS, Topic(q0=(0, 900), q1=(0, 100)))
+    end = progress.advance(progress.initial(), 100)
+    assert sum(end.queues.values()) == 100
+    assert end.queues[Q1] == 10
+    assert progress.latest == StreamOffset({Q0: 900, Q1: 100})
+
+
+def test_a_new_queue_begins_at_its_first_message() -> None:
+    topic = Topic(q0=(0, 10))
+    progress = StreamProgress(LATEST, topic)
+    start = progress.initial()
+    topic.bounds |= {Q1: (4, 6), Q2: (0, 0)}
+    end = progress.advance(start, None)
+    assert end.queues == {Q0: 10, Q1: 6}
+    assert planned(progress, start, end) == ["t@broker-a:1[4, 6)"]
+
+
+def test_a_queue_that_is_not_seen_keeps_its_offset() -> None:
+    topic = Topic(q0=(0, 10), q1=(0, 10))
+    progress = StreamProgress(OPTIONS, topic)
+    start = progress.advance(progress.initial(), None)
+    hidden = topic.bounds.pop(Q1)
+    assert progress.advance(start, None) is start
+    topic.bounds |= {Q0: (0, 11), Q1: (hidden[0], 12)}
+    assert progress.advance(start, None).queues == {Q0: 11, Q1: 12}
+
+
+def test_available_now_ends_while_a_producer_keeps_writing() -> None:
+    topic = Topic(q0=(0, 10), q1=(0, 3))
+    progress = StreamProgress(OPTIONS, topic)
+    progress.freeze()
+    position = progress.initial()
+    read: list[str] = []
+    for step in range(100):
+        topic.bounds = {queue: (low, high + 50) for queue, (low, high) in topic.bounds.items()} | {Q2: (0, step)}
+        end = progress.advance(position, 4)
+        if end is position:
+            break
+        read += planned(progress, position, end)
+        position = end
+    assert position.queues == {Q0: 10, Q1: 3}
+    assert len(read) >= 4
+
+
+def test_available_now_that_starts_at_latest_reads_nothing() -> None:
+    topic = Topic(q0=(0, 10))
+    progress = StreamProgress(LATEST, topic)
+    progress.freeze()
+    topic.bounds[Q0] = (0, 20)
+    start = progress.initial()
+    assert start.queues == {Q0: 20}
+    assert progress.advance(start, None) is start
+
+
+def test_available_now_ends_when_a_queue_goes_away() -> None:
+    topic = Topic(q0=(0, 10), q1=(0, 10))
+    progress = StreamProgress(OPTIONS, topic)
+    progress.freeze()
+    start = progress.initial()
+    del topic.bounds[Q1]
+    end = progress.advance(start, None)
+    assert end.queues == {Q0: 10, Q1: 0}
+    assert progress.advance(end, None) is end
+
+
+def test_a_queue_that_shrank_is_a_loss() -> None:
+    progress = StreamProgress(OPTIONS, Topic(q0=(0, 4)))
+    with pytest.raises(DataLoss, match="t@broker-a:0 was read up to offset 10 but ends at 4"):
+        progress.advance(StreamOffset({Q0: 10}), None)
+    with pytest.raises(DataLoss, match="read up to offset 10 but ends at 4"):
+        progress.ranges(StreamOffset({Q0: 10}), StreamOffset({Q0: 4}))
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_topic_made_anew_is_read_from_its_beginning_if_asked(limit: int | None) -> None:
+    progress = StreamProgress(LENIENT, Topic(q0=(1, 4)))
+    before = StreamOffset({Q0: 10})
+    end = progress.advance(before, limit)
+    assert end.queues == {Q0: 4}
+    assert planned(progress, before, end) == ["t@broker-a:0[1, 4)"]
+    assert progress.advance(end, limit) is end
+
+
+def test_patterns_choose_whole_names_of_application_topics() -> None:
+    by_pattern = replace(OPTIONS, topics=(), topic_pattern="t|x.*|.*RETRY.*|rmq.*")
+    assert StreamProgress(by_pattern, Topic(q0=(0, 1))).initial().queues == {Q0: 0}
+
+
+def test_tasks_are_cut_as_the_options_say() -> None:
+    progress = StreamProgress(replace(OPTIONS, min_partitions=3), Topic(q0=(0, 9), q1=(0, 9)))
+    start = progress.initial()
+    assert len(progress.ranges(start, progress.advance(start, None))) == 3

@@ -1,0 +1,157 @@
+"""Streaming queries in a real Spark session against a real broker: exactly once from checkpoints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_raptormq import LagListener
+from pyspark_raptormq.metrics import Lag
+from raptormq.client import Message
+from tests.spark.memory_broker import MemoryBroker
+from tests.spark.sending import create_topic, sample_messages, send
+
+pytestmark = pytest.mark.spark
+
+WAIT_S = 100
+
+
+class Sink:
+    """Remembers the keys of every batch; a repeated batch replaces itself, as a file named after it would."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[str]] = {}
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        self.batches[batch_id] = [row["key"] for row in frame.select("key").collect()]
+
+    @property
+    def keys(self) -> Counter[str]:
+        return Counter(key for batch in self.batches.values() for key in batch)
+
+
+def run(
+    spark: SparkSession,
+    name_server: str,
+    topic: str,
+    checkpoint: Path,
+    sink: Callable[[DataFrame, int], None],
+    **options: str,
+) -> None:
+    """Read what there is and end."""
+    stream = spark.readStream.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
+    frame = stream.options(**{"startingOffsets": "earliest"} | options).load()
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(WAIT_S)
+    finally:
+        query.stop()
+
+
+def expected(messages: list[Message]) -> Counter[str]:
+    return Counter(message.keys[0] for message in messages)
+
+
+def test_a_stream_is_the_batch_in_portions_and_goes_on_where_it_was(
+    spark: SparkSession, name_server: str, tmp_path: Path
+) -> None:
+    topic = "stream-flights"
+    create_topic(name_server, topic, 2)
+    first = sample_messages(topic, 500)
+    send(name_server, first, 2)
+    sink = Sink()
+    run(spark, name_server, topic, tmp_path / "checkpoint", sink, maxOffsetsPerTrigger="200")
+    assert sink.keys == expected(first)
+    assert [len(batch) for batch in sink.batches.values()] == [200, 200, 100]
+    batch = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", topic).load()
+    assert Counter(row["key"] for row in batch.select("key").collect()) == sink.keys
+
+    create_topic(name_server, topic, 4)
+    more = [Message(topic, b"more", keys=(f"m{number}",)) for number in range(30)]
+    send(name_server, more, 4)
+    again = Sink()
+    run(spark, name_server, topic, tmp_path / "checkpoint", again)
+    assert again.keys == expected(more)
+    assert list(again.batches) == [3]
+
+
+def test_available_now_ends_while_a_producer_keeps_writing(
+    spark: SparkSession, name_server: str, tmp_path: Path
+) -> None:
+    topic = "stream-busy"
+    create_topic(name_server, topic, 2)
+    first = sample_messages(topic, 100)
+    send(name_server, first, 2)
+    sink = Sink()
+    late = [Message(topic, b"x", keys=("late",)) for _ in range(50)]
+
+    def writes_more(frame: DataFrame, batch_id: int) -> None:
+        send(name_server, late, 2)
+        sink(frame, batch_id)
+
+    run(spark, name_server, topic, tmp_path / "checkpoint", writes_more, maxOffsetsPerTrigger="40")
+    assert sink.keys == expected(first)
+    assert [len(batch) for batch in sink.batches.values()] == [40, 40, 20]
+    run(spark, name_server, topic, tmp_path / "checkpoint", sink)
+    assert sink.keys == expected(first) + Counter(late=3 * len(late))
+
+
+def test_a_driver_that_dies_in_a_batch_repeats_exactly_that_batch(
+    spark: SparkSession, name_server: str, tmp_path: Path
+) -> None:
+    """Batch 0 starts at "latest" and dies; what is sent before the restart must not be left out."""
+    topic = "stream-restart"
+    create_topic(name_server, topic, 2)
+    old = [Message(topic, b"old", keys=(f"old{number}",)) for number in range(10)]
+    send(name_server, old, 2)
+
+    def dies(frame: DataFrame, batch_id: int) -> None:
+        raise ArithmeticError("the driver has died")
+
+    with pytest.raises(StreamingQueryException):
+        run(spark, name_server, topic, tmp_path / "checkpoint", dies, startingOffsets="latest")
+    new = [Message(topic, b"new", keys=(f"new{number}",)) for number in range(10)]
+    send(name_server, new, 2)
+    sink = Sink()
+    run(spark, name_server, topic, tmp_path / "checkpoint", sink, startingOffsets="latest")
+    assert sink.keys == expected(new)
+
+
+def test_progress_and_lag_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    lags: list[Lag] = []
+    listener = LagListener(lags.append)
+    with MemoryBroker() as broker:
+        broker.create("t", 1)
+        for number in range(90):
+            broker.send("t", 0, b"x", f"KEYS\x01k{number}\x02")
+        spark.streams.addListener(listener)
+        try:
+            options = {"maxOffsetsPerTrigger": "30", "consumerGroup": "reports"}
+            run(spark, broker.address, "t", tmp_path / "checkpoint", Sink(), **options)
+            bus = spark.sparkContext._jsc.sc().listenerBus()
+            bus.waitUntilEmpty()
+        finally:
+            spark.streams.removeListener(listener)
+        assert broker.committed["reports", "t", 0] == 60
+    assert [lag.total for lag in lags] == [60, 30, 0]
+
+
+def test_a_topic_that_lost_messages_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    with MemoryBroker() as broker:
+        broker.create("t", 1)
+        for number in range(20):
+            broker.send("t", 0, b"x", f"KEYS\x01k{number}\x02")
+        run(spark, broker.address, "t", tmp_path / "checkpoint", Sink())
+        broker.create("t", 1)
+        broker.send("t", 0, b"x", "KEYS\x01again\x02")
+        with pytest.raises(StreamingQueryException, match="was read up to offset 20 but ends at 1"):
+            run(spark, broker.address, "t", tmp_path / "checkpoint", Sink())
+        lenient = Sink()
+        run(spark, broker.address, "t", tmp_path / "checkpoint", lenient, failOnDataLoss="false")
+    assert lenient.keys == Counter(again=1)
