@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.interop.rocketmq_java import JavaBuild, Jvm, RocketMQServers, build, free_port, free_port_run
+from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, free_port, free_port_run, java
 from tests.interop.rocketmq_java.recording import Frame, RecordingProxy
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -66,19 +66,19 @@ class Selection:
 
 
 def main() -> None:
-    java = build()
+    built = build()
     shutil.rmtree(GOLDEN / "store", ignore_errors=True)
     for old in [*GOLDEN.glob("*.bin"), *GOLDEN.glob("*.json")]:
         old.unlink()
     GOLDEN.mkdir(exist_ok=True)
     for serialize_type, name in (("JSON", "json"), ("ROCKETMQ", "binary")):
         with tempfile.TemporaryDirectory() as scratch:
-            make(java, Path(scratch), serialize_type, name)
+            make(built, Path(scratch), serialize_type, name)
     total = sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file())
     sys.stderr.write(f"tests/golden holds {total:,} bytes\n")
 
 
-def make(java: JavaBuild, scratch: Path, serialize_type: str, name: str) -> None:
+def make(built: JavaBuild, scratch: Path, serialize_type: str, name: str) -> None:
     """One session, client and servers with `serialize_type` headers; fills `client-` and `registration-<name>`."""
     client, registration = Recorder(), Recorder()
     namesrv_port, broker_port = _port(), free_port_run(before=2, after=1)
@@ -88,7 +88,7 @@ def make(java: JavaBuild, scratch: Path, serialize_type: str, name: str) -> None
     registration_proxy = RecordingProxy("namesrv", ("127.0.0.1", namesrv_port), registration.record)
     options = [f"-Drocketmq.serialize.type={serialize_type}", "-Djava.net.preferIPv4Stack=true"]
     servers = RocketMQServers(
-        java,
+        built,
         scratch / "servers",
         settings=SETTINGS,
         options=options,
@@ -98,14 +98,14 @@ def make(java: JavaBuild, scratch: Path, serialize_type: str, name: str) -> None
     )
     try:
         with servers:
-            run_session(java, scratch, options, f"127.0.0.1:{namesrv_proxy.port}")
+            run_session(built, scratch, options, f"127.0.0.1:{namesrv_proxy.port}")
     finally:
         for proxy in (broker_proxy, namesrv_proxy, registration_proxy):
             proxy.close()
-    save_frames(java, scratch, f"client-{name}", client.frames)
-    save_frames(java, scratch, f"registration-{name}", registration.frames)
+    save_frames(built, scratch, f"client-{name}", client.frames)
+    save_frames(built, scratch, f"registration-{name}", registration.frames)
     if serialize_type == "JSON":
-        save_store(java, scratch, servers.store)
+        save_store(built, scratch, servers.store)
 
 
 def _port() -> int:
@@ -113,18 +113,18 @@ def _port() -> int:
     return next(port for port in iter(free_port, 0) if port >= 10_000)
 
 
-def run_session(java: JavaBuild, scratch: Path, options: list[str], name_server: str) -> None:
-    session = Jvm(
+def run_session(built: JavaBuild, scratch: Path, options: list[str], name_server: str) -> None:
+    session = java(
         f"{PACKAGE}.GoldenSession",
         [name_server],
-        class_path=java.client_class_path,
+        class_path=built.client_class_path,
         log=scratch / "session.log",
         options=[*options, f"-Duser.home={scratch}"],
     )
     session.finish(SESSION_SECONDS)
 
 
-def save_frames(java: JavaBuild, scratch: Path, name: str, frames: list[Frame]) -> None:
+def save_frames(built: JavaBuild, scratch: Path, name: str, frames: list[Frame]) -> None:
     """Describe all frames with the Java classes, keep the selection as `name`.bin and `name`.json."""
     entries: list[dict[str, Any]] = []
     offset = 0
@@ -143,7 +143,7 @@ def save_frames(java: JavaBuild, scratch: Path, name: str, frames: list[Frame]) 
     recorded, index, described = scratch / "all.bin", scratch / "all.json", scratch / "described.json"
     recorded.write_bytes(b"".join(frame.data for frame in frames))
     index.write_text(json.dumps(entries))
-    describe(java, scratch, "DescribeFrames", recorded, index, described)
+    describe(built, scratch, "DescribeFrames", recorded, index, described)
     selection = Selection()
     kept: list[dict[str, Any]] = []
     blob = b""
@@ -155,13 +155,13 @@ def save_frames(java: JavaBuild, scratch: Path, name: str, frames: list[Frame]) 
     write_lines(GOLDEN / f"{name}.json", kept)
 
 
-def save_store(java: JavaBuild, scratch: Path, store: Path) -> None:
+def save_store(built: JavaBuild, scratch: Path, store: Path) -> None:
     """The used part of the commit log and of every consume queue, checkpoint, index file and JSON configurations."""
     target = GOLDEN / "store"
     target.mkdir()
     log = next((store / "commitlog").iterdir())
     described = scratch / "store.json"
-    describe(java, scratch, "DescribeStore", log, described)
+    describe(built, scratch, "DescribeStore", log, described)
     description = json.loads(described.read_text())
     (target / "commitlog.bin").write_bytes(log.read_bytes()[: description["end"]])
     for name in CONFIGURATIONS:
@@ -184,9 +184,9 @@ def save_queues(queues: Path, target: Path) -> dict[str, int]:
     return places
 
 
-def describe(java: JavaBuild, scratch: Path, program: str, *paths: Path) -> None:
+def describe(built: JavaBuild, scratch: Path, program: str, *paths: Path) -> None:
     arguments = [str(path) for path in paths]
-    Jvm(f"{PACKAGE}.{program}", arguments, class_path=java.client_class_path, log=scratch / "describe.log").finish(
+    java(f"{PACKAGE}.{program}", arguments, class_path=built.client_class_path, log=scratch / "describe.log").finish(
         DESCRIBE_SECONDS
     )
 

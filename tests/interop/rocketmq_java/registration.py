@@ -9,7 +9,7 @@ import json
 import socket
 import time
 
-from .jvm import JvmError
+from .watched_process import ProcessError
 
 _HEADER = json.dumps(
     {"code": 106, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "extFields": {}}
@@ -19,11 +19,11 @@ _POLL_SECONDS = 0.1
 
 
 def wait_until_listed(namesrv_port: int, timeout: float, broker_name: str = "broker-a") -> None:
-    """Ask until the reply names the broker; raises JvmError after `timeout` seconds."""
+    """Ask until the reply names the broker; raises ProcessError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while f'"{broker_name}"'.encode() not in _cluster_info(namesrv_port):
         if time.monotonic() > deadline:
-            raise JvmError(f"the name server does not list {broker_name} after {timeout:g} s")
+            raise ProcessError(f"the name server does not list {broker_name} after {timeout:g} s")
         time.sleep(_POLL_SECONDS)  # there is nothing to wait for: the name server announces no registration
 
 

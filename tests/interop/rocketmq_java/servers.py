@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from .build import JavaBuild
-from .jvm import Jvm
 from .ports import free_port, free_port_run
 from .registration import wait_until_listed
+from .watched_process import WatchedProcess, java
 
 START_TIMEOUT_SECONDS = 60.0
 _OPENED_MODULES = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref", "java.base/java.lang")
@@ -51,8 +51,8 @@ class RocketMQServers:
         self._options = list(options)
         self._prefix = list(prefix)
         self._registration_address = registration_address or self.name_servers
-        self.namesrv: Jvm | None = None
-        self.broker: Jvm | None = None
+        self.namesrv: WatchedProcess | None = None
+        self.broker: WatchedProcess | None = None
 
     @property
     def name_servers(self) -> str:
@@ -63,7 +63,7 @@ class RocketMQServers:
         return self.folder / "store"
 
     def start(self) -> None:
-        """Start both and return when the broker has registered; raises JvmError."""
+        """Start both and return when the broker has registered; raises ProcessError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self._start_namesrv()
@@ -74,7 +74,7 @@ class RocketMQServers:
 
     def start_broker(self) -> None:
         """Start the broker alone (again, on the same store, after `stop_broker`) and wait until it is registered."""
-        conf = self._write("broker.conf", self._broker_settings())
+        conf = self._write("broker.conf", self._broker_settings() | self._settings)
         arguments = ["-c", str(conf), "-n", self._registration_address]
         self.broker = self._jvm("org.apache.rocketmq.broker.BrokerStartup", arguments, self._heap, self._prefix)
         self.broker.wait_for("boot success", START_TIMEOUT_SECONDS)
@@ -84,6 +84,11 @@ class RocketMQServers:
         if self.broker is not None:
             self.broker.stop()
             self.broker = None
+
+    def restart(self) -> None:
+        """Stop the broker cleanly and start it again on the same store and ports."""
+        self.stop_broker()
+        self.start_broker()
 
     def stop(self) -> None:
         """Stop the broker cleanly, then the name server."""
@@ -117,7 +122,6 @@ class RocketMQServers:
             "haListenPort": str(self.broker_port + 1),
             "storePathRootDir": "store",
             "storePathCommitLog": "store/commitlog",
-            **self._settings,
         }
 
     def _write(self, name: str, settings: Mapping[str, str]) -> Path:
@@ -125,11 +129,11 @@ class RocketMQServers:
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return path
 
-    def _jvm(self, main_class: str, arguments: Sequence[str], heap: str, prefix: Sequence[str]) -> Jvm:
+    def _jvm(self, main_class: str, arguments: Sequence[str], heap: str, prefix: Sequence[str]) -> WatchedProcess:
         opened = [f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED_MODULES]
         options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={self.folder}", *opened, *self._options]
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.folder)}
-        return Jvm(
+        return java(
             main_class,
             arguments,
             class_path=self._build.server_class_path,

@@ -1,4 +1,4 @@
-"""One Java process: started with a class path, watched through its standard output, stopped by its process id.
+"""A child process watched through its output, and stopped by its process id; `java` makes one of a Java class.
 
 Everything it prints goes to a log file as well; the tail of that file explains a failure.
 """
@@ -10,41 +10,35 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-STOP_TIMEOUT_SECONDS = 20.0
+STOP_TIMEOUT_SECONDS = 30.0
 LOG_TAIL_CHARACTERS = 3000
 
 
-class JvmError(Exception):
+class ProcessError(Exception):
     """The process ended early, failed, or did not say in time what was expected of it."""
 
 
-class Jvm:
-    """A running Java process whose output a thread copies into `log`."""
+class WatchedProcess:
+    """A running process whose output, standard error included, a thread copies into `log`."""
 
     def __init__(
         self,
-        main_class: str,
-        arguments: Sequence[str],
+        name: str,
+        command: Sequence[str],
         *,
-        class_path: str,
         log: Path,
-        options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
-        prefix: Sequence[str] = (),
     ) -> None:
-        """`options` go to the JVM, `prefix` before `java` (nice, taskset).
-
-        `environment` and working `folder` replace the inherited ones.
-        """
-        self.name = main_class.rpartition(".")[2]
+        """`name` is for messages; `environment` and working `folder` replace the inherited ones."""
+        self.name = name
         self.log = log
         self._wanted: str | None = None
         self._seen = threading.Event()
         self._lines: list[str] = []
         self._lock = threading.Lock()
         self.process = subprocess.Popen(
-            [*prefix, "java", *options, "-cp", class_path, main_class, *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -59,34 +53,38 @@ class Jvm:
     def pid(self) -> int:
         return self.process.pid
 
-    def wait_for(self, text: str, timeout: float) -> None:
-        """Wait until a line of output holds `text`; raises JvmError after `timeout` s or when the process ends."""
+    def wait_for(self, text: str, timeout: float) -> str:
+        """Wait for the first line of output that holds `text` and return it.
+
+        Raises ProcessError after `timeout` seconds or when the process ends before.
+        """
         with self._lock:
             self._wanted = text
             if any(text in line for line in self._lines):
-                return
+                self._seen.set()
         self._seen.wait(timeout)
-        if not any(text in line for line in self.lines()):
-            ended = (
-                f"ended with exit code {self.process.returncode}" if self.process.poll() is not None else "is silent"
-            )
-            raise JvmError(f"{self.name} {ended} before it printed {text!r}:\n{self.tail()}")
+        for line in self.lines():
+            if text in line:
+                return line
+        code = self.process.poll()
+        happened = "is silent" if code is None else f"ended with exit code {code}"
+        raise ProcessError(f"{self.name} {happened} and did not print {text!r}:\n{self.tail()}")
 
     def finish(self, timeout: float) -> list[str]:
-        """Wait for the end of the process and return its lines; raises JvmError when it takes too long or fails."""
+        """Wait for the end of the process and return its lines; raises ProcessError when it takes too long or fails."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.stop()
-            raise JvmError(f"{self.name} did not end within {timeout:g} s:\n{self.tail()}") from None
+            raise ProcessError(f"{self.name} did not end within {timeout:g} s:\n{self.tail()}") from None
         self._reader.join(STOP_TIMEOUT_SECONDS)
         self._close()
         if code != 0:
-            raise JvmError(f"{self.name} ended with exit code {code}:\n{self.tail()}")
+            raise ProcessError(f"{self.name} ended with exit code {code}:\n{self.tail()}")
         return self.lines()
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL after 20 s; returns when the process is gone."""
+        """SIGTERM, then SIGKILL after 30 s; returns when the process is gone."""
         self.process.terminate()
         try:
             self.process.wait(STOP_TIMEOUT_SECONDS)
@@ -118,3 +116,24 @@ class Jvm:
     def _close(self) -> None:
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+def java(
+    main_class: str,
+    arguments: Sequence[str],
+    *,
+    class_path: str,
+    log: Path,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    prefix: Sequence[str] = (),
+) -> WatchedProcess:
+    """Start a Java class; `options` go to the JVM, `prefix` before `java` (nice, taskset)."""
+    return WatchedProcess(
+        main_class.rpartition(".")[2],
+        [*prefix, "java", *options, "-cp", class_path, main_class, *arguments],
+        log=log,
+        environment=environment,
+        folder=folder,
+    )

@@ -1,0 +1,107 @@
+package io.raptormq.interop.scenarios;
+
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.remoting.protocol.route.BrokerData;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/**
+ * The cluster under test, and the clients of it. Names of topics and groups get a prefix, so that several runs can share a cluster.
+ */
+final class Cluster implements AutoCloseable {
+    private static final int READ_WRITE = 6;
+
+    private final String nameServer;
+    private final String prefix;
+    private final AtomicInteger instances = new AtomicInteger();
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(10_000);
+
+    Cluster(String nameServer, String prefix) throws MQClientException {
+        this.nameServer = nameServer;
+        this.prefix = prefix;
+        configure(admin);
+        admin.start();
+    }
+
+    String name(String name) {
+        return prefix + name;
+    }
+
+    /** Creates a topic by request and returns its name with the prefix. */
+    String createTopic(String name, int queues) throws Exception {
+        String topic = name(name);
+        for (BrokerData broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
+            admin.createAndUpdateTopicConfig(broker.selectBrokerAddr(), new TopicConfig(topic, queues, queues, READ_WRITE));
+        }
+        return topic;
+    }
+
+    DefaultMQAdminExt admin() {
+        return admin;
+    }
+
+    /** A started producer. */
+    DefaultMQProducer producer(String group) throws MQClientException {
+        DefaultMQProducer producer = unstartedProducer(group);
+        producer.start();
+        return producer;
+    }
+
+    DefaultMQProducer unstartedProducer(String group) {
+        DefaultMQProducer producer = new DefaultMQProducer(name(group));
+        configure(producer);
+        producer.setSendMsgTimeout(10_000);
+        return producer;
+    }
+
+    /** A push consumer that begins at the first message and puts what it receives into an inbox; still to be started. */
+    DefaultMQPushConsumer pushConsumer(String group, String topic, String expression, Inbox inbox) throws MQClientException {
+        DefaultMQPushConsumer consumer = pushConsumer(group);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, expression);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            inbox.add(messages);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        return consumer;
+    }
+
+    /** A push consumer that still has to be given a subscription and a listener, and started. */
+    DefaultMQPushConsumer pushConsumer(String group) {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(name(group));
+        configure(consumer);
+        consumer.setConsumeThreadMin(2);
+        consumer.setConsumeThreadMax(2);
+        return consumer;
+    }
+
+    DefaultLitePullConsumer litePullConsumer(String group) {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(name(group));
+        configure(consumer);
+        consumer.setPullThreadNums(2);
+        return consumer;
+    }
+
+    /** Every client an instance of its own, as processes on different machines would be. */
+    void configure(ClientConfig client) {
+        client.setNamesrvAddr(nameServer);
+        client.setInstanceName(prefix + instances.incrementAndGet());
+        client.setVipChannelEnabled(false);
+        client.setHeartbeatBrokerInterval(2_000);
+        client.setPollNameServerInterval(2_000);
+        client.setMqClientApiTimeout(10_000);
+    }
+
+    @Override
+    public void close() {
+        admin.shutdown();
+    }
+}
