@@ -53,6 +53,12 @@ def _ready_line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="session")
+def command_line() -> Callable[..., list[str]]:
+    """`command_line(*arguments)`: the words that start a process, for tests that talk to it while it runs."""
+    return lambda *arguments: [RAPTORMQ, *arguments]
+
+
+@pytest.fixture(scope="session")
 def serving() -> Callable[..., AbstractContextManager[Serving]]:
     """`serving(*arguments)`: a server process for the length of a `with` block."""
     return start_server

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
-
-RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
+Command = Callable[..., list[str]]
 
 
 def produce(raptormq: Run, address: str, topic: str, *lines: str, tag: str = "") -> None:
@@ -77,10 +74,12 @@ def test_a_group_goes_on_where_it_stopped(raptormq: Run, dev_server: Any) -> Non
     assert lines_of(raptormq("consume", "grouped", "--group", "g2", "--no-follow", "-n", address)) == numbers
 
 
-def test_following_prints_what_comes_and_an_interrupt_ends_it(raptormq: Run, dev_server: Any) -> None:
+def test_following_prints_what_comes_and_an_interrupt_ends_it(
+    raptormq: Run, command_line: Command, dev_server: Any
+) -> None:
     address = dev_server.address("namesrv")
     produce(raptormq, address, "live", "first")
-    command = [RAPTORMQ, "consume", "live", "-n", address]
+    command = command_line("consume", "live", "-n", address)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -92,10 +91,10 @@ def test_following_prints_what_comes_and_an_interrupt_ends_it(raptormq: Run, dev
         assert process.stderr.read() == b""
 
 
-def test_a_reader_that_goes_away_ends_it_silently(raptormq: Run, dev_server: Any) -> None:
+def test_a_reader_that_goes_away_ends_it_silently(raptormq: Run, command_line: Command, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
     produce(raptormq, address, "piped", *(["x" * 1000] * 500))
-    command = [RAPTORMQ, "consume", "piped", "-n", address]
+    command = command_line("consume", "piped", "-n", address)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

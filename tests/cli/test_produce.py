@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,24 @@ def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_
     assert done.stderr.startswith(f"raptormq: no connection to 127.0.0.1:{free_port}".encode())
     assert b"raptormq dev" in done.stderr
     assert done.stderr.count(b"\n") == 1
+
+
+def test_lines_are_sent_as_they_arrive_and_an_interrupt_ends_it(
+    raptormq: Run, command_line: Callable[..., list[str]], dev_server: Any
+) -> None:
+    address = dev_server.address("namesrv")
+    assert raptormq("produce", "slow", "-n", address, stdin=b"first\n").returncode == 0
+    command = command_line("produce", "slow", "-n", address)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"second\nthi")
+        process.stdin.flush()
+        done = raptormq("consume", "slow", "--max", "2", "-n", address)
+        assert sorted(done.stdout.split()) == [b"first", b"second"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+        assert process.stderr.read() == b""
 
 
 def test_batches_are_cut_by_count_and_by_size() -> None:
