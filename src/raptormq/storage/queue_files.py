@@ -63,8 +63,7 @@ class QueueFiles:
         return file
 
     def read(self, queue: ConsumeQueue, offset: int, count: int, *, wait: bool) -> Buffer:
-        """Return up to ``count`` items from item ``offset`` on, at least one; it ends at the end of a file or where
-        the tail begins.
+        """Return up to ``count`` items from item ``offset`` on, at least one; it ends at the end of a file.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -80,6 +79,9 @@ class QueueFiles:
         data = file.read_at(inside, size) if wait else file.read_cached(inside, size)
         if data is None:
             raise PagesMissing([Extent(self.path(queue.topic, queue.queue_id, at - inside), inside, size)])
+        missing = count * ITEM_BYTES - size
+        if missing and queue.tail and at + size == queue.written * ITEM_BYTES:
+            return bytes(data) + queue.tail[:missing]
         return data
 
     def write_tail(self, queue: ConsumeQueue) -> None:
