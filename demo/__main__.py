@@ -1,4 +1,7 @@
-"""`python -m demo`: runs the stages, prints the table and the rates, exits 1 when any figure differs."""
+"""`python -m demo [FOLDER]`: runs the stages, prints the table and the rates, exits 1 when any figure differs.
+
+FOLDER is another library to send than Python's own.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,26 @@ from demo.broker_process import BrokerFailed, running_broker
 from demo.counting import count_with_spark, spark_session
 from demo.report import differences, figures_table
 from demo.sending import send_lines
-from demo.source_lines import Figures, SourceFile, count, library_files
+from demo.source_lines import Figures, SourceFile, count, library_files, standard_library
 from raptormq.errors import RaptorMQError
 
 
-def main() -> int:
-    """Run the demo; the value is the exit code."""
+def main(library: Path) -> int:
+    """Run the demo with the Python files below `library`; the value is the exit code."""
     console = Console()
     started = time.monotonic()
-    files = library_files()
+    files = library_files(library)
     expected = count(files)
     total = sum(figures.lines for figures in expected.values())
-    console.print(f"{total:,} lines in {len(files):,} files of Python's standard library")
+    console.print(f"{total:,} lines in {len(files):,} files of {library}", highlight=False, soft_wrap=True)
+    counted: dict[str, Figures] = {}
+    failed = False
     try:
         counted = _through_the_broker(console, files, total)
-    except (BrokerFailed, RaptorMQError) as error:
-        console.print(f"[red]demo failed:[/] {error}", highlight=False)
+    except* (BrokerFailed, RaptorMQError) as failures:  # several senders may fail at the same time
+        failed = True
+        console.print(f"[red]demo failed:[/] {failures.exceptions[0]}", highlight=False)
+    if failed:
         return 1
     console.print(figures_table(expected, counted))
     wrong = differences(expected, counted)
@@ -70,4 +77,4 @@ def _through_the_broker(console: Console, files: list[SourceFile], total: int) -
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else standard_library()))

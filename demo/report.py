@@ -18,7 +18,7 @@ def differences(expected: Mapping[str, Figures], counted: Mapping[str, Figures])
 
 def figures_table(expected: Mapping[str, Figures], counted: Mapping[str, Figures]) -> Table:
     """Return the packages with most lines, and the sum of all, as a table."""
-    table = Table(title="Python's standard library: what Spark counted, and what the files hold")
+    table = Table(title="Source lines: what Spark counted, and what the files hold")
     table.add_column("package", no_wrap=True)
     for heading in ("lines\nSpark", "lines\nfiles", "bytes\nSpark", "bytes\nfiles"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""The demo's records: the source lines of this machine's Python standard library, and their figures straight from disk.
+"""The demo's records: the source lines of a library, as a rule Python's own, and their figures straight from disk.
 
 A record is one line with its line end. Files are read as bytes and cut after every newline only, so that form feeds,
 carriage returns and other encodings travel as they are.
@@ -45,9 +45,13 @@ class Figures:
         return Figures(self.lines + other.lines, self.size + other.size, self.checksum + other.checksum)
 
 
-def library_files() -> list[SourceFile]:
-    """Return the library's Python files, ordered by key."""
-    root = Path(sysconfig.get_path("stdlib"))
+def standard_library() -> Path:
+    """Return the folder of this Python's standard library."""
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def library_files(root: Path) -> list[SourceFile]:
+    """Return the Python files below `root`, ordered by key, without what was installed beside them."""
     files = []
     for path in root.rglob("*.py"):
         below = path.relative_to(root)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.source_lines import Figures, SourceFile, count, library_files
+from demo.source_lines import Figures, SourceFile, count, library_files, standard_library
 
 
 def source_file(path: Path, content: bytes, package: str = "package") -> SourceFile:
@@ -50,7 +50,7 @@ def test_the_figures_notice_a_changed_line(lines: list[bytes], data: st.DataObje
 
 
 def test_the_library_is_found_without_what_was_installed_beside_it() -> None:
-    files = {file.key: file for file in library_files()}
+    files = {file.key: file for file in library_files(standard_library())}
     assert files["asyncio/base_events.py"].package == "asyncio"
     assert files["argparse.py"].package == "argparse"
     assert not any("site-packages" in key or "dist-packages" in key for key in files)
