@@ -1,0 +1,150 @@
+"""Our client against `raptormq dev` in a process of its own: killed, frozen, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from raptormq.client import (
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageExt,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
+)
+from raptormq.errors import RaptorMQError, TransportError
+
+pytestmark = pytest.mark.client
+
+RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
+
+
+class DevServer:
+    """`raptormq dev`; it keeps its ports and its data when it is started again."""
+
+    def __init__(self, folder: Path, ports: list[int]) -> None:
+        self._arguments = ["dev", "--data-dir", str(folder)]
+        names = ("--namesrv-port", "--broker-port", "--metrics-port")
+        for name, port in zip(names, ports, strict=True):
+            self._arguments += [name, str(port)]
+        self.name_servers = f"127.0.0.1:{ports[0]}"
+        self._process: asyncio.subprocess.Process
+
+    async def start(self) -> None:
+        """Start it and wait until it serves."""
+        self._process = await asyncio.create_subprocess_exec(RAPTORMQ, *self._arguments, stdout=asyncio.subprocess.PIPE)
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        assert line.startswith(b"ready "), line
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self._process.pid, number)
+
+    async def kill(self) -> None:
+        """End it the hard way."""
+        self._process.kill()
+        await self._process.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.kill()
+
+
+@pytest.fixture
+def server(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> DevServer:
+    return DevServer(tmp_path, free_ports(3))
+
+
+async def send_for_sure(producer: Producer, message: Message) -> None:
+    """Send until a broker says that it has the message."""
+    while True:
+        try:
+            await producer.send(message, timeout=2)
+        except RaptorMQError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+async def test_nothing_acknowledged_is_lost_when_the_broker_is_killed_in_the_middle(server: DevServer) -> None:
+    count, senders = 3000, 16
+    expected = {b"%d" % number for number in range(count)}
+    seen: Counter[bytes] = Counter()
+    progress = asyncio.Condition()
+
+    async def listener(messages: list[MessageExt]) -> None:
+        async with progress:
+            seen.update(message.body for message in messages)
+            progress.notify_all()
+
+    async def send_some(producer: Producer, first: int) -> None:
+        for number in range(first, count, senders):
+            await send_for_sure(producer, Message("t", b"%d" % number))
+
+    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, rebalance_interval=1)
+    async with (
+        server,
+        Producer("p", name_servers=server.name_servers) as producer,
+        PushConsumer("g", name_servers=server.name_servers, config=config) as consumer,
+    ):
+        consumer.subscribe("t", "*", listener)
+        sending = asyncio.gather(*(send_some(producer, first) for first in range(senders)))
+        for share in (4, 2):
+            async with progress:
+                await progress.wait_for(lambda: len(seen) >= count // share)  # noqa: B023 - awaited in this turn
+            await server.kill()
+            await server.start()
+        await sending
+        async with progress:
+            await progress.wait_for(lambda: set(seen) == expected)
+
+
+async def test_a_frozen_broker_costs_the_time_of_the_call_and_no_more(server: DevServer) -> None:
+    clock = asyncio.get_running_loop().time
+    config = ClientConfig(server.name_servers, request_timeout=0.5)
+    async with server, Producer("p", client_config=config) as producer:
+        await producer.send(Message("t", b"before"))
+        server.signal(signal.SIGSTOP)
+        started = clock()
+        with pytest.raises(TransportError):
+            await producer.send(Message("t", b"meanwhile"), timeout=1.0)
+        assert clock() - started < 3.0
+        server.signal(signal.SIGCONT)
+        await send_for_sure(producer, Message("t", b"after"))
+
+
+async def test_a_poll_goes_on_after_the_broker_was_killed(server: DevServer) -> None:
+    async with server:
+        config = ProducerConfig(retries=20)
+        async with (
+            Producer("p", name_servers=server.name_servers, config=config) as producer,
+            PullConsumer(name_servers=server.name_servers) as consumer,
+        ):
+            queue = (await producer.send(Message("t", b"0"))).queue
+            consumer.assign([queue])
+            assert [message.body for message in await consumer.poll(10)] == [b"0"]
+            await server.kill()
+            await server.start()
+            await producer.send(Message("t", b"1"), queue=queue, timeout=20)
+            bodies: list[bytes] = []
+            while b"1" not in bodies:
+                bodies += [message.body for message in await consumer.poll(20)]
