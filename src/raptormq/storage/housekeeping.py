@@ -8,6 +8,7 @@ slices or done in a thread, so that the event loop is never held up for more tha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.retention import Retention
 from raptormq.storage.write_gate import WriteGate
 
-_QUEUES_PER_SLICE = 128
+_QUEUES_PER_STEP = 8
+_SLICE_S = 0.002
 _QUEUES = "queues"
 _CHECKPOINT = "checkpoint"
 _OFFSETS = "offsets"
@@ -147,8 +149,9 @@ class Housekeeping:
 
 
 async def _in_slices(work: Callable[[int], bool]) -> None:
-    """Call ``work`` with a number of queues until it says that it is done, with turns of the loop in between."""
-    done = False
-    while not done:
-        done = work(_QUEUES_PER_SLICE)
-        await asyncio.sleep(0)
+    """Call ``work`` with a few queues at a time until it says that it is done, with a turn of the loop every 2 ms."""
+    pause_at = time.monotonic() + _SLICE_S
+    while not work(_QUEUES_PER_STEP):
+        if time.monotonic() > pause_at:
+            await asyncio.sleep(0)
+            pause_at = time.monotonic() + _SLICE_S

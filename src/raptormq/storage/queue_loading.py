@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 
 from raptormq.errors import StoreDamaged
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.paths import StorePaths
 from raptormq.storage.queue_table import QueueTable
 
-_BLOCK_ITEMS = 200
+BLOCK_ITEMS = 200
+"""Items read at once, about a page."""
+_NO_LIMIT = 1 << 62
+
+
+class QueueFilesMissing(Exception):
+    """Not an error: a queue lacks a file in the middle, so that all queues have to be built again from the log."""
 
 
 def load_queues(filesystem: FileSystem, paths: StorePaths, table: QueueTable, replay_from: int | None) -> None:
@@ -25,6 +32,7 @@ def load_queues(filesystem: FileSystem, paths: StorePaths, table: QueueTable, re
 
     Raises:
         StoreDamaged: a file does not start at a multiple of the configured size.
+        QueueFilesMissing: after a clean stop, when a file is missing.
     """
     for topic in filesystem.names(paths.queues):
         for name in filesystem.names(f"{paths.queues}/{topic}"):
@@ -42,53 +50,63 @@ def _load_queue(table: QueueTable, topic: str, queue_id: int, replay_from: int |
             f"{files.path(topic, queue_id, starts[-1])} does not start at a multiple of "
             f"mappedFileSizeConsumeQueue={files.file_size}"
         )
+    if replay_from is None and starts[-1] - starts[0] != (len(starts) - 1) * files.file_size:
+        raise QueueFilesMissing
     queue = table.find_or_make(topic, queue_id)
-    queue.written = (starts[-1] + files.file_size) // ITEM_BYTES
-    limit = replay_from if replay_from is not None else 1 << 62
     queue.min_offset = starts[0] // ITEM_BYTES
-    end = starts[0] // ITEM_BYTES
-    for start in reversed(starts):
-        first = start // ITEM_BYTES
-        end = _end_of_file(table, queue, first, limit)
-        if end > first:
-            break
-    queue.written = queue.max_offset = queue.next_offset = end
     queue.min_checked_at = -1
+    _find_end(table, queue, starts, replay_from if replay_from is not None else _NO_LIMIT)
     if replay_from is not None:
         files.truncate(queue, starts)
-    if end > queue.min_offset:
-        physical, size, _ = table.item(queue, end - 1)
-        queue.max_physical = physical if size != FILLER_SIZE else -1
-    elif end == 0:
+    if queue.max_offset == 0:
         table.reset(queue)
 
 
-def _end_of_file(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> int:
-    """Return the offset after the last believed item of the file whose first item is ``first``."""
-    blocks = -(-table.files.items_per_file // _BLOCK_ITEMS)
-
-    def block_is_over(block: int) -> bool:
-        return not _believed(table.item(queue, first + block * _BLOCK_ITEMS), limit)
-
-    block = 0
-    if not block_is_over(0):
-        while block + 1 < blocks and not block_is_over(min(2 * block + 1, blocks - 1)):
-            block = min(2 * block + 1, blocks - 1)
-        block = _bisect(block, min(2 * block + 1, blocks), block_is_over) - 1
-    count = min(_BLOCK_ITEMS, table.files.items_per_file - block * _BLOCK_ITEMS)
-    data = table.files.read(queue, first + block * _BLOCK_ITEMS, count, wait=True)
-
-    def item_is_over(index: int) -> bool:
-        return not _believed(ITEM.unpack_from(data, index * ITEM_BYTES), limit)
-
-    return first + block * _BLOCK_ITEMS + _bisect(0, len(data) // ITEM_BYTES, item_is_over)
+def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: int) -> None:
+    """Set where ``queue`` ends and what its last item points to."""
+    queue.written = (starts[-1] + table.files.file_size) // ITEM_BYTES
+    end = queue.min_offset
+    for start in reversed(starts):
+        first = start // ITEM_BYTES
+        block, items = _last_block(table, queue, first, limit)
+        item = partial(_item_of, items)
+        count = _first_over(0, len(items) // ITEM_BYTES, item, limit)
+        if count:
+            physical, size, _ = item(count - 1)
+            queue.max_physical = physical if size != FILLER_SIZE else -1
+            end = first + block * BLOCK_ITEMS + count
+            break
+    queue.written = queue.max_offset = queue.next_offset = end
 
 
-def _bisect(low: int, high: int, is_over: Callable[[int], bool]) -> int:
-    """Return the first number of ``[low, high)`` for which ``is_over`` holds, ``high`` when there is none."""
-    return low + bisect_left(range(low, high), True, key=is_over)
+def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> tuple[int, Buffer]:
+    """Return the last block with a believed item of the file that starts with item ``first``; most end in the first."""
+    files = table.files
+
+    def read(block: int, count: int) -> Buffer:
+        wanted = min(count, files.items_per_file - block * BLOCK_ITEMS)
+        return files.read(queue, first + block * BLOCK_ITEMS, wanted, wait=True)
+
+    def first_item(block: int) -> tuple[int, ...]:
+        return ITEM.unpack_from(read(block, 1))
+
+    items = read(0, BLOCK_ITEMS)
+    if not _is_believed(ITEM.unpack_from(items, len(items) - ITEM_BYTES), limit):
+        return 0, items
+    blocks = -(-files.items_per_file // BLOCK_ITEMS)
+    block = _first_over(0, blocks, first_item, limit) - 1
+    return block, read(block, BLOCK_ITEMS)
 
 
-def _believed(item: tuple[int, ...], limit: int) -> bool:
+def _first_over(low: int, high: int, item: Callable[[int], tuple[int, ...]], limit: int) -> int:
+    """Return the first number of ``[low, high)`` whose item is not believed, ``high`` when there is none."""
+    return low + bisect_left(range(low, high), True, key=lambda number: not _is_believed(item(number), limit))
+
+
+def _item_of(items: Buffer, index: int) -> tuple[int, ...]:
+    return ITEM.unpack_from(items, index * ITEM_BYTES)
+
+
+def _is_believed(item: tuple[int, ...], limit: int) -> bool:
     physical, size, _ = item
     return size > 0 and 0 <= physical < limit

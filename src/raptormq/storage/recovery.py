@@ -18,7 +18,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.log_scanner import DamagedRange, LogScanner
 from raptormq.storage.paths import StorePaths
-from raptormq.storage.queue_loading import load_queues
+from raptormq.storage.queue_loading import QueueFilesMissing, load_queues
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_packer import NOT_IN_QUEUE
 
@@ -77,13 +77,11 @@ class Recovery:
             self.filesystem.make_folders(self.paths.queues)
         start = None
         if not crashed:
-            load_queues(self.filesystem, self.paths, self.queues, None)
-            start = self._end_of_queues()
-            if start is None:
-                self.queues.clear()
+            start = self._end_of_complete_queues()
         report = RecoveryReport(clean=start is not None and not crashed)
         if start is None:
-            start = self._replay_start(checkpoint)
+            self.queues.clear()
+            start = self._replay_start(checkpoint) if crashed else self.log.min_offset
             load_queues(self.filesystem, self.paths, self.queues, start)
         report.start_offset = start
         self._replay(report)
@@ -95,8 +93,12 @@ class Recovery:
             queue.next_offset = queue.max_offset
         return report
 
-    def _end_of_queues(self) -> int | None:
-        """Return the end of the last record that any queue has; None when the log disagrees."""
+    def _end_of_complete_queues(self) -> int | None:
+        """Return the end of the last record that any queue has; None when files are missing or the log disagrees."""
+        try:
+            load_queues(self.filesystem, self.paths, self.queues, None)
+        except QueueFilesMissing:
+            return None
         last = max((queue.max_physical for queue in self.queues), default=-1)
         if last < 0:
             return self.log.min_offset
