@@ -15,7 +15,7 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
-from packaging.markers import default_environment
+from packaging.markers import Marker, default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -47,12 +47,14 @@ def needed(root: str, extras: set[str], environment: dict[str, str]) -> set[str]
     return {name for name, _ in found} - {root}
 
 
-def locked_blocks(lock: str) -> dict[str, str]:
-    """Name -> its lines in the lock, with the marker taken out."""
-    return {
-        canonicalize_name(block[1]): re.sub(r" ; [^\\\n]*(?= \\\n)", "", block[0], count=1)
-        for block in re.finditer(r"^([A-Za-z0-9._-]+)==.*\n(?: .*\n)+", lock, flags=re.MULTILINE)
-    }
+def locked_blocks(lock: str, environment: dict[str, str]) -> dict[str, str]:
+    """Name -> its lines in the lock, with the marker taken out; a name that is locked twice has one that applies."""
+    blocks = {}
+    for block in re.finditer(r"^([A-Za-z0-9._-]+)==[^ ]+( ; [^\\\n]*)? \\\n(?: .*\n)+", lock, flags=re.MULTILINE):
+        marker = block[2] or ""
+        if not marker or Marker(marker.removeprefix(" ; ")).evaluate(environment):
+            blocks[canonicalize_name(block[1])] = block[0].replace(marker, "", 1)
+    return blocks
 
 
 def main() -> int:
@@ -61,8 +63,9 @@ def main() -> int:
     parser.add_argument("--python", default=".".join(map(str, sys.version_info[:3])), help="version of Python")
     parser.add_argument("extras", nargs="*", help="extras of raptormq")
     options = parser.parse_args()
-    blocks = locked_blocks(LOCK.read_text(encoding="utf-8"))
-    names = needed("raptormq", set(options.extras), environment_for(options.python))
+    environment = environment_for(options.python)
+    blocks = locked_blocks(LOCK.read_text(encoding="utf-8"), environment)
+    names = needed("raptormq", set(options.extras), environment)
     missing = sorted(names - blocks.keys())
     if missing:
         sys.stderr.write(f"locked.py: requirements.lock has no {', '.join(missing)}\n")
