@@ -148,6 +148,28 @@ async def test_many_sends_at_the_same_time_all_arrive_once(tmp_path: Path) -> No
         assert len({result.message_id for result in results}) == 2000
 
 
+async def test_many_large_messages_at_the_same_time_do_not_overrun_the_connection(tmp_path: Path) -> None:
+    config = ProducerConfig(compress_over_bytes=0)
+    async with (
+        Cluster(tmp_path) as cluster,
+        Producer("p", name_servers=cluster.name_servers, config=config) as producer,
+    ):
+        await cluster.create_topic("t", 4)
+        body = b"x" * 4_000_000
+        results = await asyncio.gather(*(producer.send(Message("t", body), timeout=50) for _ in range(40)))
+        assert len({(result.queue, result.queue_offset) for result in results}) == 40
+
+
+async def test_a_loop_of_oneway_sends_lets_the_loop_turn(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
+        await cluster.create_topic("t", 1)
+        queue = MessageQueue("t", "broker-0", 0)
+        for number in range(1000):
+            await producer.send_oneway(Message("t", b"%d" % number))
+        # Whatever was sent before on the same connection is stored before.
+        assert (await producer.send(Message("t", b"last"), queue=queue)).queue_offset == 1000
+
+
 async def test_messages_survive_a_broker_that_restarts_in_between(tmp_path: Path) -> None:
     async with Cluster(tmp_path, brokers=2) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
         await cluster.create_topic("t", 2)

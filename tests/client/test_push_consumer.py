@@ -22,6 +22,7 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
+from raptormq.client.queue_reader import QueueReader
 from raptormq.errors import ClientError, MessageError
 from tests.client.cluster import Cluster
 
@@ -59,6 +60,11 @@ async def eventually(reached: Callable[[], bool]) -> None:
     """Wait for something that nobody reports; the time limit of the test bounds it."""
     while not reached():
         await asyncio.sleep(0.01)
+
+
+def readers(consumer: PushConsumer) -> list[QueueReader]:
+    assert consumer._running is not None
+    return [reader for reader in consumer._running.rebalancing.readers if reader.queue.topic == "t"]
 
 
 def numbered(count: int) -> list[bytes]:
@@ -171,6 +177,24 @@ async def test_only_wanted_tags_are_handed_out_even_when_hashes_collide(tmp_path
         assert [m.body for m in collector.messages] == [b"Aa", b"C", b"Aa"]
         async with PullConsumer(name_servers=cluster.name_servers, group="g") as reader:
             assert await reader.committed(MessageQueue("t", "broker-0", 0)) == 5  # what is filtered out is done too
+
+
+async def test_other_tags_are_wanted_from_now_on(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        collector = Collector()
+        async with PushConsumer("g", name_servers=cluster.name_servers, config=FAST) as consumer:
+            consumer.subscribe("t", "A", collector)
+            await send(cluster, [b"1", b"2"], tags="AB")
+            await collector.until(lambda: len(collector.messages) == 1)
+            consumer.subscribe("t", "B", collector)
+            started = time.monotonic()
+            while not any(reader.subscription.expression == "B" for reader in readers(consumer)):
+                await asyncio.sleep(0.01)
+            await send(cluster, [b"3", b"4"], tags="AB")
+            await collector.until(lambda: b"4" in collector.bodies)
+            assert time.monotonic() - started < 10
+        assert b"3" not in collector.bodies
 
 
 @pytest.mark.parametrize("failure", ["exception", "later"])
@@ -291,8 +315,7 @@ async def test_slow_listeners_stop_the_fetching(tmp_path: Path) -> None:
         async with PushConsumer("g", name_servers=cluster.name_servers, config=config) as consumer:
             consumer.subscribe("t", "*", waits)
             await started.wait()
-            assert consumer._running is not None
-            [reader] = [r for r in consumer._running.rebalancing.readers if r.queue.topic == "t"]
+            [reader] = readers(consumer)
             progress = reader.progress
             assert progress is not None
             await eventually(lambda: progress.unfinished_messages >= 50)

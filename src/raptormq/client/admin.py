@@ -9,12 +9,12 @@ Neighbours: `name_servers` for what name servers know; the rest goes to broker a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from raptormq.client.answers import require_success
+from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig
 from raptormq.client.instance import ClientInstance
 from raptormq.errors import ClientClosed, NoRoute
@@ -97,6 +97,7 @@ class AdminClient:
         Raises:
             MessageError: `topic` is not a topic name.
             NoRoute: no broker is up.
+            TransportError, ServerError: at least one broker failed; all others have been asked.
         """
         check_topic(topic)
         header = CreateTopicRequestHeader(
@@ -110,12 +111,9 @@ class AdminClient:
             topic_sys_flag=0,
             attributes=format_attributes(dict(attributes)) if attributes else None,
         )
-        await asyncio.gather(
-            *(
-                self._ask_broker(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
-                for address in await self._masters(brokers)
-            )
-        )
+        command = RequestCode.UPDATE_AND_CREATE_TOPIC
+        addresses = await self._masters(brokers)
+        await finish_all(self._ask_broker(address, request(command, header)) for address in addresses)
 
     async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
         """Delete a topic on each of `brokers` (addresses), by default on all masters, then on every name server."""

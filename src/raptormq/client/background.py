@@ -1,5 +1,6 @@
-"""Tasks that run until they are cancelled: when one ends by an error of ours, that is logged at once.
+"""Work at the same time: tasks that run until they are cancelled, and calls of which all have to end.
 
+When a task ends by an error of ours, that is logged at once:
 asyncio itself tells of it only when the task is collected, which may be never. Neighbours: everything here that loops.
 """
 
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,13 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def finish_all(works: Iterable[Awaitable[object]]) -> None:
+    """Run all at the same time; raise the first error, once every one of them has ended."""
+    for result in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

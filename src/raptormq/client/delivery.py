@@ -34,6 +34,7 @@ _STATUSES = {status.value: status for status in SendStatus}
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+_ONEWAYS_PER_TURN = 64
 
 
 class Delivery:
@@ -45,6 +46,7 @@ class Delivery:
         self._config = config
         self._health = BrokerHealth(config.avoid_failed_broker)
         self._turns: dict[str, RoundRobin] = {}
+        self._oneways = 0
         self._common_fields: dict[MessageQueue, dict[str, str]] = {}
 
     async def deliver(
@@ -59,7 +61,8 @@ class Delivery:
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
-        pool = self._instance.pool
+        pool, in_flight = self._instance.pool, self._instance.in_flight
+        size = len(outgoing.body)
         tried: set[str] = set()
         attempts_left = 1 + self._config.retries
         while True:
@@ -70,17 +73,20 @@ class Delivery:
                 if topic_queues is None or not topic_queues.write_queues:
                     topic_queues = await self._find(outgoing.topic, deadline - clock())
                 target = queue or self._pick(topic_queues, key, clock(), tried)
-                left = deadline - clock()
-                if left <= 0:
-                    raise RequestTimeout(f"no time left to send to {target}")
                 address = _master(topic_queues, target)
                 command = self._command(outgoing, target)
-                timeout = left / 2 if attempts_left else left
-                connection = pool.open_connection(address)
-                if connection is not None:
-                    answer = await connection.request(command, timeout)
-                else:
-                    answer = await pool.request(address, command, timeout)
+                if not in_flight.try_take(size):
+                    await self._take_room(size, deadline)
+                try:
+                    left = deadline - clock()
+                    left = left / 2 if attempts_left else left
+                    connection = pool.open_connection(address)
+                    if connection is not None:
+                        answer = await connection.request(command, left)
+                    else:
+                        answer = await pool.request(address, command, left)
+                finally:
+                    in_flight.give_back(size)
                 return self._result(outgoing, target, address, answer)
             except RaptorMQError as error:
                 self._note_failure(outgoing.topic, target, error, clock())
@@ -93,9 +99,9 @@ class Delivery:
                     raise
                 if target is not None:
                     tried.add(target.broker_name)
-                if pause:
-                    await asyncio.sleep(pause)
-                    await self._refresh(outgoing.topic, (deadline - clock()) / 2)
+            if pause:  # there is nowhere else to go
+                await asyncio.sleep(pause)
+                await self._refresh(outgoing.topic, (deadline - clock()) / 2)
 
     async def deliver_oneway(
         self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
@@ -110,7 +116,12 @@ class Delivery:
         topic_queues = self._instance.routes.known(outgoing.topic) or await self._find(outgoing.topic, timeout)
         target = queue or self._pick(topic_queues, key, clock(), set())
         command = self._command(outgoing, target, oneway=True)
-        await self._instance.pool.oneway(_master(topic_queues, target), command)
+        connection = await self._instance.pool.connection(_master(topic_queues, target))
+        connection.oneway(command)
+        self._oneways += 1
+        if self._oneways % _ONEWAYS_PER_TURN == 0:
+            await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
+        await connection.drained()
 
     def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
         status = _STATUSES.get(answer.code)
@@ -155,6 +166,14 @@ class Delivery:
             broker_name=target.broker_name,
         )
         return encode_header(header)
+
+    async def _take_room(self, size: int, deadline: float) -> None:
+        """Wait until enough of the other messages are answered."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._instance.in_flight.take(size)
+        except TimeoutError:
+            raise RequestTimeout("the messages before this one took all of its time") from None
 
     async def _find(self, topic: str, left: float) -> TopicQueues:
         try:

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ClientConfig, local_address
+from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
 from raptormq.client.offsets import OffsetRequests
 from raptormq.client.routes import RouteTable
@@ -34,6 +35,8 @@ from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
 log = logging.getLogger(__name__)
+
+_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 
 
 class ConsumerMember(Protocol):
@@ -69,6 +72,7 @@ class ClientInstance:
         self.pool = ConnectionPool(router, limits, connect_timeout=config.request_timeout)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
+        self.in_flight = InFlight(_IN_FLIGHT_BYTES)
         self.offsets = OffsetRequests(self.pool, config.request_timeout)
         self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
         self._producers: dict[str, int] = {}

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.instance import ClientInstance
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull, pull
@@ -244,7 +245,7 @@ class PullConsumer:
 
         Raises:
             ClientError: the consumer has no group.
-            TransportError, ServerError, NoRoute: a broker did not take it; other queues may have been committed.
+            TransportError, ServerError, NoRoute: a broker did not take it; all others have been asked.
         """
         offsets, group = self._running().offsets, self._named_group()
 
@@ -252,7 +253,7 @@ class PullConsumer:
             await self._at_broker(queue, lambda address: offsets.commit(address, group, queue, offset))
 
         positions = [(queue, offset) for queue, offset in self._positions.items() if offset is not None]
-        await asyncio.gather(*(store(queue, offset) for queue, offset in positions))
+        await finish_all(store(queue, offset) for queue, offset in positions)
 
     # --- inside ---
 

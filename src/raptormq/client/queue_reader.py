@@ -63,7 +63,6 @@ class QueueReader:
     ) -> None:
         self.queue = queue
         self.subscription = subscription
-        """May be replaced by a newer one of the same topic."""
         self.progress: ProcessQueue | None = None
         """What was fetched and finished; `None` until the start offset is known."""
         self._instance = instance

@@ -126,11 +126,12 @@ class Rebalancing:
             await self._give_up(queue)
         for queue in share:
             reader = self._readers.get(queue)
+            if reader is not None and reader.subscription != subscription:
+                await self._give_up(queue)  # a pull that the broker holds has the old tags
+                reader = None
             if reader is None:
                 log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
                 self._readers[queue] = self._new_reader(queue, subscription)
-            else:
-                reader.subscription = subscription
 
     async def _give_up(self, queue: MessageQueue) -> None:
         log.info("group %s: %s gives up %s", self._group, self._instance.client_id, queue)
