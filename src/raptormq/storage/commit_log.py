@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from raptormq.errors import StoreDamaged
+from raptormq.errors import StorageError, StoreDamaged
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import file_offsets
@@ -217,6 +217,10 @@ class CommitLog:
             self.flushed_offset = target
         return target
 
+    def is_hot(self, offset: int) -> bool:
+        """Whether the bytes at ``offset`` are so new that they are in memory, as this process has written them."""
+        return offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes
+
     def read(self, offset: int, size: int, *, wait: bool) -> Buffer:
         """Return the bytes ``[offset, offset + size)``, which lie in one segment.
 
@@ -225,15 +229,16 @@ class CommitLog:
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
-            OSError: the disk cannot read them.
+            StorageError: the disk cannot read them.
         """
         segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
         start = offset - segment.base
-        if offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes:
+        if self.is_hot(offset):
             return segment.view[start : start + size]
-        if wait:
-            return segment.file.read_at(start, size)
-        data = segment.file.read_cached(start, size)
+        try:
+            data = segment.file.read_at(start, size) if wait else segment.file.read_cached(start, size)
+        except OSError as error:
+            raise StorageError(f"cannot read {segment.path} at {start}: {error.strerror or error}") from error
         if data is None:
             raise PagesMissing([Extent(segment.path, start, size)])
         return data

@@ -1,9 +1,13 @@
 """Reads messages from a queue: index items, filter by tag hash, then the records, without copying where they are hot.
 
+A record that a disk has damaged is left out with a line in the log; consumers get what comes before and after it.
+
 Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMessage``.
 """
 
 from __future__ import annotations
+
+import logging
 
 from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from raptormq.storage.commit_log import CommitLog
@@ -11,8 +15,10 @@ from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, Consum
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.queue_table import QueueTable
-from raptormq.storage.record_parser import peek, peek_physical_offset, peek_store_timestamp
+from raptormq.storage.record_parser import are_intact, peek, peek_physical_offset, peek_store_timestamp
 from raptormq.storage.results import GetResult, GetStatus
+
+logger = logging.getLogger(__name__)
 
 SCAN_ITEMS = 800
 """Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
@@ -41,7 +47,7 @@ class MessageReader:
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
-            OSError: the disk cannot read the records.
+            StorageError: the disk cannot read the records.
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
@@ -57,13 +63,31 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, [], high, low, high)
         count = max_count if tag_filter is None else max(max_count, SCAN_ITEMS)
         items = self._queues.files.read(queue, offset, count, wait=wait)
-        places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter)
+        places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)
         if not found:
             return GetResult(self._why_nothing(items, tag_filter), [], next_offset, low, high)
-        return GetResult(GetStatus.FOUND, self._read(places, wait), next_offset, low, high, found, size)
+        buffers = self._read(places, wait)
+        if None in buffers:
+            places, *_ = self._select(items, offset, max_count, max_bytes, tag_filter, merge=False)
+            buffers = self._read(places, wait)
+            logger.warning(
+                "%d damaged records of %s/%d from offset %d on", buffers.count(None), topic, queue_id, offset
+            )
+        intact = [buffer for buffer in buffers if buffer is not None]
+        if len(intact) < len(buffers):
+            found, size = len(intact), sum(map(len, intact))
+        status = GetStatus.FOUND if intact else GetStatus.MESSAGE_WAS_REMOVING
+        return GetResult(status, intact, next_offset, low, high, found, size)
 
     def _select(
-        self, items: Buffer, offset: int, max_count: int, max_bytes: int, tag_filter: frozenset[int] | None
+        self,
+        items: Buffer,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_filter: frozenset[int] | None,
+        *,
+        merge: bool,
     ) -> tuple[list[list[int]], int, int, int]:
         """Return ``[offset, size]`` of the runs of neighbouring records to hand out, the next queue offset, count and
         bytes.
@@ -78,7 +102,7 @@ class MessageReader:
                 continue
             if found == max_count or (total + size > max_bytes and found):
                 break
-            if physical == run_end and physical % segment_size:
+            if merge and physical == run_end and physical % segment_size:
                 run[1] += size
             else:
                 run = [physical, size]
@@ -94,15 +118,21 @@ class MessageReader:
         removed = tag_filter is None or last_physical < self._log.min_offset
         return GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
 
-    def _read(self, places: list[list[int]], wait: bool) -> list[Buffer]:
-        read = self._log.read
-        buffers: list[Buffer] = []
+    def _read(self, places: list[list[int]], wait: bool) -> list[Buffer | None]:
+        """Return the bytes at ``places``, None where they are not whole records any more.
+
+        Hot bytes are what this process has just written; all others have been on a disk and are checked.
+        """
+        log = self._log
+        buffers: list[Buffer | None] = []
         missing: list[Extent] = []
         for physical, size in places:
             try:
-                buffers.append(read(physical, size, wait=wait))
+                data = log.read(physical, size, wait=wait)
             except PagesMissing as error:
                 missing += error.extents
+                continue
+            buffers.append(data if log.is_hot(physical) or are_intact(data, physical) else None)
         if missing:
             raise PagesMissing(missing)
         return buffers

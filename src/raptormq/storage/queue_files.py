@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from raptormq.errors import StorageError
 from raptormq.storage.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer, File, FileSystem
 from raptormq.storage.page_cache import Extent, PagesMissing
@@ -67,7 +68,7 @@ class QueueFiles:
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
-            FileNotFoundError: the file of a queue is gone.
+            StorageError: the file is gone, or the disk cannot read it.
         """
         if offset >= queue.written:
             start = (offset - queue.written) * ITEM_BYTES
@@ -75,8 +76,12 @@ class QueueFiles:
         at = offset * ITEM_BYTES
         inside = at % self.file_size
         size = min(count * ITEM_BYTES, queue.written * ITEM_BYTES - at, self.file_size - inside)
-        file = self._file(queue, at - inside)
-        data = file.read_at(inside, size) if wait else file.read_cached(inside, size)
+        try:
+            file = self._file(queue, at - inside)
+            data = file.read_at(inside, size) if wait else file.read_cached(inside, size)
+        except OSError as error:
+            path = self.path(queue.topic, queue.queue_id, at - inside)
+            raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
         if data is None:
             raise PagesMissing([Extent(self.path(queue.topic, queue.queue_id, at - inside), inside, size)])
         missing = count * ITEM_BYTES - size

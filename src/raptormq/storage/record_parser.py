@@ -12,12 +12,13 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from raptormq.errors import RecordError
-from raptormq.protocol.record import MAGIC_V1, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
+from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
 from raptormq.storage.filesystem import Buffer
 
 _V6_HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PEEK = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
+_CRC_AT = 8
 _LONG = struct.Struct(">q")
 _FIXED = {
     flags: struct.Struct(
@@ -60,6 +61,29 @@ def peek_physical_offset(data: Buffer) -> int:
     """Return the log offset that a record claims for itself."""
     (offset,) = _LONG.unpack_from(data, PHYSICAL_OFFSET_AT)
     return int(offset)
+
+
+def are_intact(data: Buffer, offset: int) -> bool:
+    """Return whether ``data``, read from log offset ``offset``, is whole records with the right CRC."""
+    at, end = 0, len(data)
+    view = memoryview(data)
+    try:
+        while at < end:
+            size, magic = _PEEK.unpack_from(data, at)
+            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES or at + size > end:
+                return False
+            (sys_flag,) = _SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)
+            body_at = at + _FIXED[sys_flag & _V6_HOSTS].size
+            body_end = body_at + int.from_bytes(data[body_at - 4 : body_at], "big")
+            crc = int.from_bytes(data[at + _CRC_AT : at + _CRC_AT + 4], "big")
+            if _LONG.unpack_from(data, at + PHYSICAL_OFFSET_AT)[0] != offset + at or body_end > at + size:
+                return False
+            if crc32(view[body_at:body_end]) & 0x7FFFFFFF != crc:
+                return False
+            at += size
+    except struct.error:
+        return False
+    return True
 
 
 def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
