@@ -57,8 +57,11 @@ def test_retry_topic() -> None:
 def test_snapshot_round_trip() -> None:
     topics = table()
     topics.put(TopicConfig("t", 2, 3, 6, attributes={"message.type": "FIFO"}))
+    topics.put(TopicConfig("gone"))
+    topics.delete("gone")
     again = TopicTable(TopicConfigTable.from_json(topics.snapshot().to_json()), lambda: 0)
     assert (again.configs, again.version) == (topics.configs, topics.version)
+    assert topics.to_dict() == again.to_dict() == topics.snapshot().to_dict()
 
 
 def test_system_topics() -> None:

@@ -120,7 +120,7 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
     tables = Tables(
         topics,
         groups,
-        TableSaver(topics_file, lambda: topics.snapshot().to_dict()),
+        TableSaver(topics_file, topics.to_dict),
         TableSaver(groups_file, groups.to_dict),
     )
     topics.listen(lambda _: tables.topics_saver.save_soon())

@@ -13,6 +13,9 @@ from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.topic_names import check_group
 from raptormq.transport.router import Refused
 
+MAX_GROUPS = 100_000
+"""Groups created by heartbeats and pulls at most: a client with random group names must not fill disk and memory."""
+
 
 def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
     """Return the topic's configuration or refuse with 17."""
@@ -44,6 +47,8 @@ def require_group(groups: GroupTable, group: str, *, auto_create: bool) -> Group
         check_group(group)
     except MessageError as error:
         raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    if len(groups.configs) >= MAX_GROUPS:
+        raise Refused(ResponseCode.SYSTEM_BUSY, f"there are {MAX_GROUPS} consumer groups already")
     config = GroupConfig(group)
     groups.put(config)
     return config

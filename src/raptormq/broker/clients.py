@@ -20,6 +20,10 @@ class _Connection(Protocol):
 
 C = TypeVar("C", bound=_Connection)
 
+_PRODUCER, _CONSUMER = "producer", "consumer"
+_Place = tuple[str, str, str]
+"""Kind, group and client id."""
+
 
 @dataclass(slots=True)
 class Member(Generic[C]):
@@ -65,10 +69,12 @@ class ClientRegistry(Generic[C]):
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup[C]] = {}
         self.producers: dict[str, dict[str, Member[C]]] = {}
+        self._announced: dict[C, set[_Place]] = {}
 
     def heartbeat_producer(self, group: str, presence: Presence[C]) -> None:
         """Note that a client produces as ``group``."""
         self.producers.setdefault(group, {})[presence.client_id] = presence.member()
+        self._announced.setdefault(presence.connection, set()).add((_PRODUCER, group, presence.client_id))
 
     def heartbeat_consumer(self, announced: ConsumerData, presence: Presence[C]) -> bool:
         """Note that a client consumes as a group; True when its members or topics are others than before.
@@ -83,6 +89,7 @@ class ClientRegistry(Generic[C]):
         known = group.members.get(presence.client_id)
         changed = known is None or known.connection is not presence.connection
         group.members[presence.client_id] = presence.member()
+        self._announced.setdefault(presence.connection, set()).add((_CONSUMER, group.name, presence.client_id))
         return _subscribe(group, announced.subscriptions) or changed
 
     def unregister(self, client_id: str, producer_group: str | None, consumer_group: str | None) -> list[str]:
@@ -95,11 +102,31 @@ class ClientRegistry(Generic[C]):
 
     def connection_closed(self, connection: C) -> list[str]:
         """Take everyone out who was last heard on ``connection``."""
-        return self._remove_where(lambda member: member.connection is connection)
+        changed: list[str] = []
+        for kind, name, client_id in self._announced.pop(connection, ()):
+            members = self._members(kind, name)
+            member = members.get(client_id)
+            if member is None or member.connection is not connection:
+                continue  # it has come back on another connection, or is gone already
+            if kind == _PRODUCER:
+                self._remove_producer(name, client_id)
+            elif self._remove_consumer(name, client_id) and name not in changed:
+                changed.append(name)
+        return changed
 
     def expire(self, seen_before_ms: int) -> list[str]:
         """Take everyone out whose last heartbeat is older."""
-        return self._remove_where(lambda member: member.seen_ms < seen_before_ms)
+        for name, producers in list(self.producers.items()):
+            for client_id in [key for key, member in producers.items() if member.seen_ms < seen_before_ms]:
+                self._remove_producer(name, client_id)
+        changed: list[str] = []
+        for name, group in list(self.consumers.items()):
+            silent = [key for key, member in group.members.items() if member.seen_ms < seen_before_ms]
+            for client_id in silent:
+                self._remove_consumer(name, client_id)
+            if silent:
+                changed.append(name)
+        return changed
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """The group's subscription to a topic, as its heartbeats announced it."""
@@ -116,18 +143,11 @@ class ClientRegistry(Generic[C]):
         consumers = self.consumers.get(group)
         return [member.connection for member in consumers.members.values()] if consumers is not None else []
 
-    def _remove_where(self, gone: _MemberTest[C]) -> list[str]:
-        for name, producers in list(self.producers.items()):
-            for member in list(filter(gone, producers.values())):
-                self._remove_producer(name, member.client_id)
-        changed: list[str] = []
-        for name, group in list(self.consumers.items()):
-            removed = [
-                self._remove_consumer(name, member.client_id) for member in list(group.members.values()) if gone(member)
-            ]
-            if removed:
-                changed.append(name)
-        return changed
+    def _members(self, kind: str, name: str) -> dict[str, Member[C]]:
+        if kind == _PRODUCER:
+            return self.producers.get(name, {})
+        group = self.consumers.get(name)
+        return group.members if group is not None else {}
 
     def _remove_producer(self, group: str, client_id: str) -> None:
         members = self.producers.get(group)
@@ -141,10 +161,6 @@ class ClientRegistry(Generic[C]):
         if not group.members:
             del self.consumers[name]
         return True
-
-
-class _MemberTest(Protocol[C]):
-    def __call__(self, member: Member[C], /) -> bool: ...
 
 
 def _subscribe(group: ConsumerGroup[C], subscriptions: Iterable[Subscription]) -> bool:

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from raptormq.errors import StorageError
-from raptormq.storage.json_file import JsonFile, dump_pretty
+from raptormq.storage.json_file import JsonFile
 
 logger = logging.getLogger(__name__)
 
 
 class TableSaver:
-    """Keeps one file equal to one table."""
+    """Keeps one file equal to one table; ``snapshot`` returns an object that no later change of the table touches."""
 
     def __init__(self, file: JsonFile, snapshot: Callable[[], dict[str, Any]]) -> None:
         self._file = file
@@ -48,7 +48,7 @@ class TableSaver:
     async def _write(self) -> None:
         changes = self._changes
         try:
-            await asyncio.to_thread(self._file.save_bytes, dump_pretty(self._snapshot()))
+            await asyncio.to_thread(self._file.save, self._snapshot())
             self._saved_changes = changes
         except OSError as error:
             logger.error("cannot save %s: %s", self._file.path, error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from raptormq.protocol import topic_names
 from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm, TopicConfig, TopicConfigTable
@@ -26,6 +27,7 @@ class TopicTable:
     def __init__(self, table: TopicConfigTable, clock: Callable[[], int]) -> None:
         self.configs: dict[str, TopicConfig] = dict(table.topics)
         self.version: DataVersion = table.data_version
+        self._plain = {name: config.to_dict() for name, config in table.topics.items()}
         self._clock = clock
         self._listeners: list[Listener] = []
 
@@ -42,6 +44,7 @@ class TopicTable:
         if self.configs.get(config.topic_name) == config:
             return False
         self.configs[config.topic_name] = config
+        self._plain[config.topic_name] = config.to_dict()
         self._changed(config.topic_name)
         return True
 
@@ -49,6 +52,7 @@ class TopicTable:
         """Remove a topic; False when there was none."""
         if self.configs.pop(topic, None) is None:
             return False
+        del self._plain[topic]
         self._changed(topic)
         return True
 
@@ -88,6 +92,10 @@ class TopicTable:
     def snapshot(self) -> TopicConfigTable:
         """Return the table as it is now."""
         return TopicConfigTable(dict(self.configs), self.version)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``topics.json``; cheap, because every change of thousands of topics writes them all."""
+        return {"dataVersion": self.version.to_dict(), "topicConfigTable": dict(self._plain)}
 
     def _changed(self, topic: str) -> None:
         self.version = self.version.next(self._clock())

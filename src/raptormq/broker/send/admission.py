@@ -54,8 +54,12 @@ _REQUIRED_V1 = itemgetter(
     "flag",
 )
 _TAGS = b"TAGS\x01"
-_KEY_TEXT = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_BYTE = ord(names.PAIR_SEPARATOR)
+
+_new_tuple = tuple.__new__
+"""Makes a named tuple from its fields in half the time of its own constructor, which is a Python function."""
+_Place = tuple[str, int, int, int, bytes, int, int]
+"""Topic, queue id, sysFlag, born timestamp, born host, flag, reconsume times."""
 
 
 class Admitted(NamedTuple):
@@ -132,7 +136,7 @@ class Admission:
             _refuse_flags(sys_flag)
         if config.topic_filter_type == "MULTI_TAG":
             sys_flag |= _MULTI_TAGS
-        place = _Place(topic, queue_id, sys_flag, born, born_host, flag, times)
+        place = topic, queue_id, sys_flag, born, born_host, flag, times
         if request.code == 320 or ext.get("m") == "true" or ext.get("batch") == "true":
             return self._admit_batch(request, place, records)
         return self._admit_single(request, place, records)
@@ -145,24 +149,22 @@ class Admission:
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
             _refuse_later_features(text)
-        unique_key = find_property(text, "UNIQ_KEY") if _KEY_TEXT in text else None
+        unique_key = _unique_key(text)
         if text and text[-1] != "\x02":
             text += "\x02"
         if unique_key is None:
             unique_key = self._unique_ids.next_id(self._clock())
-            text = f"{text}{_KEY_TEXT}{unique_key}\x02"
+            text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
         properties = (text + self._suffix).encode()
         if len(properties) > names.MAX_PROPERTIES_BYTES:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the properties have {len(properties)} bytes, at most {names.MAX_PROPERTIES_BYTES} are stored",
             )
-        records.append(
-            PendingRecord(
-                topic, queue_id, body, properties, tag_code(properties), born, born_host, flag, sys_flag, times
-            )
-        )
-        return Admitted(request, 1, queue_id, unique_key, "WAIT\x01false" not in text)
+        code = tag_code(properties)
+        fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, times, 0
+        records.append(_new_tuple(PendingRecord, fields))
+        return _new_tuple(Admitted, (request, 1, queue_id, unique_key, "WAIT\x01false" not in text))
 
     def _admit_batch(self, request: RemotingCommand, place: _Place, records: list[PendingRecord]) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, _, _ = place
@@ -179,11 +181,11 @@ class Admission:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not inner:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        records += [
-            PendingRecord(topic, queue_id, body, properties, tag_code(properties), born, born_host, flag, sys_flag)
-            for flag, body, properties in inner
-        ]
-        unique_key = find_property(text, "UNIQ_KEY") or ""
+        for flag, body, properties in inner:
+            code = tag_code(properties)
+            fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, 0, 0
+            records.append(_new_tuple(PendingRecord, fields))
+        unique_key = _unique_key(text) or ""
         return Admitted(request, len(inner), queue_id, unique_key, "WAIT\x01false" not in text)
 
     def _refuse_write(self, topic: str) -> NoReturn:
@@ -200,14 +202,14 @@ class Admission:
         )
 
 
-class _Place(NamedTuple):
-    topic: str
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    born_host: bytes
-    flag: int
-    reconsume_times: int
+def _unique_key(text: str) -> str | None:
+    at = text.rfind("UNIQ_KEY\x01")
+    if at > 0 and text[at - 1] != "\x02":  # the end of a longer name, or of several
+        return find_property(text, "UNIQ_KEY")
+    if at < 0:
+        return None
+    end = text.find("\x02", at)
+    return (text[at + 9 : end] if end >= 0 else text[at + 9 :]) or None
 
 
 def tag_code(properties: bytes) -> int:

@@ -26,7 +26,8 @@ class SendAnswers:
         self._region_id = region_id
         self._trace_on = trace_on
         plain = region_id.isascii() and region_id.replace("-", "").replace("_", "").isalnum()
-        self._template = _template(region_id, trace_on) if plain else None
+        self._template = _template(self._prefix, region_id, trace_on) if plain else None
+        self._id_template = b",%b%%016X" % self._prefix.encode()
 
     def encode_group(
         self,
@@ -43,33 +44,27 @@ class SendAnswers:
         """
         frames: list[bytes] = []
         places, queue_offsets = result.physical_offsets, result.queue_offsets
-        prefix, template = self._prefix, self._template
+        template, pack_head = self._template, _FRAME_HEAD.pack
         index = 0
         for request, count, queue_id, unique_key, wait in admitted:
             first = index
             index += count
             if request.flag & _ONEWAY or (waiting is not None and wait is not waiting):
                 continue
-            if count == 1:
-                message_id = f"{prefix}{places[first]:016X}"
-            else:
-                message_id = ",".join([f"{prefix}{place:016X}" for place in places[first:index]])
+            place, queue_offset = places[first], queue_offsets[first]
+            more = b"" if count == 1 else self._ids_of(places[first + 1 : index])
             if template is None or request.serialize_type or remark or not (unique_key.isalnum() or not unique_key):
-                frames.append(
-                    self._generic(request, code, remark, message_id, queue_id, queue_offsets[first], unique_key)
-                )
+                message_id = f"{self._prefix}{place:016X}{more.decode()}"
+                frames.append(self._generic(request, code, remark, message_id, queue_id, queue_offset, unique_key))
                 continue
-            header = template % (
-                code,
-                message_id.encode(),
-                queue_id,
-                queue_offsets[first],
-                unique_key.encode(),
-                request.opaque,
-            )
-            frames.append(_FRAME_HEAD.pack(len(header) + 4, len(header)))
-            frames.append(header)
+            header = template % (code, place, more, queue_id, queue_offset, unique_key.encode(), request.opaque)
+            frames += pack_head(len(header) + 4, len(header)), header
         return b"".join(frames)
+
+    def _ids_of(self, places: list[int]) -> bytes:
+        """Return the offset ids of the further messages of a batch, a comma before each."""
+        id_template = self._id_template
+        return b"".join([id_template % place for place in places])
 
     def _generic(
         self,
@@ -92,10 +87,11 @@ class SendAnswers:
         return encode(response_to(request, code, remark or None, header))
 
 
-def _template(region_id: str, trace_on: bool) -> bytes:
+def _template(prefix: str, region_id: str, trace_on: bool) -> bytes:
     return (
         '{"code":%d,"extFields":{'
         f'"MSG_REGION":"{region_id}","TRACE_ON":"{str(trace_on).lower()}",'
-        '"msgId":"%b","queueId":"%d","queueOffset":"%d","transactionId":"%b"},'
+        f'"msgId":"{prefix}%016X%b",'
+        '"queueId":"%d","queueOffset":"%d","transactionId":"%b"},'
         f'"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
     ).encode()
