@@ -1,4 +1,5 @@
 """Starts after all that can have happened to the files: damage is told and stepped over, never taken for the end."""
+
 from __future__ import annotations
 
 from pathlib import Path

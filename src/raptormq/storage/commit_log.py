@@ -156,18 +156,14 @@ class CommitLog:
     def _segment_for_write(self, offset: int) -> Segment:
         segments = self.segments
         if not segments or offset >= segments[-1].end:
-            segments.append(self._next_segment(offset - offset % self.segment_size))
+            base = offset - offset % self.segment_size
+            with self._making:
+                spare, self._spare = self._spare, None
+                segments.append(spare if spare is not None and spare.base == base else self._create_segment(base))
+            self._retry_at = 0
+            self._gate.clear_full(SEGMENT)
+            self._unsynced_names = True
         return segments[(offset - segments[0].base) // self.segment_size]
-
-    def _next_segment(self, base: int) -> Segment:
-        with self._making:
-            segment, self._spare = self._spare, None
-            if segment is None or segment.base != base:
-                segment = self._create_segment(base)
-        self._retry_at = 0
-        self._gate.clear_full(SEGMENT)
-        self._unsynced_names = True
-        return segment
 
     def _create_segment(self, base: int) -> Segment:
         now = self._clock()
@@ -182,22 +178,22 @@ class CommitLog:
         return segment
 
     def wants_spare(self) -> bool:
-        """The last segment is more than half full and its successor not made yet."""
-        return (
-            self._spare is None
-            and bool(self.segments)
-            and self.segments[-1].end - self.end_offset < self.segment_size // 2
-        )
+        """The last segment is more than half full, or an append found no room for the next one."""
+        if self._spare is not None or not self.segments:
+            return False
+        return self._gate.is_full(SEGMENT) or self.segments[-1].end - self.end_offset < self.segment_size // 2
 
     def make_spare(self) -> None:
-        """Allocate the next segment ahead of need; for any thread. A full disk is not an error before an append needs
-        the segment.
+        """Allocate the next segment ahead of need, which also tells that a full disk has room again; for any thread.
+
+        That there is no room is not an error before an append needs the segment.
         """
         with self._making, contextlib.suppress(OSError):
             if self.wants_spare():
                 segment = Segment(self._filesystem, self._folder, self.segments[-1].end, self.segment_size)
                 segment.create()
                 self._spare = segment
+                self._gate.clear_full(SEGMENT)
 
     def flush(self) -> int:
         """Make everything written so far durable and return the offset up to which; for any one thread.

@@ -49,12 +49,13 @@ class FaultyFileSystem:
         if self.crashed:
             raise SimulatedCrash(f"{kind} {path}")
         self.operations.append(f"{kind} {path}")
+        hit = None
         for fault in self.faults:
             if fault.kind in ("", kind) and fault.path in path:
                 fault.nth -= 1
                 if fault.nth == 0 or (fault.nth < 0 and fault.repeats):
-                    return fault
-        return None
+                    hit = hit or fault
+        return hit
 
     def strike(self, fault: Fault, kind: str, path: str) -> None:
         """Raise what ``fault`` says."""

@@ -7,6 +7,7 @@ knows what the disk holds; only a restart with its recovery can tell). Reads go 
 from __future__ import annotations
 
 import errno
+import threading
 from typing import NoReturn
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
@@ -19,15 +20,14 @@ _FOUND_OUT_BY_APPENDS = frozenset({SEGMENT, WRITE})
 
 
 class WriteGate:
-    """Shared by everything that writes; the first permanent refusal stays. Set from the flush thread as well (one
-    assignment).
-    """
+    """Shared by everything that writes, in any thread; the first permanent refusal stays."""
 
-    __slots__ = ("_full", "_read_only", "refusal")
+    __slots__ = ("_full", "_lock", "_read_only", "refusal")
 
     def __init__(self) -> None:
         self._read_only: str | None = None
         self._full: dict[str, str] = {}
+        self._lock = threading.Lock()
         self.refusal: str | None = None
         """Why writes are refused; None while they are not."""
 
@@ -45,20 +45,28 @@ class WriteGate:
         """Return the error of the current refusal."""
         return StoreReadOnly(self._read_only) if self._read_only else DiskFull(self.refusal or "no space left")
 
+    def is_full(self, source: str) -> bool:
+        """Whether ``source`` has found no room."""
+        return source in self._full
+
     def set_full(self, source: str, reason: str) -> None:
         """Refuse writes until ``source`` (who found out) calls :meth:`clear_full`."""
-        self._full[source] = reason
-        self._update()
+        with self._lock:
+            self._full[source] = reason
+            self._update()
 
     def clear_full(self, source: str) -> None:
         """``source`` has room again."""
-        if self._full.pop(source, None) is not None:
-            self._update()
+        if source in self._full:
+            with self._lock:
+                self._full.pop(source, None)
+                self._update()
 
     def set_read_only(self, reason: str) -> None:
         """Refuse writes until the store is opened again."""
-        self._read_only = self._read_only or reason
-        self._update()
+        with self._lock:
+            self._read_only = self._read_only or reason
+            self._update()
 
     def _update(self) -> None:
         self.refusal = self._read_only or next(iter(self._full.values()), None)
