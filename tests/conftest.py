@@ -14,8 +14,13 @@ from typing import Any
 
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
 
 ASYNC_TEST_TIMEOUT_S = 60.0
+
+# How long an example takes says something about the machine and nothing about the code.
+settings.register_profile("raptormq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("raptormq")
 
 
 async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any]) -> None:
