@@ -1,0 +1,201 @@
+"""The reader of one queue when brokers are difficult: moved offsets, forgotten subscriptions, damaged answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client import ClientConfig, ConsumerConfig, MessageExt, MessageQueue
+from raptormq.client.instance import ClientInstance
+from raptormq.client.process_queue import ProcessQueue
+from raptormq.client.queue_reader import QueueReader
+from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.headers.offset import OffsetResponseHeader
+from raptormq.protocol.headers.pull import PullMessageResponseHeader
+from raptormq.protocol.record import StoredMessage, encode_record
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
+
+QUEUE = MessageQueue("t", "broker-0", 0)
+PULL = RequestCode.PULL_MESSAGE
+HEART_BEAT = RequestCode.HEART_BEAT
+
+
+def records(first: int, count: int, tag: str = "A") -> Reply:
+    stored = [StoredMessage("t", 0, b"x" * 10, f"TAGS\x01{tag}\x02", queue_offset=first + n) for n in range(count)]
+    header = PullMessageResponseHeader(0, first + count, 0, 1000)
+    return answer(header=header, body=b"".join(map(encode_record, stored)))
+
+
+class Member:
+    """The consumer to which the reader belongs."""
+
+    def describe(self) -> ConsumerData:
+        return ConsumerData("g")
+
+    def members_changed(self) -> None:
+        """Nothing to share out."""
+
+
+class Handed:
+    """Takes what the reader hands out."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[QueueReader, ProcessQueue, Sequence[MessageExt]]] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, reader: QueueReader, progress: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        self.calls.append((reader, progress, messages))
+        self._changed.set()
+
+    @property
+    def offsets(self) -> list[int]:
+        return [message.queue_offset for _, _, messages in self.calls for message in messages]
+
+    async def until(self, count: int) -> None:
+        while len(self.offsets) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@asynccontextmanager
+async def reading(
+    peer: ScriptedPeer, *pulls: Reply, committed: int = 5, expression: str = "*", config: ConsumerConfig | None = None
+) -> AsyncIterator[tuple[QueueReader, Handed]]:
+    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+    peer.on(RequestCode.QUERY_CONSUMER_OFFSET, answer(header=OffsetResponseHeader(committed)))
+    peer.on(PULL, *pulls)
+    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    instance.join_consumers("g", Member())
+    handed = Handed()
+    subscription = Subscription.parse("t", expression, 1)
+    reader = QueueReader(instance, config or ConsumerConfig(), "g", QUEUE, subscription, handed)
+    try:
+        yield reader, handed
+    finally:
+        await reader.drop()
+        await instance.leave_consumers("g")
+        await instance.release()
+
+
+async def test_it_starts_where_the_group_stands_and_goes_on() -> None:
+    async with ScriptedPeer() as peer, reading(peer, records(5, 3), records(8, 2), silence) as (reader, handed):
+        await handed.until(5)
+        await peer.wait_for(PULL, 3)
+        assert handed.offsets == [5, 6, 7, 8, 9]
+        assert [pull.ext_fields["queueOffset"] for pull in peer.received[PULL]] == ["5", "8", "10"]
+        assert reader.progress is not None
+        assert reader.progress.commit_offset == 5
+
+
+async def test_a_pull_says_what_a_push_consumer_says() -> None:
+    async with ScriptedPeer() as peer, reading(peer, silence):
+        [pull] = await peer.wait_for(PULL)
+        assert pull.ext_fields == {
+            "consumerGroup": "g",
+            "topic": "t",
+            "queueId": "0",
+            "queueOffset": "5",
+            "maxMsgNums": "32",
+            "sysFlag": "2",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "15000",
+            "subVersion": "1",
+            "expressionType": "TAG",
+            "bname": "broker-0",
+        }
+
+
+async def test_an_offset_that_moved_makes_what_is_unfinished_void() -> None:
+    moved = answer(ResponseCode.PULL_OFFSET_MOVED, PullMessageResponseHeader(0, 100, 100, 200))
+    async with (
+        ScriptedPeer() as peer,
+        reading(peer, records(5, 3), moved, records(100, 1), silence) as (
+            reader,
+            handed,
+        ),
+    ):
+        await handed.until(4)
+        assert handed.offsets == [5, 6, 7, 100]
+        before, after = handed.calls[0][1], handed.calls[1][1]
+        assert before.dropped
+        assert not after.dropped
+        assert after is reader.progress
+        assert after.commit_offset == 100
+
+
+@pytest.mark.parametrize("code", [24, 25, 26])
+async def test_a_broker_that_forgot_the_subscription_hears_of_it_before_the_next_pull(code: int) -> None:
+    async with ScriptedPeer() as peer, reading(peer, refuse(code), records(5, 1), silence) as (_, handed):
+        await handed.until(1)
+        assert len(peer.received[HEART_BEAT]) >= 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refuse(ResponseCode.SYSTEM_BUSY),
+        hang_up,
+        answer(),
+        answer(header=PullMessageResponseHeader(0, 6, 0, 9), body=b"damaged" * 20),
+    ],
+    ids=["busy", "hangs up", "no fields", "damaged"],
+)
+async def test_a_failure_is_tried_again_and_nothing_is_skipped(reply: Reply) -> None:
+    async with ScriptedPeer() as peer, reading(peer, reply, reply, records(5, 2), silence) as (_, handed):
+        await handed.until(2)
+        assert handed.offsets == [5, 6]
+        assert [pull.ext_fields["queueOffset"] for pull in peer.received[PULL][:3]] == ["5", "5", "5"]
+
+
+async def test_filtered_messages_count_as_done() -> None:
+    none_matches = answer(ResponseCode.PULL_RETRY_IMMEDIATELY, PullMessageResponseHeader(0, 40, 0, 41))
+    async with (
+        ScriptedPeer() as peer,
+        reading(peer, records(5, 3, tag="BB"), none_matches, records(40, 1, tag="Aa"), silence, expression="Aa") as (
+            reader,
+            handed,
+        ),
+    ):
+        await handed.until(1)
+        assert handed.offsets == [40]
+        assert reader.progress is not None
+        assert reader.progress.commit_offset == 40
+
+
+async def test_messages_before_the_offset_are_not_handed_out_again() -> None:
+    async with ScriptedPeer() as peer, reading(peer, records(3, 4), silence) as (_, handed):
+        await handed.until(2)
+        assert handed.offsets == [5, 6]  # a batch is returned whole, 3 and 4 were consumed before
+
+
+async def test_fetching_pauses_while_too_much_is_unfinished() -> None:
+    config = ConsumerConfig(max_messages_per_queue=2)
+    async with (
+        ScriptedPeer() as peer,
+        reading(peer, records(5, 2), records(7, 1), silence, config=config) as (
+            reader,
+            handed,
+        ),
+    ):
+        await handed.until(2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(peer.received[PULL]) == 1
+        assert reader.progress is not None
+        reader.finished(reader.progress, 5)
+        await handed.until(3)
+
+
+async def test_the_suggested_replica_is_asked_next() -> None:
+    async with ScriptedPeer() as peer:
+        suggestion = answer(
+            header=PullMessageResponseHeader(1, 6, 0, 9),
+            body=encode_record(StoredMessage("t", 0, b"x", "", queue_offset=5)),
+        )
+        async with reading(peer, suggestion, silence) as (reader, _):
+            await peer.wait_for(PULL, 2)
+            assert reader._broker_id == 1
