@@ -8,7 +8,8 @@ BIN := .venv/bin
 INSTALL := scripts/install.sh
 # pytest's exit code 5 (no test ran) fails a target like any other.
 PYTEST = $(BIN)/pytest --session-timeout=$(1)
-SUITES := tests/interop tests/faults tests/simulation tests/spark
+SIMULATIONS := tests/storage/test_crash_points.py
+SUITES := tests/interop tests/faults tests/spark $(SIMULATIONS)
 TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples tests)
 
 .PHONY: help install format lint test test-unit test-interop test-faults test-simulation test-spark test-client demo e2e bench image soak lock clean
@@ -33,8 +34,8 @@ lint: install ## ruff, mypy --strict, import contracts
 
 test: lint test-unit test-client test-faults test-simulation test-interop test-spark ## everything but e2e
 
-test-unit: install ## unit tests with coverage (600 s)
-	$(call PYTEST,600) --cov --cov-report=term $(addprefix --ignore=,$(SUITES)) -m 'not client'
+test-unit: install ## unit tests with coverage (1200 s)
+	$(call PYTEST,1200) --cov --cov-report=term $(addprefix --ignore=,$(SUITES)) -m 'not client'
 
 test-client: install ## our client against a broker in a process of its own (300 s)
 	$(call PYTEST,300) -m client tests/client
@@ -42,8 +43,8 @@ test-client: install ## our client against a broker in a process of its own (300
 test-faults: install ## killed brokers, full disks, hostile peers (600 s)
 	$(call PYTEST,600) tests/faults
 
-test-simulation: install ## seeded simulations of crashes (600 s)
-	$(call PYTEST,600) tests/simulation
+test-simulation: install ## a simulated disk, cut at every operation (600 s)
+	$(call PYTEST,600) $(SIMULATIONS)
 
 test-interop: install ## the official Java client against our broker (900 s)
 	@$(INSTALL) commands javac mvn
@@ -67,8 +68,8 @@ bench: install ## Apache RocketMQ and RaptorMQ side by side
 image: install ## the wheel and the broker image
 	broker_image/build.sh
 
-soak: install ## the fault tests ROUNDS times (default 10)
-	for round in $$(seq $(or $(ROUNDS),10)); do echo "round $$round"; $(call PYTEST,600) -q tests/faults tests/simulation; done
+soak: install ## kills, faults and simulations, ROUNDS times (default 10)
+	for round in $$(seq $(or $(ROUNDS),10)); do echo "round $$round"; $(call PYTEST,1200) -q tests/faults tests/client $(SIMULATIONS); done
 
 lock: install ## resolve requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --all-extras --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
