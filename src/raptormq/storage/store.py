@@ -100,7 +100,7 @@ class MessageStore:
         self._last_timestamp = self._dispatcher.last_timestamp
         return report
 
-    def set_loop(self, loop: asyncio.AbstractEventLoop, on_confirmed: Callable[[], None] | None = None) -> None:
+    def set_loop(self, loop: asyncio.AbstractEventLoop, on_confirmed: Callable[[], object] | None = None) -> None:
         """Start the threads and timers; ``on_confirmed`` is called on ``loop`` when :meth:`dispatch` has more to do
         because of a flush.
         """

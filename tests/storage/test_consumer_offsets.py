@@ -1,0 +1,84 @@
+"""Offsets of the consumer groups, and the file they are kept in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from raptormq.errors import StoreDamaged
+from raptormq.storage import ConsumerOffsets, JsonFile
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import Clock
+
+PATH = "/config/consumerOffset.json"
+
+
+@pytest.fixture
+def volume() -> MemoryFileSystem:
+    volume = MemoryFileSystem()
+    volume.make_folders("/config")
+    return volume
+
+
+def offsets(volume: MemoryFileSystem) -> ConsumerOffsets:
+    table = ConsumerOffsets(JsonFile(PATH, volume), Clock())
+    table.load()
+    return table
+
+
+def save(table: ConsumerOffsets) -> None:
+    data = table.snapshot()
+    assert data is not None
+    table.save_snapshot(data)
+
+
+def test_commit_and_get(volume: MemoryFileSystem) -> None:
+    table = offsets(volume)
+    assert table.get("topic", "group", 0) is None
+    table.commit("topic", "group", 0, 5)
+    table.commit("topic", "group", 3, 7)
+    table.commit("topic", "group", 0, 4)
+    table.commit("%RETRY%group", "group", 0, 1)
+    table.commit("topic", "other", 0, 9)
+    assert (table.get("topic", "group", 0), table.get("topic", "group", 3)) == (4, 7)
+    assert table.get("topic", "group", 1) is None
+    assert dict(table.of_group("group")) == {"topic": {0: 4, 3: 7}, "%RETRY%group": {0: 1}}
+    assert sorted(table.groups_of_topic("topic")) == ["group", "other"]
+    table.remove_topic("topic")
+    assert (table.get("topic", "group", 0), table.get("%RETRY%group", "group", 0)) == (None, 1)
+    table.remove_group("group")
+    assert list(table.of_group("group")) == []
+
+
+def test_the_file_has_the_form_of_the_reference(volume: MemoryFileSystem) -> None:
+    table = offsets(volume)
+    table.commit("topic", "group", 0, 5)
+    save(table)
+    data = volume.open(PATH)
+    assert json.loads(data.read_at(0, data.size())) == {
+        "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": Clock().now},
+        "offsetTable": {"topic@group": {"0": 5}},
+    }
+    assert offsets(volume).get("topic", "group", 0) == 5
+
+
+def test_only_changes_are_written(volume: MemoryFileSystem) -> None:
+    table = offsets(volume)
+    assert table.snapshot() is None
+    table.commit("topic", "group", 0, 5)
+    assert table.snapshot() is not None
+    assert table.snapshot() is None
+    table.commit("topic", "group", 0, 5)
+    assert table.snapshot() is None
+    table.remove_topic("unknown")
+    assert table.snapshot() is None
+
+
+@pytest.mark.parametrize(
+    "text", ['{"offsetTable": [1]}', '{"offsetTable": {"t@g": {"x": 1}}}', '{"offsetTable": {"t@g": 5}}']
+)
+def test_a_file_of_another_shape_is_refused(volume: MemoryFileSystem, text: str) -> None:
+    volume.open(PATH, create=True).write_at(0, [text.encode()], len(text))
+    with pytest.raises(StoreDamaged, match="does not hold consumer offsets"):
+        offsets(volume)

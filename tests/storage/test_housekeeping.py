@@ -1,0 +1,120 @@
+"""The timers: tails, checkpoints, offsets, retention and the spare segment happen by themselves and in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from raptormq.storage import GetStatus, MessageStore
+from raptormq.storage.checkpoint import decode_checkpoint
+from raptormq.storage.faulty_filesystem import FaultyFileSystem
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.page_cache import Extent, fetch
+from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue, small_config
+
+FAST: dict[str, Any] = {
+    "flush_interval_ms": 1,
+    "queue_flush_interval_ms": 1,
+    "checkpoint_interval_ms": 1,
+    "offsets_interval_ms": 1,
+    "retention_interval_ms": 1,
+}
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Turn the loop until something has happened; the time limit of the test ends it otherwise."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def test_everything_becomes_durable_without_a_call() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = open_store(volume, clock, **FAST)
+    store.set_loop(asyncio.get_running_loop())
+    put(store, *(message(str(number), queue_id=number) for number in range(5)))
+    store.consumer_offsets.commit("topic", "group", 0, 1)
+    end = store.end_offset
+
+    def checkpoint() -> int:
+        return decode_checkpoint(volume.open("/store/checkpoint").read_at(0, 4096)).queue_timestamp
+
+    await until(lambda: checkpoint() == clock.now and store.flushed_offset == end)
+    await until(lambda: volume.exists("/store/config/consumerOffset.json"))
+    survivor = MessageStore(small_config(), fs=volume.after_power_cut(), clock=clock)
+    report = survivor.open()
+    assert (report.clean, report.end_offset) == (False, end)
+    assert [bodies(read_queue(survivor, queue_id=number)) for number in range(5)] == [[str(n)] for n in range(5)]
+    assert survivor.consumer_offsets.get("topic", "group", 0) == 1
+    store.close()
+
+
+def test_an_idle_store_writes_nothing() -> None:
+    volume = FaultyFileSystem(MemoryFileSystem())
+    store = open_store(volume)
+    put(store, message("a"))
+    assert store._opened is not None
+    store._opened.housekeeping.settle()
+    before = len(volume.operations)
+    store._opened.housekeeping.settle()
+    assert volume.operations[before:] == []
+
+
+async def test_the_next_segment_is_made_ahead() -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume, **FAST)
+    store.set_loop(asyncio.get_running_loop())
+    put(store, message("x" * 500))
+    assert volume.names("/store/commitlog") == ["0" * 20]
+    put(store, message("x" * 500))
+    await until(lambda: len(volume.names("/store/commitlog")) == 2)
+    put(store, message("x" * 1500))
+    assert store.stats().segments == 2
+    store.close()
+    assert len(read_queue(open_store(volume))) == 3
+
+
+async def test_retention_runs_by_itself() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = open_store(volume, clock, file_reserved_hours=1, delete_when=";".join(map(str, range(24))), **FAST)
+    put(store, *(message("x" * 1500) for _ in range(4)))
+    store.flush()
+    store.set_loop(asyncio.get_running_loop())
+    clock.now += 3_600_000
+    await until(lambda: volume.names("/store/commitlog")[0] == f"{3 * 2048:020d}")
+    assert store.queue_bounds("topic", 0) == (3, 4)
+    store.close()
+
+
+async def test_cold_reads_fetch_in_a_thread_and_answer() -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    put(store, *(message(str(number)) for number in range(30)))
+    store.close()
+    store = open_store(volume)
+    store.set_loop(asyncio.get_running_loop())
+    volume.cold = True
+    result = store.get_messages("topic", 0, 3, 4, 1 << 20)
+    assert (result.status, result.cold, result.next_offset, result.buffers) == (GetStatus.FOUND, True, 3, [])
+    result = await store.get_messages_cold("topic", 0, 3, 4, 1 << 20)
+    assert (result.status, result.cold, result.message_count) == (GetStatus.FOUND, False, 4)
+    assert await store.offset_by_time_cold("topic", 0, 0) == 0
+    record = await store.message_at_cold(0)
+    assert record == store.message_at(0)
+    store.close()
+
+
+async def test_new_messages_are_never_cold() -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    volume.cold = True
+    put(store, *(message(str(number)) for number in range(5)))
+    assert bodies(read_queue(store)) == list("01234")
+
+
+def test_fetching_what_is_gone_is_no_error() -> None:
+    volume = MemoryFileSystem()
+    volume.open("/there", create=True)
+    fetch(volume, [Extent("/there", 0, 3 << 20), Extent("/gone", 0, 10)])
+    assert volume.names("/") == ["there"]

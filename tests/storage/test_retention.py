@@ -1,0 +1,150 @@
+"""What is deleted, when, and what stays."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from raptormq.errors import ConfigError, DiskFull
+from raptormq.storage import GetStatus, MessageStore
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.retention import parse_hours
+from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, open_store, put, read_queue
+
+HOUR_MS = 3_600_000
+
+
+def at_hour(hour: int) -> int:
+    """A time (ms) at this local hour."""
+    day = time.localtime(1_700_000_000)
+    return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, hour, 30, 0, 0, 0, -1))) * 1000
+
+
+def filled(volume: MemoryFileSystem, clock: Clock, segments: int = 6) -> MessageStore:
+    """Segments of one message each, written an hour apart, the first at 03:30."""
+    clock.now = at_hour(3)
+    store = open_store(volume, clock, file_reserved_hours=3, delete_when="12")
+    for number in range(segments):
+        put(store, message(f"{number}".ljust(1500, "."), queue_id=number % 2))
+        clock.now += HOUR_MS
+    store.flush()
+    return store
+
+
+def first_segment(volume: MemoryFileSystem) -> int:
+    return int(volume.names("/store/commitlog")[0]) // SEGMENT_BYTES
+
+
+def test_below_75_percent_old_segments_go_at_the_hour() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock)
+    store.run_retention(at_hour(11))
+    assert first_segment(volume) == 0
+    store.run_retention(at_hour(12))
+    assert first_segment(volume) == 5, "written at 8:30, and the last one always stays"
+
+
+def test_only_old_segments_go() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock)
+    store.config.file_reserved_hours = 7
+    store.run_retention(at_hour(12))
+    assert first_segment(volume) == 2, "their fillers were written at 4:30 and 5:30"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "hours", "expected"), [(0.70, 5, 0), (0.80, 5, 2), (0.80, 9, 0), (0.86, 99, 5), (0.95, 99, 5)]
+)
+def test_a_fuller_disk_deletes_more(ratio: float, hours: int, expected: int) -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock)
+    volume.capacity = int(volume.used() / ratio)
+    store.config.file_reserved_hours = hours
+    store.run_retention(at_hour(10))
+    assert first_segment(volume) == expected
+
+
+def test_at_most_a_batch_goes_at_once() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock)
+    store.config.delete_batch_max = 2
+    store.run_retention(at_hour(12))
+    assert first_segment(volume) == 2
+    store.run_retention(at_hour(12))
+    assert first_segment(volume) == 4
+
+
+def test_what_is_not_durable_stays() -> None:
+    clock = Clock(at_hour(3))
+    volume = MemoryFileSystem(clock=clock)
+    store = open_store(volume, clock, file_reserved_hours=0, delete_when="12")
+    put(store, *(message("x" * 1500) for _ in range(4)))
+    store.run_retention(at_hour(12))
+    assert first_segment(volume) == 0
+    store.flush()
+    store.run_retention(at_hour(12))
+    assert first_segment(volume) == 3
+
+
+def test_queues_follow_the_log() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock)
+    store.run_retention(at_hour(12))
+    assert store.queue_bounds("topic", 0) == (3, 3)
+    assert store.queue_bounds("topic", 1) == (2, 3)
+    gone = store.get_messages("topic", 0, 1, 32, 1 << 20)
+    assert (gone.status, gone.next_offset, gone.min_offset) == (GetStatus.OFFSET_TOO_SMALL, 3, 3)
+    assert store.get_messages("topic", 0, 3, 32, 1 << 20).status is GetStatus.OFFSET_OVERFLOW_ONE
+    assert [body[0] for body in bodies(read_queue(store, queue_id=1))] == ["5"]
+    assert store.offset_by_time("topic", 1, 0) == 2
+    assert store.message_at(0) is None
+    put(store, message("next"))
+    assert store.queue_bounds("topic", 0) == (3, 4)
+    store.close()
+    store = open_store(volume, clock)
+    assert store.queue_bounds("topic", 0) == (3, 4)
+    assert bodies(read_queue(store)) == ["next"]
+
+
+def test_queue_files_without_live_items_are_removed() -> None:
+    clock = Clock(at_hour(3))
+    volume = MemoryFileSystem(clock=clock)
+    store = open_store(volume, clock, file_reserved_hours=1, delete_when="12")
+    for number in range(70):
+        put(store, message(str(number)))
+    store.close()
+    store = open_store(volume, clock, file_reserved_hours=1, delete_when="12")
+    assert len(volume.names("/store/consumequeue/topic/0")) == 4
+    store.run_retention(at_hour(12))
+    low, high = store.queue_bounds("topic", 0)
+    assert (low, high) == (60, 70)
+    assert volume.names("/store/consumequeue/topic/0") == [f"{1200:020d}"]
+    assert bodies(read_queue(store)) == [str(number) for number in range(60, 70)]
+
+
+def test_above_90_percent_writes_are_refused_until_there_is_room() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock, segments=1)
+    volume.capacity = int(volume.used() / 0.95)
+    store.run_retention(clock.now)
+    with pytest.raises(DiskFull, match=r"95% full \(diskSpaceWarningLevelRatio\)"):
+        store.append([message("a")])
+    volume.capacity *= 2
+    store.run_retention(clock.now)
+    put(store, message("a"))
+    assert store.stats().disk_used_ratio < 0.9
+
+
+def test_delete_when_is_a_list_of_hours() -> None:
+    assert parse_hours("04") == {4}
+    assert parse_hours("2; 14;") == {2, 14}
+    for text in ("", "24", "x", "-1", "4,5"):
+        with pytest.raises(ConfigError, match="deleteWhen"):
+            parse_hours(text)
