@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Iterable
 
 from raptormq.client.background import background, cancel_all
+from raptormq.client.commit_order import commit_in_order
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.queue_reader import QueueReader
-from raptormq.errors import RaptorMQError
 from raptormq.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,15 @@ class Commits:
 
     async def commit(self, readers: Iterable[QueueReader]) -> None:
         """Commit what has changed; a failure is logged, and the next time covers it."""
-        await asyncio.gather(*map(self._commit_one, readers))
+        changed = {
+            reader.queue: reader.progress.commit_offset
+            for reader in readers
+            if reader.progress is not None and self._committed.get(reader.queue) != reader.progress.commit_offset
+        }
+        failures = await commit_in_order(changed, self._commit_one)
+        for queue, error in failures.items():
+            log.warning("progress of group %s in %s is not stored yet: %s", self._group, queue, error)
+        self._committed |= {queue: offset for queue, offset in changed.items() if queue not in failures}
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget what was committed: another member goes on."""
@@ -52,17 +60,8 @@ class Commits:
             await asyncio.sleep(self._interval)
             await self.commit(readers())
 
-    async def _commit_one(self, reader: QueueReader) -> None:
-        queue = reader.queue
-        if reader.progress is None or self._committed.get(queue) == reader.progress.commit_offset:
-            return
-        offset = reader.progress.commit_offset
+    async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
         offsets = self._instance.offsets
-        try:
-            await at_broker(
-                self._instance.routes, queue, lambda address: offsets.commit(address, self._group, queue, offset)
-            )
-        except RaptorMQError as error:
-            log.warning("progress %d of group %s in %s is not stored yet: %s", offset, self._group, queue, error)
-        else:
-            self._committed[queue] = offset
+        await at_broker(
+            self._instance.routes, queue, lambda address: offsets.commit(address, self._group, queue, offset)
+        )

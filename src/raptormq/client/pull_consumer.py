@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from raptormq.client.background import finish_all
+from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.instance import ClientInstance
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull, pull
@@ -252,8 +252,9 @@ class PullConsumer:
         async def store(queue: MessageQueue, offset: int) -> None:
             await self._at_broker(queue, lambda address: offsets.commit(address, group, queue, offset))
 
-        positions = [(queue, offset) for queue, offset in self._positions.items() if offset is not None]
-        await finish_all(store(queue, offset) for queue, offset in positions)
+        positions = {queue: offset for queue, offset in self._positions.items() if offset is not None}
+        for failure in (await commit_in_order(positions, store)).values():
+            raise failure
 
     # --- inside ---
 

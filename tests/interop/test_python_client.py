@@ -1,0 +1,178 @@
+"""Our client against Apache RocketMQ 5.3.3: what it does with our brokers it does with theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PullStatus,
+    PushConsumer,
+    SendStatus,
+)
+from raptormq.errors import NoRoute
+from tests.interop.rocketmq_java import RocketMQServers, build
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.5)
+
+
+@pytest.fixture(scope="module")
+def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with RocketMQServers(build(), tmp_path_factory.mktemp("rocketmq")) as servers:
+        yield servers.name_servers
+
+
+async def create_topic(name_servers: str, topic: str, queues: int = 4, **attributes: str) -> None:
+    """Create a topic and wait for its route: RocketMQ registers it after it has answered."""
+    async with AdminClient(name_servers=name_servers) as admin:
+        named = {name.replace("_", "."): value for name, value in attributes.items()}
+        await admin.create_topic(topic, queues, queues, attributes=named)
+        while await admin.route(topic) is None:
+            await asyncio.sleep(0.05)
+
+
+async def read(name_servers: str, queue: MessageQueue, offset: int, count: int) -> list[MessageExt]:
+    """Pull until there are `count` messages: RocketMQ indexes a message after it has answered the send."""
+    messages: list[MessageExt] = []
+    async with PullConsumer(name_servers=name_servers) as consumer:
+        while len(messages) < count:
+            pulled = await consumer.pull(queue, offset, suspend_ms=2000)
+            offset = pulled.next_offset
+            messages += pulled.messages()
+    return messages
+
+
+async def test_topics(name_servers: str) -> None:
+    await create_topic(name_servers, "topics", 3, message_type="NORMAL")
+    async with AdminClient(name_servers=name_servers) as admin:
+        info = await admin.cluster_info()
+        assert info.clusters == {"DefaultCluster": ["broker-a"]}
+        address = info.brokers["broker-a"].broker_addrs[0]
+        config = await admin.topic_config(address, "topics")
+        assert config is not None
+        assert (config.read_queue_nums, config.attributes) == (3, {"message.type": "NORMAL"})
+        assert await admin.topic_config(address, "nope") is None
+        assert await admin.route("nope") is None
+        assert "topics" in await admin.topics()
+        assert {queue.queue_id for queue in await admin.topic_stats("topics")} == {0, 1, 2}
+        assert (await admin.runtime_info(address))["brokerVersionDesc"] == "V5_3_3"
+        await admin.delete_topic("topics")
+        assert await admin.route("topics") is None
+
+
+async def test_messages_one_by_one(name_servers: str) -> None:
+    await create_topic(name_servers, "single")
+    async with Producer("p", name_servers=name_servers) as producer:
+        sent = Message("single", b"\x00body\xff", "A", ("k1", "k2"), {"colour": "grün"}, flag=-7)
+        result = await producer.send(sent)
+        large = await producer.send(Message("single", b"text " * 5000))
+        created = await producer.send(Message("created-by-sending", b"x"))
+        await producer.send_oneway(Message("single", b"oneway"), queue=MessageQueue("single", "broker-a", 3))
+    assert (result.status, created.status) == (SendStatus.SEND_OK, SendStatus.SEND_OK)
+    [stored] = await read(name_servers, result.queue, result.queue_offset, 1)
+    assert (stored.body, stored.tags, stored.keys, stored.flag) == (sent.body, "A", ("k1", "k2"), -7)
+    assert stored.properties["colour"] == "grün"
+    assert (stored.message_id, stored.offset_message_id) == (result.message_id, result.offset_message_id)
+    assert (await read(name_servers, large.queue, large.queue_offset, 1))[0].body == b"text " * 5000
+    assert b"oneway" in [m.body for m in await read(name_servers, MessageQueue("single", "broker-a", 3), 0, 1)]
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+async def test_lists(name_servers: str, queue_type: str) -> None:
+    topic = f"lists-{queue_type}"
+    await create_topic(name_servers, topic, 1, queue_type=queue_type)
+    messages = [Message(topic, b"%d" % number, f"T{number % 2}") for number in range(20)]
+    async with Producer("p", name_servers=name_servers) as producer:
+        for base in (0, 20):
+            assert (await producer.send_batch(messages)).queue_offset == base
+    stored = await read(name_servers, MessageQueue(topic, "broker-a", 0), 0, 40)
+    assert [m.queue_offset for m in stored] == list(range(40))
+    assert [(m.body, m.tags) for m in stored] == [(m.body, m.tags) for m in messages] * 2
+
+
+async def test_a_group_consumes_everything_retries_and_goes_on_later(name_servers: str) -> None:
+    await create_topic(name_servers, "group", 4)
+    expected = {b"%d" % number for number in range(40)}
+    seen: dict[bytes, list[int]] = {}
+    done = asyncio.Event()
+
+    async def listener(messages: list[MessageExt]) -> ConsumeResult:
+        [message] = messages
+        assert message.topic == "group"
+        seen.setdefault(message.body, []).append(message.reconsume_times)
+        if message.body == b"7" and message.reconsume_times == 0:
+            return ConsumeResult.RECONSUME_LATER
+        if set(seen) == expected and 1 in seen[b"7"]:
+            done.set()
+        return ConsumeResult.SUCCESS
+
+    async with Producer("p", name_servers=name_servers) as producer:
+        for body in sorted(expected):
+            await producer.send(Message("group", body))
+    async with PushConsumer("g", name_servers=name_servers, config=FROM_FIRST) as consumer:
+        consumer.subscribe("group", "*", listener)
+        await done.wait()
+    assert {body: times for body, times in seen.items() if times != [0]} == {b"7": [0, 1]}
+    async with PullConsumer(name_servers=name_servers, group="g") as reader:
+        for queue in await reader.queues("group"):
+            assert await reader.committed(queue) == await reader.max_offset(queue) == 10
+
+
+async def test_members_share_the_queues(name_servers: str) -> None:
+    await create_topic(name_servers, "shared", 4)
+
+    async def listener(messages: list[MessageExt]) -> None:
+        """Anything will do."""
+
+    consumers = [PushConsumer("members", name_servers=name_servers, config=FROM_FIRST) for _ in range(2)]
+    for consumer in consumers:
+        consumer.subscribe("shared", "*", listener)
+
+    def shares() -> list[int]:
+        return [len([queue for queue in each.assignment if queue.topic == "shared"]) for each in consumers]
+
+    async with consumers[0], consumers[1]:
+        while shares() != [2, 2]:
+            await asyncio.sleep(0.05)
+        await consumers[1].stop()
+        while shares() != [4, 0]:
+            await asyncio.sleep(0.05)
+
+
+async def test_offsets_and_pulls(name_servers: str) -> None:
+    await create_topic(name_servers, "offsets", 1)
+    queue = MessageQueue("offsets", "broker-a", 0)
+    async with Producer("p", name_servers=name_servers) as producer:
+        for number in range(5):
+            await producer.send(Message("offsets", b"%d" % number, "AB"[number % 2]))
+    await read(name_servers, queue, 0, 5)
+    async with PullConsumer(name_servers=name_servers, group="pullers") as consumer:
+        assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 5)
+        assert await consumer.offset_by_time(queue, int(time.time() * 1000) + 60_000) == 5
+        end = await consumer.pull(queue, 5)
+        assert (end.status, end.next_offset) == (PullStatus.NO_NEW_MESSAGE, 5)
+        beyond = await consumer.pull(queue, 99)
+        assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
+        tagged = await consumer.pull(queue, 0, expression="B")
+        assert [message.body for message in tagged.messages()] == [b"1", b"3"]
+        consumer.assign([queue])
+        consumer.seek(queue, 3)
+        assert [message.body for message in await consumer.poll(10)] == [b"3", b"4"]
+        await consumer.commit()
+        assert await consumer.committed(queue) == 5
+        with pytest.raises(NoRoute):
+            await consumer.queues("nope")
