@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.broker.addresses import client_address, listening_port, store_host
-from raptormq.broker.config import BrokerConfig
+from raptormq.broker.addresses import client_address, listening_port, own_address, store_host
 from raptormq.errors import ConfigError
 
 
@@ -20,11 +19,19 @@ def test_addresses_in_routes() -> None:
     assert client_address("::1", 10_911) == "[::1]:10911"
 
 
+def test_a_name_that_nobody_knows_yet_leaves_this_hosts_address_in_the_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = store_host("no-such-host.invalid", 1)
+    assert host == store_host(own_address(), 1)
+    assert "cannot resolve brokerIP1 = no-such-host.invalid" in caplog.text
+
+
 def test_the_port_is_known_before_it_is_bound() -> None:
-    assert listening_port(BrokerConfig.from_pairs({"listenPort": "1234"}).network) == 1234
-    assert listening_port(BrokerConfig.from_pairs({"listenPort": "0"}).network) > 0
+    assert listening_port("127.0.0.1", 1234) == 1234
+    assert listening_port("127.0.0.1", 0) > 0
 
 
 def test_a_foreign_address_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
-        listening_port(BrokerConfig.from_pairs({"listenPort": "0", "bindAddress": "192.0.2.1"}).network)
+        listening_port("192.0.2.1", 0)

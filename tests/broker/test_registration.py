@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker import registration
 from raptormq.broker.registration import parse_name_servers
 from raptormq.errors import ConfigError
 from raptormq.protocol.bodies.route import decode_registration
@@ -98,6 +99,28 @@ async def test_a_new_topic_is_known_to_the_name_server_before_its_creation_is_an
         _, table = server.registrations.get_nowait()
     assert list(table.topics) == ["t"]
     assert table.data_version.counter == everything.data_version.counter + 1
+    await server.server.stop()
+
+
+async def test_a_topic_that_appears_during_a_registration_gets_a_version_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await NameServer().started()
+    async with running(tmp_path, {"namesrvAddr": server.address}) as broker, connected(broker) as peer:
+        await server.next()
+        resolve = registration._resolve
+
+        async def resolve_while_a_topic_appears(host: str, port: int) -> list[str]:
+            monkeypatch.setattr(registration, "_resolve", resolve)
+            await peer.send("second", b"x")
+            return await resolve(host, port)
+
+        monkeypatch.setattr(registration, "_resolve", resolve_while_a_topic_appears)
+        await peer.send("first", b"x")
+        tables = [(await server.next())[1], (await server.next())[1]]
+    assert [list(table.topics) for table in tables] == [["first"], ["second"]]
+    # A name server takes no news from a registration that has the version of the one before.
+    assert tables[0].data_version != tables[1].data_version
     await server.server.stop()
 
 

@@ -70,11 +70,6 @@ async def test_a_metrics_port_in_use_leaves_nothing_behind(tmp_path: Path) -> No
         assert broker.metrics_port is None
 
 
-def test_a_name_that_cannot_be_resolved_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"brokerIP1 = 'no-such-host\.invalid'"):
-        Broker(settings(tmp_path, {"brokerIP1": "no-such-host.invalid"}))
-
-
 async def test_metrics_and_probes(tmp_path: Path) -> None:
     pairs = {"metricsPort": "0", "metricsHost": "127.0.0.1"}
     async with running(tmp_path, pairs) as broker, connected(broker) as peer:

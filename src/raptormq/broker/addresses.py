@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 
-from raptormq.broker.config import Network
 from raptormq.errors import ConfigError
 from raptormq.protocol.message_id import encode_host
 
+logger = logging.getLogger(__name__)
 
-def listening_port(network: Network) -> int:
-    """Return the port to listen on: the configured one, or one that is free now for 0.
+
+def own_address() -> str:
+    """Return the address other hosts most likely reach this one at: the source address of a route that leaves it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address; a datagram socket sends nothing by connecting
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def listening_port(bind_address: str, port: int) -> int:
+    """Return the port to listen on: ``port``, or one that is free now for 0.
 
     It has to be known before the socket is bound, because records and message ids hold it.
 
     Raises:
         ConfigError: the address to listen on is not one of this host.
     """
-    if network.listen_port:
-        return network.listen_port
-    family = socket.AF_INET6 if ":" in network.bind_address else socket.AF_INET
+    if port:
+        return port
+    family = socket.AF_INET6 if ":" in bind_address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((network.bind_address, 0))
+            probe.bind((bind_address, 0))
             return int(probe.getsockname()[1])
     except OSError as error:
-        raise ConfigError(f"cannot listen on {network.bind_address}: {error.strerror}") from error
+        raise ConfigError(f"cannot listen on {bind_address}: {error.strerror}") from error
 
 
 def client_address(host: str, port: int) -> str:
@@ -37,8 +49,8 @@ def client_address(host: str, port: int) -> str:
 def store_host(host: str, port: int) -> bytes:
     """Return address and port for records and ids; a name is resolved, to IPv4 where it can be.
 
-    Raises:
-        ConfigError: the name cannot be resolved.
+    A name that cannot be resolved is a warning, since the DNS of a cluster may publish it only when the broker
+    serves: the records then hold the address of this host.
     """
     try:
         return encode_host(str(ipaddress.ip_address(host)), port)
@@ -47,6 +59,8 @@ def store_host(host: str, port: int) -> bytes:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConfigError(f"brokerIP1 = {host!r} is neither an address nor a name that can be resolved") from error
+        address = own_address()
+        logger.warning("cannot resolve brokerIP1 = %s (%s); message ids will hold %s", host, error, address)
+        return encode_host(address, port)
     addresses = sorted((entry[0] != socket.AF_INET, str(entry[4][0])) for entry in found)
     return encode_host(addresses[0][1], port)

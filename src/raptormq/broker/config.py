@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from raptormq.broker.addresses import own_address
 from raptormq.broker.foreign_keys import FOREIGN_KEYS, refuse_unsupported
 from raptormq.config_file import (
     choice,
@@ -32,16 +33,6 @@ _PORT = integer(0, 65_535)
 _COUNT = integer(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
 _INT32 = (1 << 31) - 1
-
-
-def _own_address() -> str:
-    """The address other hosts most likely reach this one at: the source address of a route that leaves the host."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # a documentation address; a datagram socket sends nothing by connecting
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 def _permission(text: str) -> int:
@@ -79,7 +70,7 @@ class Network:
     bind_address: str = setting("0.0.0.0", "bindAddress")
     listen_port: int = setting(10_911, "listenPort", parse=_PORT)
     """0 takes a free port (tests, embedding)."""
-    advertised_host: str = setting(_own_address, "brokerIP1")
+    advertised_host: str = setting(own_address, "brokerIP1")
     """Goes into routes and into message ids: clients must reach the broker by it."""
     max_connections: int = setting(20_000, "maxConnections", parse=_COUNT)
     idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))

@@ -140,9 +140,10 @@ class Registrar:
 
     async def _register(self, changed: set[str] | None) -> bool:
         """Register all topics (None) or some with every name server; True when all of them took it."""
+        # The version must be that of these changes: a name server skips the next registration if it has the same one.
+        body = encode_registration(self._table(changed))
         resolved = await asyncio.gather(*(_resolve(*server) for server in self._servers))
         addresses = sorted({address for group in resolved for address in group})
-        body = encode_registration(self._table(changed))
         taken = await asyncio.gather(*(self._register_with(address, body) for address in addresses))
         self._registered = {address for address, done in zip(addresses, taken, strict=True) if done}
         return all(taken) and all(resolved)

@@ -35,7 +35,7 @@ class Broker:
     ) -> None:
         self.config = config
         self._clock = clock
-        self._port = listening_port(config.network)
+        self._port = listening_port(config.network.bind_address, config.network.listen_port)
         host = store_host(config.network.advertised_host, self._port)
         self._store = MessageStore(store_config(config, host), fs=filesystem, clock=clock)
         self._filesystem = filesystem
