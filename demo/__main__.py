@@ -45,8 +45,8 @@ def main(library: Path) -> int:
         console.print(f"[red]NOT equal[/] in {len(wrong)} packages: {', '.join(wrong)}")
         return 1
     console.print(
-        f"[green]Equal[/]: lines, bytes and checksums of all {len(expected)} packages, {total:,} lines. "
-        f"Whole demo: {time.monotonic() - started:.0f} s"
+        f"[green]Equal[/]: lines, bytes and checksums of all {len(expected)} packages, {total:,} lines.\n"
+        f"The whole demo took {time.monotonic() - started:.0f} s."
     )
     return 0
 

@@ -27,4 +27,4 @@ def test_every_byte_of_every_line_comes_back(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "demo", str(tmp_path)]
     finished = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "Equal: lines, bytes and checksums of all 3 packages, 1,509 lines" in finished.stdout
+    assert "Equal: lines, bytes and checksums of all 3 packages, 1,509 lines." in finished.stdout
