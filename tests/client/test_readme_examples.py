@@ -1,0 +1,58 @@
+"""What README shows works as it is written: its shell session and its Python program, against `raptormq dev`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.broker_process import running_broker
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+README_ADDRESS = "127.0.0.1:9876"
+
+pytestmark = pytest.mark.client
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_broker(tmp_path_factory.mktemp("readme")) as address:
+        yield address
+
+
+def shell_session() -> list[str]:
+    """The commands of README that need a running broker."""
+    (session,) = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "raptormq dev" in block]
+    lines = [line.split("  #")[0].strip() for line in session.splitlines()]
+    start = next(number for number, line in enumerate(lines) if line.startswith("raptormq dev"))
+    return lines[start + 1 :]
+
+
+def run(command: list[str], name_server: str) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"NAMESRV_ADDR": name_server, "PATH": path}
+    finished = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def test_the_shell_session(name_server: str) -> None:
+    printed = {command: run(["bash", "-c", command], name_server) for command in shell_session()}
+    assert len(printed) == 4
+    (consumed,) = [output for command, output in printed.items() if command.startswith("raptormq consume")]
+    assert sorted(consumed.split()) == ["hello", "world"]
+    (described,) = [output for command, output in printed.items() if command.startswith("raptormq cluster")]
+    assert "broker-a" in described
+
+
+def test_the_python_program(name_server: str) -> None:
+    (program,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "asyncio.run" in block]
+    assert README_ADDRESS in program
+    printed = run([sys.executable, "-c", program.replace(README_ADDRESS, name_server)], name_server)
+    assert "b'hello'" in printed.splitlines()
