@@ -22,7 +22,7 @@ def create_topic(name_server: str, topic: str, queues: int) -> None:
 
 
 def send(name_server: str, messages: Sequence[Message], queues: int) -> None:
-    """Send messages of one topic, number n to queue n modulo `queues`; one by one, so that large bodies are deflated."""
+    """Send messages of one topic, number n to queue n modulo `queues`; singly, so that large bodies are deflated."""
     client_config = ClientConfig(name_servers=name_server, request_timeout=20.0)
 
     async def send_all() -> None:

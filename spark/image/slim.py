@@ -1,0 +1,77 @@
+"""Takes out of installed packages what Spark jobs on Kubernetes do not need: about a third of a gigabyte.
+
+Of pyspark goes machine learning, graphs, Hive, Spark Connect, YARN, the Scala shell, and native libraries for other
+machines; of pyarrow the Flight protocol, its S3 client, headers and tests.
+Stays although it looks idle: the ORC jars (without them Spark cannot list its formats and no format works), and
+`pyspark.testing`, which other modules import.
+
+Usage: slim.py SITE_PACKAGES
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+UNNEEDED_JARS = """
+    spark-mllib_* spark-mllib-local_* breeze* spire* cats-kernel* algebra_* arpack* blas-* lapack-* JTransforms*
+    JLargeArrays* pmml-model* netlib* dev.ludovic*
+    spark-graphx_* spark-connect_* spark-yarn_* spark-repl_* scala-compiler* jline-*
+    spark-hive_* spark-hive-thriftserver_* hive-beeline* hive-cli* hive-common* hive-exec* hive-jdbc* hive-metastore*
+    hive-serde* hive-service-rpc* hive-shims* derby* datanucleus* javax.jdo* jdo-api* bonecp* HikariCP* libthrift*
+    libfb303* curator* zookeeper* tink*
+    netty-tcnative-boringssl-static-*osx* netty-tcnative-boringssl-static-*windows*
+"""
+UNNEEDED_FILES = """
+    pyspark/jars/connect-repl pyspark/examples pyspark/ml pyspark/mllib pyspark/graphx pyspark/data pyspark/sbin
+    pyspark/licenses
+    pyarrow/include pyarrow/tests pyarrow/*_flight* pyarrow/libarrow_s3* pyarrow/_s3fs*
+"""
+
+# Jars that bring native libraries for every machine there is, and how the folders of ours are called in them.
+JARS_WITH_NATIVE_CODE = "rocksdbjni-* zstd-jni-* snappy-java-* lz4-java-* leveldbjni-*"
+NATIVE_SUFFIXES = (".so", ".dll", ".dylib", ".jnilib", ".a")
+MACHINES = {
+    "x86_64": ("linux64", "linux/amd64", "Linux/x86_64"),
+    "aarch64": ("linux-aarch64", "linux/aarch64", "Linux/aarch64"),
+}
+
+
+def is_for_us(name: str) -> bool:
+    """Whether an entry of a jar is no native library, or one for this machine."""
+    if not name.endswith(NATIVE_SUFFIXES):
+        return True
+    return "musl" not in name and any(part in name for part in MACHINES.get(platform.machine(), ("",)))
+
+
+def repack(jar: Path) -> None:
+    """Write the jar anew without the native libraries of other machines."""
+    smaller = jar.with_suffix(".slim")
+    with zipfile.ZipFile(jar) as source, zipfile.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            if is_for_us(entry.filename):
+                target.writestr(entry, source.read(entry))
+    smaller.replace(jar)
+
+
+def slim(site_packages: Path) -> None:
+    """Take out of the packages what is not needed."""
+    for pattern in UNNEEDED_FILES.split():
+        for path in site_packages.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    for jar in sorted((site_packages / "pyspark" / "jars").iterdir()):
+        if any(fnmatch(jar.name, pattern + ".jar") for pattern in UNNEEDED_JARS.split()):
+            jar.unlink()
+        elif any(fnmatch(jar.name, pattern + ".jar") for pattern in JARS_WITH_NATIVE_CODE.split()):
+            repack(jar)
+
+
+if __name__ == "__main__":
+    slim(Path(sys.argv[1]))
