@@ -123,7 +123,11 @@ class WorkQueue:
     def _later(self, key: Key, delay: float) -> None:
         self._cancel_timer(key)
         varied = delay * (0.9 + 0.2 * self._vary())
-        self._timers[key] = asyncio.get_running_loop().call_later(varied, self.add, key)
+        self._timers[key] = self._call_later(varied, self.add, key)
+
+    @staticmethod
+    def _call_later(delay: float, callback: Callable[[Key], None], key: Key) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay, callback, key)
 
     def _cancel_timer(self, key: Key) -> None:
         timer = self._timers.pop(key, None)

@@ -55,11 +55,11 @@ def resource(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dic
     return body
 
 
-def cluster_body(name: str = "demo", *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def cluster_body(name: str = "demo", /, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """A BrokerCluster."""
     return resource("BrokerCluster", name, spec, **(metadata or {}))
 
 
-def topic_body(name: str = "orders", *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def topic_body(name: str = "orders", /, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """A Topic of the cluster `demo`."""
     return resource("Topic", name, {"clusterRef": {"name": "demo"}, **spec}, **(metadata or {}))

@@ -1,0 +1,45 @@
+"""What is kept of a run that failed: objects, events, descriptions and the logs of every container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2e.errors import Failed
+from e2e.kubernetes import Kubernetes
+
+OVERVIEW = {
+    "nodes.txt": ["describe", "nodes"],
+    "events.txt": ["get", "events", "-A", "--sort-by=.metadata.creationTimestamp"],
+    "pods.txt": ["describe", "pods", "-A"],
+    "objects.yaml": [
+        "get",
+        "brokerclusters,topics,statefulsets,deployments,jobs,services,configmaps,poddisruptionbudgets,pvc,pods",
+        "-A",
+        "-o",
+        "yaml",
+    ],
+}
+
+
+def save(kubernetes: Kubernetes, folder: Path) -> None:
+    """Writes everything into `folder`; what cannot be had any more is named in its place."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, arguments in OVERVIEW.items():
+        (folder / name).write_text(_said(kubernetes, arguments), encoding="utf-8")
+    pods = _said(
+        kubernetes,
+        ["get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}"],
+    )
+    for namespace, _, pod in (item.partition("/") for item in pods.split()):
+        if namespace == "kube-system":
+            continue
+        for suffix, options in (("log", []), ("previous.log", ["--previous"])):
+            text = _said(kubernetes, ["logs", "-n", namespace, pod, "--all-containers", "--tail=20000", *options])
+            (folder / f"{namespace}.{pod}.{suffix}").write_text(text, encoding="utf-8")
+
+
+def _said(kubernetes: Kubernetes, arguments: list[str]) -> str:
+    try:
+        return kubernetes.kubectl(*arguments)
+    except Failed as error:
+        return f"{error}\n"

@@ -1,0 +1,92 @@
+"""What the operator owes besides a first installation: refusals in conditions, rolling changes, deletion that ends."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from e2e.brokers import CLUSTER, NAMESPACE, TOPIC
+from e2e.errors import Failed
+from e2e.kubernetes import Kubernetes
+
+BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
+
+
+def refuses_what_comes_later(kubernetes: Kubernetes) -> None:
+    """Dledger and BatchCQ are accepted by the schema and answered with a reason."""
+    _apply(kubernetes, "BrokerCluster", "later", {"replicas": 3, "replication": {"mode": "dledger"}})
+    _apply(kubernetes, "Topic", "later", {"clusterRef": {"name": "demo"}, "queueType": "BatchCQ"})
+    _apply(kubernetes, "BrokerCluster", "denied", {"config": {"brokerIP1": "10.0.0.1"}})
+    expected = {
+        "brokercluster/later": "NotSupported",
+        "topic/later": "NotSupported",
+        "brokercluster/denied": "ConfigDenied",
+    }
+    for resource, reason in expected.items():
+        kubernetes.wait_until(f"{resource} is {reason}", partial(_is_refused, kubernetes, resource, reason), 30)
+    kubernetes.kubectl("delete", *expected, "-n", NAMESPACE, "--timeout=30s")
+
+
+def rolls_a_change(kubernetes: Kubernetes) -> None:
+    """A changed configuration reaches every broker, one after the other, and the messages are still there."""
+    before = _pods(kubernetes)
+    patch = json.dumps({"spec": {"config": {"fileReservedTime": "48"}}})
+    kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    seen: list[set[str]] = []
+
+    def done() -> bool:
+        now = _pods(kubernetes)
+        away = {name for name in before if not now.get(name, {}).get("ready")}
+        seen.append(away)
+        renewed = all(name in now and now[name]["uid"] != pod["uid"] for name, pod in before.items())
+        return renewed and not away and kubernetes.is_ready(CLUSTER, NAMESPACE)
+
+    kubernetes.wait_until("every broker runs the new configuration", done, 240)
+    if max(map(len, seen)) > 1:
+        raise Failed(f"more than one broker was away at a time: {max(seen, key=len)}")
+    for pod in before:
+        text = kubernetes.kubectl("exec", "-n", NAMESPACE, pod, "--", "cat", "/etc/raptormq/broker.conf")
+        if "fileReservedTime=48" not in text.splitlines():
+            raise Failed(f"{pod} has {text!r}")
+
+
+def deletes_what_it_may(kubernetes: Kubernetes) -> None:
+    """The Topic goes with its topic, the cluster with its objects, the claims stay, and nothing hangs."""
+    kubernetes.kubectl("delete", TOPIC, "-n", NAMESPACE, "--timeout=60s", timeout=90)
+    pod = next(iter(_pods(kubernetes)))
+    names = kubernetes.kubectl(
+        "exec", "-n", NAMESPACE, pod, "--", "raptormq", "topic", "list", "--namesrv", "demo-namesrv:9876"
+    )
+    if "flights" in names.split():
+        raise Failed("the topic is still there after its resource was deleted")
+    kubernetes.kubectl("delete", CLUSTER, "-n", NAMESPACE, "--timeout=60s", timeout=90)
+    kubernetes.wait_until("all pods of the cluster are gone", lambda: not _pods(kubernetes), 120)
+    claims = kubernetes.get("pvc", "-n", NAMESPACE, "-l", BROKERS)["items"]
+    if len(claims) != 2:
+        raise Failed(f"{len(claims)} volume claims are left, wanted the 2 of the brokers")
+
+
+def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
+    """Name -> uid and readiness of each broker pod that is not on its way out."""
+    return {
+        pod["metadata"]["name"]: {
+            "uid": pod["metadata"]["uid"],
+            "ready": "deletionTimestamp" not in pod["metadata"]
+            and any(
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in pod["status"].get("conditions", [])
+            ),
+        }
+        for pod in kubernetes.get("pods", "-n", NAMESPACE, "-l", BROKERS)["items"]
+    }
+
+
+def _is_refused(kubernetes: Kubernetes, resource: str, reason: str) -> bool:
+    return kubernetes.ready(resource, NAMESPACE)[:2] == ("False", reason)
+
+
+def _apply(kubernetes: Kubernetes, kind: str, name: str, spec: dict[str, Any]) -> None:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    document = {"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+    kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(document))

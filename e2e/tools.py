@@ -1,0 +1,63 @@
+"""The programs that end-to-end and chart tests call: found on the PATH, in the cache, or built from Go modules into it.
+
+Whoever has none of these is told what to install; nothing is ever skipped for want of a program.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from raptormq.errors import ConfigError
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raptormq"
+FOLDERS = (CACHE / "bin", CACHE / "kind-node" / "bin")
+MODULES = {"helm": "helm.sh/helm/v3/cmd/helm@v3.22.0", "kind": "sigs.k8s.io/kind@v0.30.0"}
+"""Go modules that `go install` makes the program from."""
+ADVICE = {
+    "helm": "install helm 3 (helm.sh), or Go 1.24 or newer and this builds it",
+    "kind": "install kind (kind.sigs.k8s.io), or Go 1.24 or newer and this builds it",
+    "kubectl": "install kubectl (kubernetes.io/docs/tasks/tools) of version 1.29 or newer",
+}
+
+
+@cache
+def tool(name: str) -> str:
+    """Path of a program.
+
+    Raises:
+        ConfigError: it is nowhere and cannot be built; the text says how to get it.
+    """
+    places = [*os.environ["PATH"].split(os.pathsep), *map(str, FOLDERS)]
+    found = shutil.which(name, path=os.pathsep.join(places))
+    return found or _built(name)
+
+
+@cache
+def engine() -> str:
+    """`docker` or `podman`, whichever answers; CONTAINER_ENGINE or kind's own variable decides for two.
+
+    Raises:
+        ConfigError: neither does.
+    """
+    chosen = os.environ.get("CONTAINER_ENGINE") or os.environ.get("KIND_EXPERIMENTAL_PROVIDER")
+    for name in [chosen] if chosen else ["docker", "podman"]:
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0:
+            return name
+    raise ConfigError(f"{chosen or 'neither docker nor podman'} does not answer: start docker, or install podman")
+
+
+def _built(name: str) -> str:
+    if name not in MODULES or shutil.which("go") is None:
+        raise ConfigError(f"{name} is not installed: {ADVICE[name]}")
+    target = CACHE / "bin"
+    environment = os.environ | {"GOBIN": str(target), "CGO_ENABLED": "0"}
+    done = subprocess.run(
+        ["go", "install", "-trimpath", MODULES[name]], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ConfigError(f"{name} could not be built: {ADVICE[name]}\n{done.stderr.strip()[-2000:]}")
+    return str(target / name)

@@ -1,0 +1,163 @@
+"""The chart, rendered by the real helm."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.tools import tool
+from raptormq_operator.handlers import CHILDREN
+from raptormq_operator.kube.api import RESOURCES
+from raptormq_operator.service import LEASE_NAME
+from raptormq_operator.settings import Settings
+
+CHART = Path(__file__).resolve().parents[2] / "helm" / "raptormq"
+KUBE_VERSION = ("--kube-version", "1.34.4")
+"""A helm that was built from its module does not know any new one by itself."""
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([tool("helm"), *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def rendered(*options: str) -> list[dict[str, Any]]:
+    """Objects of `helm template`, in the namespace `mq`."""
+    done = helm("template", "raptormq", str(CHART), "--namespace", "mq", *KUBE_VERSION, *options)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [document for document in objects if document["kind"] == kind]
+
+
+def deployment(*options: str) -> dict[str, Any]:
+    (found,) = of_kind(rendered(*options), "Deployment")
+    return found
+
+
+def environment(*options: str) -> dict[str, str]:
+    (container,) = deployment(*options)["spec"]["template"]["spec"]["containers"]
+    return {variable["name"]: variable.get("value", "from the pod") for variable in container["env"]}
+
+
+def test_lint_has_nothing_to_say() -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_operator_gets_settings_that_it_understands() -> None:
+    settings = Settings.from_environment(environment())
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    assert settings.image == container["image"] == "raptormq:0.1.0"
+    assert settings.port == container["ports"][0]["containerPort"]
+    assert settings.watch_namespaces == ()
+    assert settings.dns_domain == "cluster.local"
+    assert container["args"] == ["operator"]
+    assert {"POD_NAME", "POD_NAMESPACE"} <= environment().keys()
+
+
+def test_brokers_run_the_image_that_the_operator_runs() -> None:
+    values = environment("--set", "image.repository=registry.example/mq,image.tag=7.1.0")
+    assert values["RAPTORMQ_IMAGE"] == "registry.example/mq:7.1.0"
+
+
+def test_the_pod_fits_the_restricted_standard() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+
+
+def rules(role: dict[str, Any]) -> dict[str, set[str]]:
+    """group/resource -> verbs."""
+    found: dict[str, set[str]] = {}
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                found.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+    return found
+
+
+def test_the_operator_may_do_what_it_does_and_no_more() -> None:
+    (role,) = of_kind(rendered(), "ClusterRole")
+    allowed = rules(role)
+    assert not [verbs for verbs in allowed.values() if "*" in verbs]
+    assert not [name for name in allowed if "*" in name or "secrets" in name or "pods" in name.split("/")]
+    for plural, version in CHILDREN.items():
+        group = version.rpartition("/")[0]
+        assert allowed[f"{group}/{plural}"] == {"get", "list", "watch", "create", "patch", "delete"}
+    ours = {
+        "raptormq.io/brokerclusters": {"get", "list", "watch"},
+        "raptormq.io/topics": {"get", "list", "watch", "patch"},
+    }
+    assert {name: allowed[name] for name in ours} == ours
+    known = {f"{version.rpartition('/')[0]}/{plural}" for version, plural in RESOURCES.values()}
+    assert {name for name in allowed if not name.endswith(("/status", "/finalizers"))} <= known
+
+
+def test_the_lease_is_the_one_that_the_operator_takes() -> None:
+    (role,) = of_kind(rendered(), "Role")
+    assert role["metadata"]["namespace"] == "mq"
+    named = [rule for rule in role["rules"] if rule.get("resourceNames")]
+    assert [(rule["resourceNames"], rule["verbs"]) for rule in named] == [([LEASE_NAME], ["get", "update"])]
+
+
+def test_watched_namespaces_get_a_role_each_and_nothing_is_cluster_wide() -> None:
+    options = ["--set", "watchNamespaces={shop,bank}"]
+    objects = rendered(*options)
+    assert of_kind(objects, "ClusterRole") == of_kind(objects, "ClusterRoleBinding") == []
+    assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {"mq", "shop", "bank"}
+    assert {binding["subjects"][0]["namespace"] for binding in of_kind(objects, "RoleBinding")} == {"mq"}
+    assert environment(*options)["WATCH_NAMESPACES"] == "shop,bank"
+
+
+def test_an_account_of_the_users_own() -> None:
+    objects = rendered("--set", "serviceAccount.create=false,serviceAccount.name=mine")
+    assert of_kind(objects, "ServiceAccount") == []
+    assert {binding["subjects"][0]["name"] for binding in of_kind(objects, "ClusterRoleBinding")} == {"mine"}
+
+
+def test_metrics_have_a_service_unless_they_are_off() -> None:
+    (found,) = of_kind(rendered(), "Service")
+    labels = deployment()["spec"]["template"]["metadata"]["labels"]
+    assert found["spec"]["selector"].items() <= labels.items()
+    assert of_kind(rendered("--set", "metrics.enabled=false"), "Service") == []
+
+
+def test_everything_carries_the_labels_of_the_release() -> None:
+    for document in rendered("--set", "commonLabels.team=mq"):
+        labels = document["metadata"]["labels"]
+        assert (labels["app.kubernetes.io/instance"], labels["team"]) == ("raptormq", "mq"), document["kind"]
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("replicas=0", "replicas"),
+        ("replica=1", "replica"),
+        ("logLevel=LOUD", "logLevel"),
+        ("watchNamespaces={Shop}", "watchNamespaces"),
+        ("metrics.port=80", "port"),
+        ("image.repository=", "repository"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(option: str, word: str) -> None:
+    done = helm("template", "raptormq", str(CHART), *KUBE_VERSION, "--set", option)
+    assert done.returncode != 0
+    assert word in done.stderr
+
+
+def test_an_old_kubernetes_is_refused() -> None:
+    done = helm("template", "raptormq", str(CHART), "--kube-version", "1.28.9")
+    assert "requires kubeVersion" in done.stderr

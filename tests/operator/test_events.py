@@ -1,0 +1,39 @@
+"""Events: the same thing said again is counted, and a failure to say it changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptormq_operator.kube.errors import KubeError
+from raptormq_operator.kube.events import MESSAGE_MAX, EventRecorder
+from tests.operator.fake_kube import FakeKube
+from tests.operator.resources import NAMESPACE, cluster_body
+
+BODY = cluster_body()
+
+
+async def test_the_same_thing_said_twice_is_one_event() -> None:
+    kube, times = FakeKube(), iter(["t1", "t2", "t3"])
+    events = EventRecorder(kube, lambda: next(times))
+    await events.warning(BODY, "NotRegistered", "one is missing")
+    await events.warning(BODY, "NotRegistered", "one is missing")
+    await events.normal(BODY, "Ready", "all well")
+    first, second = kube.objects.values()
+    assert (first["count"], first["firstTimestamp"], first["lastTimestamp"]) == (2, "t1", "t2")
+    assert first["involvedObject"]["uid"] == BODY["metadata"]["uid"]
+    assert (second["type"], second["count"]) == ("Normal", 1)
+
+
+async def test_a_long_message_is_cut_to_what_the_server_takes() -> None:
+    kube = FakeKube()
+    await EventRecorder(kube, lambda: "t").normal(BODY, "Ready", "x" * 5000)
+    (event,) = kube.objects.values()
+    assert len(event["message"]) == MESSAGE_MAX
+
+
+async def test_a_failure_is_logged_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    kube = FakeKube()
+    kube.refuse["Event"] = KubeError(403, "no")
+    await EventRecorder(kube, lambda: "t").normal(BODY, "Ready", "all well")
+    assert "event Ready about demo was not written: no" in caplog.text
+    assert BODY["metadata"]["namespace"] == NAMESPACE

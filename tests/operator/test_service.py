@@ -1,0 +1,163 @@
+"""The whole process against an API server of a few lines: it takes the lease, watches, reconciles and lets go.
+
+kopf runs for real, over HTTP; a real Kubernetes is in e2e/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import kopf
+import pytest
+from aiohttp import web
+
+from raptormq_operator import service
+from raptormq_operator.settings import Settings
+from tests.operator.resources import NAMESPACE, cluster_body, topic_body
+
+GROUPS = {
+    "apiextensions.k8s.io/v1": ["customresourcedefinitions"],
+    "raptormq.io/v1alpha1": ["brokerclusters", "topics"],
+    "apps/v1": ["statefulsets"],
+    "policy/v1": ["poddisruptionbudgets"],
+}
+KINDS = {"brokerclusters": "BrokerCluster", "topics": "Topic", "statefulsets": "StatefulSet"}
+
+
+class ApiServer:
+    """Discovery, lists, watches that never say anything, and a memory of everything that was written."""
+
+    def __init__(self) -> None:
+        # Both are refused by their specs, so that nothing further is asked for.
+        cluster = cluster_body(replicas=3, replication={"mode": "dledger"})
+        self.listed = {"brokerclusters": [cluster], "topics": [topic_body(queueType="BatchCQ")]}
+        self.written: list[tuple[str, str, Any]] = []
+        self.lease: dict[str, Any] | None = None
+        self.stopping = asyncio.Event()
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/api", self._answer({"versions": ["v1"]}))
+        app.router.add_get(
+            "/api/v1", self._answer(_resources("v1", ["configmaps", "events", "namespaces", "services"]))
+        )
+        app.router.add_get("/apis", self._answer({"groups": [_group(name) for name in GROUPS]}))
+        for name, plurals in GROUPS.items():
+            app.router.add_get(f"/apis/{name}", self._answer(_resources(name, plurals)))
+        app.router.add_route("*", "/{path:.*}", self._object)
+        return app
+
+    def _answer(self, value: Any) -> Callable[[web.Request], Any]:
+        async def handle(_: web.Request) -> web.Response:
+            return web.json_response(value)
+
+        return handle
+
+    async def _object(self, request: web.Request) -> web.StreamResponse:
+        parts = request.path.split("/")
+        if request.method != "GET":
+            return await self._write(request, parts)
+        if parts[-2] == "leases":
+            return web.json_response(self.lease or {}, status=200 if self.lease else 404)
+        if "namespaces" in parts and parts[-2] in KINDS:
+            found = [body for body in self.listed[parts[-2]] if body["metadata"]["name"] == parts[-1]]
+            return web.json_response(found[0] if found else {}, status=200 if found else 404)
+        if request.query.get("watch"):
+            return await self._silent_watch(request)
+        items = self.listed.get(parts[-1], [])
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def _silent_watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await self.stopping.wait()
+        return response
+
+    async def _write(self, request: web.Request, parts: list[str]) -> web.Response:
+        body = json.loads(await request.read())
+        if "leases" in parts:
+            self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
+            body = self.lease
+        self.written.append((request.method, request.path, body))
+        return web.json_response(body)
+
+    @contextmanager
+    def running(self, port: int) -> Iterator[None]:
+        """Serves in a thread with a loop of its own: kopf ends whatever task began on its loop after it did."""
+        loop = asyncio.new_event_loop()
+        runner = web.AppRunner(self.app(), shutdown_timeout=0)
+        thread = threading.Thread(target=loop.run_forever, daemon=True)
+        thread.start()
+        asyncio.run_coroutine_threadsafe(_listen(runner, port), loop).result(timeout=20)
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(self.stopping.set)
+            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(timeout=20)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def reasons(self) -> dict[str, str]:
+        """Kind -> reason of the Ready condition that was written."""
+        return {
+            body["kind"]: body["status"]["conditions"][0]["reason"]
+            for _, path, body in self.written
+            if path.endswith("/status")
+        }
+
+
+async def _listen(runner: web.AppRunner, port: int) -> None:
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+
+
+def _group(name: str) -> dict[str, Any]:
+    group, version = name.split("/")
+    versions = {"groupVersion": name, "version": version}
+    return {"name": group, "versions": [versions], "preferredVersion": versions}
+
+
+def _resources(version: str, plurals: list[str]) -> dict[str, Any]:
+    return {
+        "groupVersion": version,
+        "resources": [
+            {
+                "name": plural,
+                "singularName": plural[:-1],
+                "kind": KINDS.get(plural, plural),
+                "namespaced": True,
+                "verbs": ["get", "list", "watch", "patch"],
+            }
+            for plural in plurals
+        ],
+    }
+
+
+async def test_it_leads_reconciles_both_kinds_and_lets_go(
+    free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api_port, probe_port = free_ports(2)
+    server = ApiServer()
+    info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{api_port}", default_namespace=NAMESPACE)
+    monkeypatch.setattr(service, "login", lambda _: info)
+    environment = {"RAPTORMQ_IMAGE": "x", "POD_NAME": "me", "HTTP_PORT": str(probe_port)}
+    with server.running(api_port):
+        running = asyncio.create_task(service.run(Settings.from_environment(environment)))
+        while set(server.reasons()) != {"BrokerCluster", "Topic"}:
+            await asyncio.sleep(0.02)
+        assert server.reasons() == {"BrokerCluster": "NotSupported", "Topic": "NotSupported"}
+        assert server.lease is not None
+        assert server.lease["spec"]["holderIdentity"] == "me"
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        assert server.lease["spec"]["holderIdentity"] == ""
+    for method, path, _ in server.written:
+        assert "/leases" in path or path.endswith("/status") or "/events" in path, f"{method} {path}"

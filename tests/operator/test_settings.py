@@ -1,0 +1,43 @@
+"""Settings from the environment, and the command's way of complaining."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptormq.errors import ConfigError
+from raptormq_operator import __main__ as command
+from raptormq_operator.settings import Settings
+
+
+def test_defaults() -> None:
+    settings = Settings.from_environment({"RAPTORMQ_IMAGE": "raptormq:1", "POD_NAME": "me"})
+    assert (settings.image, settings.identity, settings.namespace) == ("raptormq:1", "me", "default")
+    assert (settings.port, settings.log_level, settings.watch_namespaces) == (8080, "INFO", ())
+    assert settings.dns_domain == "cluster.local"
+
+
+def test_namespaces_are_separated_by_commas() -> None:
+    settings = Settings.from_environment({"RAPTORMQ_IMAGE": "x", "WATCH_NAMESPACES": "shop, bank,"})
+    assert settings.watch_namespaces == ("shop", "bank")
+
+
+@pytest.mark.parametrize(
+    ("environment", "word"),
+    [
+        ({}, "RAPTORMQ_IMAGE"),
+        ({"RAPTORMQ_IMAGE": "x", "HTTP_PORT": "http"}, "HTTP_PORT"),
+        ({"RAPTORMQ_IMAGE": "x", "HTTP_PORT": "0"}, "HTTP_PORT"),
+        ({"RAPTORMQ_IMAGE": "x", "LOG_LEVEL": "LOUD"}, "LOG_LEVEL"),
+    ],
+)
+def test_a_bad_setting_is_named(environment: dict[str, str], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        Settings.from_environment(environment)
+
+
+def test_the_command_complains_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("RAPTORMQ_IMAGE", raising=False)
+    assert command.main() == 2
+    assert capsys.readouterr().err == (
+        "raptormq_operator: RAPTORMQ_IMAGE must name the image of brokers and name servers\n"
+    )
