@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.instance import ClientInstance
@@ -42,6 +41,7 @@ class Delivery:
 
     def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
         self._instance = instance
+        self._routes = instance.routes
         self._group = group
         self._config = config
         self._health = BrokerHealth(config.avoid_failed_broker)
@@ -69,7 +69,7 @@ class Delivery:
             attempts_left -= 1
             target: MessageQueue | None = None
             try:
-                topic_queues = self._instance.routes.known(outgoing.topic)
+                topic_queues = self._routes.known(outgoing.topic)
                 if topic_queues is None or not topic_queues.write_queues:
                     topic_queues = await self._find(outgoing.topic, deadline - clock())
                 target = queue or self._pick(topic_queues, key, clock(), tried)
@@ -113,7 +113,7 @@ class Delivery:
             TransportError: the message could not be handed to a connection in time.
         """
         clock = asyncio.get_running_loop().time
-        topic_queues = self._instance.routes.known(outgoing.topic) or await self._find(outgoing.topic, timeout)
+        topic_queues = self._routes.known(outgoing.topic) or await self._find(outgoing.topic, timeout)
         target = queue or self._pick(topic_queues, key, clock(), set())
         command = self._command(outgoing, target, oneway=True)
         connection = await self._instance.pool.connection(_master(topic_queues, target))
@@ -128,8 +128,10 @@ class Delivery:
         if status is None:
             raise ServerError(answer.code, answer.remark, address)
         header = decode_header(SendMessageResponseHeader, answer.ext_fields)
-        self._health.succeeded(target.broker_name)
-        self._instance.routes.sent(outgoing.topic)
+        if self._health.any_avoided:
+            self._health.succeeded(target.broker_name)
+        if self._routes.any_borrowed:
+            self._routes.sent(outgoing.topic)
         if header.queue_id != target.queue_id:
             target = MessageQueue(target.topic, target.broker_name, header.queue_id)
         return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset)
@@ -140,7 +142,7 @@ class Delivery:
         if common is None:
             common = self._common_fields[target] = self._encode_common_fields(target)
         ext_fields = common.copy()
-        ext_fields[_BORN_TIMESTAMP] = str(time.time_ns() // 1_000_000)
+        ext_fields[_BORN_TIMESTAMP] = str(outgoing.born_ms)
         ext_fields[_PROPERTIES] = outgoing.properties
         if outgoing.sys_flag:
             ext_fields[_SYS_FLAG] = str(outgoing.sys_flag)
@@ -178,7 +180,7 @@ class Delivery:
     async def _find(self, topic: str, left: float) -> TopicQueues:
         try:
             async with asyncio.timeout(max(left, 0.0)):
-                return await self._instance.routes.find_for_sending(topic, self._config.default_topic_queues)
+                return await self._routes.find_for_sending(topic, self._config.default_topic_queues)
         except TimeoutError:
             raise RequestTimeout(f"no name server answered where topic {topic} is within the send's time") from None
 
@@ -186,7 +188,7 @@ class Delivery:
         """Look whether the brokers have moved, when there is nowhere else to go."""
         try:
             async with asyncio.timeout(max(left, 0.0)):
-                await self._instance.routes.refresh(topic)
+                await self._routes.refresh(topic)
         except (TransportError, TimeoutError) as error:
             log.info("topic %s is sent along the route that is known: %s", topic, error)
 
@@ -196,13 +198,14 @@ class Delivery:
         turns = self._turns.get(topic_queues.topic)
         if turns is None:
             turns = self._turns[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
-        avoid = self._health.avoided(now)
-        return turns.pick(topic_queues.write_queues, avoid | tried if tried else avoid)
+        if not tried and not self._health.any_avoided:
+            return turns.pick(topic_queues.write_queues)
+        return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried)
 
     def _note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
         if target is not None and isinstance(error, TransportError):
             self._health.failed(target.broker_name, now)
-        self._instance.routes.refresh_soon(topic)  # the broker may have moved, or left the topic
+        self._routes.refresh_soon(topic)  # the broker may have moved, or left the topic
 
 
 def _master(topic_queues: TopicQueues, target: MessageQueue) -> str:

@@ -44,6 +44,8 @@ class Outgoing:
     properties: str
     message_id: str
     """Unique id; for a list those of all its messages, joined with commas."""
+    born_ms: int
+    """Milliseconds since 1970 when the application sent it; the same for all attempts."""
     reconsume_times: int = 0
     """Of a message that a consumer sends to its retry topic."""
     max_reconsume_times: int | None = None
@@ -66,7 +68,9 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
             body, sys_flag = deflated, _DEFLATED
     message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
     properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
-    return Outgoing(RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id)
+    return Outgoing(
+        RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
+    )
 
 
 def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
@@ -97,6 +101,7 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
         0,
         encode_properties(batch_properties),
         ",".join(message_ids),
+        now_ms,
     )
 
 
@@ -137,12 +142,19 @@ def _records(
 
 def _common_properties(message: Message) -> str:
     """Return the text of all properties but the unique id."""
+    if not message.properties and not message.keys:
+        return _tag_properties(message.tags, message.wait_stored)
     if message.properties and not _REFUSED.isdisjoint(message.properties):
         taken = ", ".join(sorted(_REFUSED & message.properties.keys()))
         raise MessageError(f"the property names {taken} belong to the system")
     properties = message.all_properties()
     properties.pop(names.UNIQUE_KEY, None)
     return _encode_text(properties)
+
+
+@lru_cache(maxsize=4096)
+def _tag_properties(tags: str | None, wait_stored: bool) -> str:
+    return _encode_text(Message("", b"", tags, wait_stored=wait_stored).all_properties())
 
 
 def _own_id(properties: dict[str, str]) -> str | None:

@@ -102,6 +102,7 @@ class Redelivery:
             message.flag,
             encode_properties(properties),
             message.message_id,
+            message.born_timestamp,
             reconsume_times=message.reconsume_times + (not exhausted),
             max_reconsume_times=self._config.max_reconsume_times,
         )

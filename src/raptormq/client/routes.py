@@ -48,9 +48,14 @@ class RouteTable:
         """Return the route without asking anyone; the hot path of producers."""
         return self._routes.get(topic) or self._borrowed.get(topic)
 
+    @property
+    def any_borrowed(self) -> bool:
+        """Whether any topic in use has no route of its own yet."""
+        return bool(self._borrowed)
+
     def sent(self, topic: str) -> None:
         """Note that a broker took a message: a topic that had no route of its own will have one now."""
-        if self._borrowed and topic in self._borrowed:
+        if topic in self._borrowed:
             self.refresh_soon(topic)
 
     def all_known(self) -> list[TopicQueues]:

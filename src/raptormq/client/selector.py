@@ -23,19 +23,21 @@ class BrokerHealth:
         self._avoid_seconds = avoid_seconds
         self._avoided_until: dict[str, float] = {}
 
+    @property
+    def any_avoided(self) -> bool:
+        """False while nothing has failed lately, which is nearly always."""
+        return bool(self._avoided_until)
+
     def failed(self, broker_name: str, now: float) -> None:
         """Avoid the broker from `now` (seconds of any steady clock) on."""
         self._avoided_until[broker_name] = now + self._avoid_seconds
 
     def succeeded(self, broker_name: str) -> None:
         """Use the broker again at once."""
-        if self._avoided_until:
-            self._avoided_until.pop(broker_name, None)
+        self._avoided_until.pop(broker_name, None)
 
     def avoided(self, now: float) -> frozenset[str]:
         """Brokers to avoid at `now`."""
-        if not self._avoided_until:
-            return frozenset()
         self._avoided_until = {name: until for name, until in self._avoided_until.items() if until > now}
         return frozenset(self._avoided_until)
 
