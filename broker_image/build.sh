@@ -38,7 +38,7 @@ mkdir -p "$context/wheels" "$cache"
 cp broker_image/Containerfile broker_image/entrypoint.sh "$context"
 
 say "wheel of $version"
-"$python" -m build --wheel --no-isolation --outdir "$context/wheels" . >/dev/null
+"$python" -m build --wheel --no-isolation --outdir "$context/own" . >/dev/null
 "$python" scripts/locked.py --python "$target" operator > "$context/wheels/requirements.txt"
 
 say "wheels of requirements.lock for Python $target"
@@ -53,7 +53,6 @@ fetch() { # fetch WHERE... : options say where the wheels come from
 # What an earlier build fetched needs no network. The hashes are checked either way.
 fetch --no-index --find-links "$cache" 2>/dev/null || fetch
 cp -n "$context"/wheels/*.whl "$cache"
-rm -f "$cache"/raptormq-*.whl
 
 say "$tag from $base, by $engine"
 "$engine" build --quiet --network=none --build-arg "BASE_IMAGE=$base" -t "$tag" -f "$context/Containerfile" "$context" >&2

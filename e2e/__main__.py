@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from e2e import brokers, evidence, operator_duties, records
-from e2e.errors import Failed
+from e2e import spark as spark_jobs
 from e2e.images import build
 from e2e.kubernetes import Kubernetes
 from e2e.progress import say, step
@@ -66,6 +66,10 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
     say(f"{len(sent)} records of {len(records.figures(sent))} origins")
     with step("build the broker image"):
         image = build("broker_image/build.sh", "raptormq:e2e", os.environ.get("PYTHON_BASE_IMAGE"))
+    spark_image = ""
+    if spark:
+        with step("build the Spark image"):
+            spark_image = build("spark/image/build.sh", "raptormq-spark:e2e", os.environ.get("JAVA_BASE_IMAGE"))
     with step("create a cluster with kind"):
         kubernetes.create()
     with step("load the broker image"):
@@ -76,11 +80,23 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
     with step("send every record while a broker is taken away"):
         brokers.send(kubernetes, image, sent)
     if spark:
-        raise Failed("the Spark part is missing")
+        count_with_spark(kubernetes, spark_image, records.figures(sent))
     with step("a changed configuration rolls through the brokers"):
         operator_duties.rolls_a_change(kubernetes)
     with step("deletion takes what it may and nothing hangs"):
         operator_duties.deletes_what_it_may(kubernetes)
+    with step("a namespace goes with everything in it"):
+        operator_duties.lets_a_namespace_go(kubernetes)
+
+
+def count_with_spark(kubernetes: Kubernetes, image: str, expected: dict[str, records.Figures]) -> None:
+    """Batch, then stream."""
+    with step("load the Spark image"):
+        kubernetes.load(image)
+    with step("Spark counts everything once, with two executors"):
+        spark_jobs.batch(kubernetes, image, expected)
+    with step("Spark reads a stream, its driver is taken away in the middle"):
+        spark_jobs.stream(kubernetes, image, expected)
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:

@@ -10,6 +10,7 @@ from e2e.brokers import CLUSTER, NAMESPACE, TOPIC
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
+DOOMED = "doomed"
 BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
 
 
@@ -67,6 +68,16 @@ def deletes_what_it_may(kubernetes: Kubernetes) -> None:
         raise Failed(f"{len(claims)} volume claims are left, wanted the 2 of the brokers")
 
 
+def lets_a_namespace_go(kubernetes: Kubernetes) -> None:
+    """A namespace that is deleted with a serving cluster and a topic that is to be deleted first does not hang."""
+    namespace = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DOOMED}})
+    kubernetes.kubectl("apply", "-f", "-", manifest=namespace)
+    _apply(kubernetes, "BrokerCluster", "demo", {"storage": {"whenDeleted": "Delete"}}, DOOMED)
+    _apply(kubernetes, "Topic", "orders", {"clusterRef": {"name": "demo"}, "deletionPolicy": "Delete"}, DOOMED)
+    kubernetes.wait_ready("brokercluster/demo", "topic/orders", namespace=DOOMED, timeout=180)
+    kubernetes.kubectl("delete", "namespace", DOOMED, "--timeout=120s", timeout=150)
+
+
 def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
     """Name -> uid and readiness of each broker pod that is not on its way out."""
     return {
@@ -86,7 +97,7 @@ def _is_refused(kubernetes: Kubernetes, resource: str, reason: str) -> bool:
     return kubernetes.ready(resource, NAMESPACE)[:2] == ("False", reason)
 
 
-def _apply(kubernetes: Kubernetes, kind: str, name: str, spec: dict[str, Any]) -> None:
-    metadata = {"name": name, "namespace": NAMESPACE}
+def _apply(kubernetes: Kubernetes, kind: str, name: str, spec: dict[str, Any], namespace: str = NAMESPACE) -> None:
+    metadata = {"name": name, "namespace": namespace}
     document = {"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
     kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(document))
