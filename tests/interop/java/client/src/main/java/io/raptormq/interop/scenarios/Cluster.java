@@ -10,6 +10,7 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.remoting.exception.RemotingConnectException;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -18,6 +19,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  */
 final class Cluster implements AutoCloseable {
     private static final int READ_WRITE = 6;
+    private static final int CONNECT_TRIES = 10;
 
     private final String nameServer;
     private final String prefix;
@@ -29,6 +31,23 @@ final class Cluster implements AutoCloseable {
         this.prefix = prefix;
         configure(admin);
         admin.start();
+        connect();
+    }
+
+    /** Opens the connection to the name server; on a busy machine the client gives up before its own threads have started. */
+    private void connect() throws MQClientException {
+        for (int tries = 1; ; tries++) {
+            try {
+                admin.examineBrokerClusterInfo();
+                return;
+            } catch (RemotingConnectException slow) {
+                if (tries == CONNECT_TRIES) {
+                    throw new MQClientException("no connection to " + nameServer, slow);
+                }
+            } catch (Exception error) {
+                throw new MQClientException("no answer from " + nameServer, error);
+            }
+        }
     }
 
     String name(String name) {
@@ -86,7 +105,7 @@ final class Cluster implements AutoCloseable {
     DefaultLitePullConsumer litePullConsumer(String group) {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(name(group));
         configure(consumer);
-        consumer.setPullThreadNums(2);
+        consumer.setPullThreadNums(8); // each queue that waits for messages occupies a thread
         return consumer;
     }
 

@@ -2,6 +2,7 @@ package io.raptormq.interop.scenarios;
 
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
@@ -40,7 +41,7 @@ final class SinglePulls implements Scenario {
             outcome.put("no such queue", codeOf(consumer, new MessageQueue(topic, queue.getBrokerName(), 99)));
             consumer.updateConsumeOffset(queue, 17);
             consumer.getOffsetStore().persist(queue);
-            outcome.put("offset read back", consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE));
+            outcome.put("offset read back", awaitOffset(consumer, queue, 17));
             outcome.put("offset of empty", consumer.getOffsetStore().readOffset(empty, ReadOffsetType.READ_FROM_STORE));
         }
         return outcome;
@@ -54,6 +55,17 @@ final class SinglePulls implements Scenario {
             producer.send(message, queue);
         }
         producer.shutdown();
+    }
+
+    /** The client's request to read can overtake the one-way request to write, so read until the value is there. */
+    private static long awaitOffset(DefaultMQPullConsumer consumer, MessageQueue queue, long wanted) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+        long offset = consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE);
+        while (offset != wanted && System.nanoTime() < deadline) {
+            Thread.sleep(20);
+            offset = consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE);
+        }
+        return offset;
     }
 
     private static String describe(PullResult result) {
