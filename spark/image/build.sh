@@ -45,7 +45,8 @@ say "wheel of $version"
 # PySpark is published as a source archive only, which is turned into a wheel here; everything else is a wheel already.
 awk '/^[a-z]/ { pyspark = /^pyspark==/ } pyspark' "$context/locked.txt" > "$context/pyspark.txt"
 awk '/^[a-z]/ { pyspark = /^pyspark==/ } !pyspark' "$context/locked.txt" > "$context/wheels.txt"
-sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' "$context/locked.txt" > "$context/wheels/requirements.txt"
+# Hashes are checked when the wheels are fetched; that of pyspark is the source archive's.
+sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' "$context/locked.txt" > "$context/requirements.txt"
 
 say "wheels of requirements.lock for Python $target"
 platforms=()
