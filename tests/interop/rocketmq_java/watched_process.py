@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 STOP_TIMEOUT_SECONDS = 30.0
@@ -29,11 +29,17 @@ class WatchedProcess:
         log: Path,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        on_line: Callable[[str], None] | None = None,
     ) -> None:
-        """`name` is for messages; `environment` and working `folder` replace the inherited ones."""
+        """`name` is for messages; `environment` and working `folder` replace the inherited ones.
+
+        `on_line` is called with each line as it comes, on the thread that reads the output.
+        """
         self.name = name
         self.log = log
+        self._on_line = on_line
         self._wanted: str | None = None
+        self._ended = False
         self._seen = threading.Event()
         self._lines: list[str] = []
         self._lock = threading.Lock()
@@ -60,8 +66,10 @@ class WatchedProcess:
         """
         with self._lock:
             self._wanted = text
-            if any(text in line for line in self._lines):
+            if self._ended or any(text in line for line in self._lines):
                 self._seen.set()
+            else:
+                self._seen.clear()
         self._seen.wait(timeout)
         for line in self.lines():
             if text in line:
@@ -105,13 +113,17 @@ class WatchedProcess:
         assert self.process.stdout is not None
         with self.log.open("a", encoding="utf-8") as log:
             for line in self.process.stdout:
+                if self._on_line is not None:
+                    self._on_line(line)
                 log.write(line)
                 log.flush()
                 with self._lock:
                     self._lines.append(line)
                     if self._wanted is not None and self._wanted in line:
                         self._seen.set()
-        self._seen.set()
+        with self._lock:
+            self._ended = True
+            self._seen.set()
 
     def _close(self) -> None:
         if self.process.stdout is not None:
@@ -128,6 +140,7 @@ def java(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     prefix: Sequence[str] = (),
+    on_line: Callable[[str], None] | None = None,
 ) -> WatchedProcess:
     """Start a Java class; `options` go to the JVM, `prefix` before `java` (nice, taskset)."""
     return WatchedProcess(
@@ -136,4 +149,5 @@ def java(
         log=log,
         environment=environment,
         folder=folder,
+        on_line=on_line,
     )

@@ -1,0 +1,95 @@
+"""One run of the Java load program on a running system, and what the broker used during the measured part of it.
+
+The program (`io.raptormq.interop.load.ClientLoad`) says "measuring" and "measured" at the ends of the measured part;
+the broker's CPU time is read at these moments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers import RunningSystem, broker_pid
+from bench.process_usage import cpu_seconds, memory
+from tests.interop.rocketmq_java import JavaBuild, java
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """Which loads, and for how long."""
+
+    loads: Sequence[str]
+    """What ClientLoad takes: `sync:THREADS`, `async:THREADS:UNDER_WAY`, `batch:THREADS:LIST`."""
+    warm_up_seconds: int
+    seconds: int
+    max_messages: int
+    """A load ends after so many messages even when time is left: it bounds the disk."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """When a run has failed: twice its time, and what JVM and slow answers may take."""
+        return 60 + 2 * len(self.loads) * (self.warm_up_seconds + self.seconds)
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """One load: what the client saw and what it cost the broker."""
+
+    load: str
+    messages: int
+    failures: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    cpu_seconds: float
+    resident_bytes: int
+    anonymous_bytes: int
+
+    @property
+    def messages_per_second(self) -> float:
+        return self.messages / self.seconds
+
+    @property
+    def cpu_seconds_per_million(self) -> float:
+        return self.cpu_seconds / max(self.messages, 1) * 1e6
+
+
+class _Meter:
+    """Reads the broker's counters when the load program says so."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._begin = 0.0
+        self.used: dict[str, tuple[float, int, int]] = {}
+
+    def line(self, line: str) -> None:
+        word, _, load = line.strip().partition(" ")
+        if word == "measuring":
+            self._begin = cpu_seconds(self._pid)
+        elif word == "measured":
+            now = memory(self._pid)
+            self.used[load] = (cpu_seconds(self._pid) - self._begin, now.resident, now.anonymous)
+
+
+def run(built: JavaBuild, system: RunningSystem, plan: LoadPlan, log: Path, prefix: Sequence[str]) -> list[LoadResult]:
+    """Put the loads of `plan` on `system` one after the other; `prefix` goes before `java`. Raises ProcessError."""
+    meter = _Meter(broker_pid(system))
+    program = java(
+        "io.raptormq.interop.load.ClientLoad",
+        [system.name_servers, str(plan.warm_up_seconds), str(plan.seconds), str(plan.max_messages), *plan.loads],
+        class_path=built.client_class_path,
+        log=log,
+        options=["-Xms1g", "-Xmx1g", f"-Duser.home={log.parent}"],
+        prefix=prefix,
+        on_line=meter.line,
+    )
+    results = []
+    for line in program.finish(plan.timeout_seconds):
+        word, _, text = line.partition(" ")
+        if word == "result":
+            seen = json.loads(text)
+            cpu, resident, anonymous = meter.used[seen["load"]]
+            results.append(LoadResult(**seen, cpu_seconds=cpu, resident_bytes=resident, anonymous_bytes=anonymous))
+    return results

@@ -1,0 +1,36 @@
+"""The machine under a figure, without its name: a figure means nothing without it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+
+def describe() -> dict[str, str | int]:
+    """CPU model and count, memory, kernel and Python."""
+    model = next(
+        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.machine(),
+    )
+    memory_kib = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
+    return {
+        "cpu": model,
+        "cpus": os.cpu_count() or 1,
+        "memory_gib": round(memory_kib / 1024 / 1024),
+        "kernel": platform.release().partition("-")[0],
+        "python": platform.python_version(),
+    }
+
+
+def sentence() -> str:
+    """The same as one line of prose."""
+    about = describe()
+    return (
+        f"{about['cpus']} CPUs ({about['cpu']}), {about['memory_gib']} GiB, "
+        f"Linux {about['kernel']}, Python {about['python']}"
+    )
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
