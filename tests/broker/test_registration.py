@@ -152,6 +152,18 @@ async def test_a_name_server_that_comes_late_is_found(
     await late.server.stop()
 
 
+async def test_a_name_server_that_restarts_is_told_everything_at_once(tmp_path: Path, free_port: int) -> None:
+    first = await NameServer(free_port).started()
+    async with running(tmp_path, {"namesrvAddr": first.address}):
+        await first.next()
+        await first.server.stop()
+        second = NameServer(free_port)
+        await second.started()
+        _, table = await second.next()
+    assert {"TBW102", "broker-a"} <= table.topics.keys()
+    await second.server.stop()
+
+
 async def test_a_refusal_is_tried_again_and_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

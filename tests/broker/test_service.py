@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from pathlib import Path
 
 import pytest
 
 from raptormq.broker.service import Broker
-from raptormq.errors import ConfigError
+from raptormq.errors import ConfigError, StoreReadOnly
 from raptormq.protocol.codes import ResponseCode
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import bodies, connected, running, settings
 
 
@@ -91,6 +94,26 @@ async def test_metrics_and_probes(tmp_path: Path) -> None:
         ("undispatched_bytes", "0.0"),
     ):
         assert re.search(rf"^raptormq_broker_{name}{label} {re.escape(value)}$", text, re.MULTILINE), name
+
+
+async def test_a_disk_that_failed_is_unhealthy_and_a_full_one_is_not(tmp_path: Path) -> None:
+    pairs = {"metricsPort": "0", "metricsHost": "127.0.0.1", "flushDiskType": "SYNC_FLUSH"}
+    disk = FaultyFileSystem(RealFileSystem())
+    broker = Broker(settings(tmp_path, pairs), filesystem=disk)
+    await broker.start()
+    async with connected(broker) as peer:
+        disk.faults.append(Fault(kind="allocate", error=errno.ENOSPC))
+        assert (await peer.send("t", b"x")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert await get(broker.metrics_port, "/healthz") == (200, "ok\n")
+        assert await get(broker.metrics_port, "/readyz") == (200, "ready\n")
+        while (await peer.send("t", b"x")).code:
+            await asyncio.sleep(0.01)
+        disk.faults.append(Fault(kind="sync", path="/commitlog/", error=errno.EIO))
+        assert (await peer.send("t", b"x")).code == ResponseCode.FLUSH_DISK_TIMEOUT
+        status, text = await get(broker.metrics_port, "/healthz")
+        assert (status, "could not be flushed" in text) == (503, True)
+    with pytest.raises(StoreReadOnly):
+        await broker.stop()
 
 
 async def test_a_broker_nobody_can_find_is_not_ready(tmp_path: Path, free_port: int) -> None:

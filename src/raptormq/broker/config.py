@@ -32,7 +32,6 @@ from raptormq.config_file import (
 _PORT = integer(0, 65_535)
 _COUNT = integer(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
-_INT32 = (1 << 31) - 1
 
 
 def _permission(text: str) -> int:
@@ -54,8 +53,8 @@ class Identity:
 
     cluster_name: str = setting("DefaultCluster", "brokerClusterName")
     broker_name: str = setting(socket.gethostname, "brokerName")
-    broker_id: int = setting(0, "brokerId", parse=integer(0, _INT32))
-    """0 is a master, the only kind until replication arrives."""
+    broker_id: int = 0
+    """A master's, the only kind until replication arrives; ``brokerId`` is ignored, as RocketMQ does for masters."""
     name_servers: str = setting(lambda: os.environ.get("NAMESRV_ADDR", ""), "namesrvAddr")
     """``host:port`` separated by ``;``; each name is resolved again at every registration, and all its addresses are
     registered with."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from raptormq.broker.config import Identity
@@ -22,7 +23,8 @@ from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
-from raptormq.transport.pool import ConnectionPool, parse_address
+from raptormq.transport.connection import Connection
+from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,17 @@ def parse_name_servers(text: str) -> list[tuple[str, int]]:
     return [parse_address(entry) for entry in filter(None, map(str.strip, text.split(";")))]
 
 
+class _LossListener(RefuseRequests):
+    """Refuses what a name server asks for, and notes when one is gone."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        self._lost = lost
+
+    def closed(self, connection: Connection) -> None:
+        """Pass on (RequestHandler)."""
+        self._lost()
+
+
 class Registrar:
     """Keeps the name servers informed while the broker runs."""
 
@@ -62,13 +75,14 @@ class Registrar:
         self._topics = topics
         self._permission = permission
         self._servers = parse_name_servers(identity.name_servers)
-        self._pool = ConnectionPool()
+        self._pool = ConnectionPool(_LossListener(self._lost))
         self._changed: set[str] = set()
         self._registered: set[str] = set()
         self._wake = asyncio.Event()
         self._change_count = 0
         self._offered_count = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._full_wanted = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -96,19 +110,29 @@ class Registrar:
         self._waiters.append((self._change_count, waiter))
         await asyncio.wait([waiter], timeout=timeout_s)
 
-    async def stop(self) -> None:
-        """Tell the name servers that the broker is going, and stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            header = UnregisterBrokerRequestHeader(
-                self._identity.broker_name, self._address.client, self._identity.cluster_name, self._identity.broker_id
-            )
-            farewells = [
-                self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_SECONDS)
-                for server in self._registered
-            ]
-            await asyncio.gather(*farewells, return_exceptions=True)
+    def _lost(self) -> None:
+        """Register again at once when a name server goes: the one that takes its place knows no broker."""
+        self._full_wanted = True
+        self._wake.set()
+
+    async def farewell(self) -> None:
+        """Stop registering and tell the name servers that the broker is going; takes at most a second."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        header = UnregisterBrokerRequestHeader(
+            self._identity.broker_name, self._address.client, self._identity.cluster_name, self._identity.broker_id
+        )
+        farewells = [
+            self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_SECONDS)
+            for server in self._registered
+        ]
+        await asyncio.gather(*farewells, return_exceptions=True)
+        self._registered.clear()
+
+    async def close(self) -> None:
+        """Close the connections to the name servers."""
         await self._pool.close()
 
     async def _run(self) -> None:
@@ -120,7 +144,8 @@ class Registrar:
             self._wake.clear()
             changed, self._changed = self._changed, set()
             count = self._change_count
-            everything = now >= full_at
+            everything = now >= full_at or self._full_wanted
+            self._full_wanted = False
             complete = await self._register(None if everything else changed)
             if everything or not complete:
                 full_at = loop.time() + (period if complete else RETRY_SECONDS)

@@ -20,6 +20,7 @@ from raptormq.broker.maintenance import Maintenance
 from raptormq.broker.metrics import BrokerMetrics
 from raptormq.broker.rates import SAMPLE_SECONDS
 from raptormq.broker.store_settings import store_config
+from raptormq.errors import DiskFull, StoreReadOnly
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import MessageStore, now_ms
 from raptormq.transport.server import Server, ServerLimits
@@ -96,22 +97,27 @@ class Broker:
         logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
 
     async def stop(self) -> None:
-        """Leave the name servers, answer who waits, and close the store cleanly; takes less than 5 s."""
+        """Leave the name servers, answer who waits, and close the store cleanly; takes less than 5 s.
+
+        Raises:
+            StorageError: something could not be written; the next start recovers as after a crash.
+        """
         if self._maintenance is not None:
             self._maintenance.stop()
-        assembly = self._assembly
-        if assembly is not None:
-            await assembly.registrar.stop()
-            await assembly.pulls.stop()
-            await assembly.sends.stop()
-        if self._server is not None:
-            await self._server.stop()
-        if assembly is not None:
-            await assembly.router.stop()
-            await assembly.save_tables()
+        if self._assembly is not None:
+            await self._assembly.registrar.farewell()
+            await asyncio.gather(self._assembly.registrar.close(), self._stop_serving(self._assembly))
         if self._health is not None:
             await self._health.stop()
         self._store.close()
+
+    async def _stop_serving(self, assembly: Assembly) -> None:
+        await assembly.pulls.stop()
+        await assembly.sends.stop()
+        if self._server is not None:
+            await self._server.stop()
+        await assembly.router.stop()
+        await assembly.save_tables()
 
     def _pages(self, assembly: Assembly, server: Server) -> dict[str, Callable[[], tuple[int, bytes]]]:
         identity = self.config.identity
@@ -129,14 +135,22 @@ class Broker:
         metrics = BrokerMetrics(identity.cluster_name, identity.broker_name, counters, store.stats, gauges)
         return {
             "/metrics": lambda: (200, metrics.render()),
-            "/healthz": lambda: (200, b"ok\n"),
+            "/healthz": self._health_page,
             "/readyz": lambda: self._readiness(assembly),
         }
 
+    def _health_page(self) -> tuple[int, bytes]:
+        """Unhealthy is what only a restart can mend: a disk that failed a write. A full disk is not."""
+        try:
+            self._store.check_writable()
+        except StoreReadOnly as error:
+            return 503, f"{error}\n".encode()
+        except DiskFull:
+            pass
+        return 200, b"ok\n"
+
     def _readiness(self, assembly: Assembly) -> tuple[int, bytes]:
-        refusal = self._store.stats().refusal
-        if refusal:
-            return 503, f"not writable: {refusal}\n".encode()
+        """Ready is what clients can find; a full disk is no reason to keep consumers away."""
         if self.config.identity.name_servers and not assembly.registrar.registered_count:
             return 503, b"registered with no name server\n"
         return 200, b"ready\n"

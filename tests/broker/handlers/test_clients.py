@@ -79,10 +79,13 @@ async def test_notices_can_be_switched_off(tmp_path: Path) -> None:
         assert peer.notices.empty()
 
 
-async def test_unknown_groups_may_be_refused(tmp_path: Path) -> None:
+async def test_unknown_groups_may_be_left_out(tmp_path: Path) -> None:
     async with running(tmp_path, {"autoCreateSubscriptionGroup": "false"}) as broker, connected(broker) as peer:
-        assert (await peer.heartbeat("me", "g", "t")).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert (await peer.heartbeat("me", "g", "t")).code == 0
         assert await members(peer) == []
+        await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, b'{"groupName":"g"}')
+        assert (await peer.heartbeat("me", "g", "t")).code == 0
+        assert await members(peer) == ["me"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"clientID":"x","consumerDataSet":[1]}', b"\xff\xfe"])

@@ -66,7 +66,9 @@ class ClientHandlers:
         return response_to(command, header=HeartbeatResponseHeader())
 
     def _consumer_heartbeat(self, consumer: ConsumerData, presence: Presence[Connection]) -> None:
-        group = require_group(self._groups, consumer.group, auto_create=self._policies.auto_create_group)
+        if not self._policies.auto_create_group and self._groups.get(consumer.group) is None:
+            return  # its pulls are told that the group does not exist; other groups of the client go on
+        group = require_group(self._groups, consumer.group, auto_create=True)
         members = self._registry.client_ids(consumer.group)
         if len(members) >= MAX_CLIENTS_PER_GROUP and presence.client_id not in members:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"group {consumer.group} has {len(members)} members already")
