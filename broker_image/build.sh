@@ -54,6 +54,8 @@ fetch() { # fetch WHERE... : options say where the wheels come from
 fetch --no-index --find-links "$cache" 2>/dev/null || fetch
 cp -n "$context"/wheels/*.whl "$cache"
 
+# Layers are found again by what is in them, times included, so every file gets the same one.
+find "$context" -exec touch -d @0 {} +
 say "$tag from $base, by $engine"
 "$engine" build --quiet --network=none --build-arg "BASE_IMAGE=$base" -t "$tag" -f "$context/Containerfile" "$context" >&2
 echo "$tag"

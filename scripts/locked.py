@@ -49,7 +49,7 @@ def needed(root: str, extras: set[str], environment: dict[str, str]) -> set[str]
 
 def locked_blocks(lock: str, environment: dict[str, str]) -> dict[str, str]:
     """Name -> its lines in the lock, with the marker taken out; a name that is locked twice has one that applies."""
-    blocks = {}
+    blocks: dict[str, str] = {}
     for block in re.finditer(r"^([A-Za-z0-9._-]+)==[^ ]+( ; [^\\\n]*)? \\\n(?: .*\n)+", lock, flags=re.MULTILINE):
         marker = block[2] or ""
         if not marker or Marker(marker.removeprefix(" ; ")).evaluate(environment):
