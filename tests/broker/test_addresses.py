@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.broker.addresses import client_address, listening_port, own_address, store_host
+from raptormq.broker.addresses import client_address, listening_port, own_address, peer_host, store_host
 from raptormq.errors import ConfigError
 
 
@@ -35,3 +35,10 @@ def test_the_port_is_known_before_it_is_bound() -> None:
 def test_a_foreign_address_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
         listening_port("192.0.2.1", 0)
+
+
+def test_addresses_of_clients() -> None:
+    assert peer_host("10.1.2.3", 4) == bytes([10, 1, 2, 3, 0, 0, 0, 4])
+    assert peer_host("::ffff:10.1.2.3", 4) == bytes([10, 1, 2, 3, 0, 0, 0, 4])
+    assert len(peer_host("2001:db8::1", 4)) == 20
+    assert peer_host("", 0) == bytes(8)

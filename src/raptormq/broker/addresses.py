@@ -64,3 +64,15 @@ def store_host(host: str, port: int) -> bytes:
         return encode_host(address, port)
     addresses = sorted((entry[0] != socket.AF_INET, str(entry[4][0])) for entry in found)
     return encode_host(addresses[0][1], port)
+
+
+def peer_host(host: str, port: int) -> bytes:
+    """Return a client's address for the BORNHOST field: an IPv4 one as such even where it came through an IPv6
+    socket."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return bytes(8)  # a peer without an address, whose connection has just ended
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.packed + port.to_bytes(4, "big")

@@ -30,6 +30,7 @@ from raptormq.broker.saving import TableSaver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
+from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
 from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.system_topics import system_topics
@@ -162,14 +163,16 @@ def assemble(
     unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(router))
     creator = TopicCreator(topics, enabled=policies.auto_create_topic)
     admission = Admission(config, max_body_bytes(config), topics, creator, unique_ids, clock)
+    answers = SendAnswers(store_host, policies.region_id, trace_on=policies.trace_on)
+    waits = FlushWaits(store, answers, config.keeping.sync_flush_timeout_ms / 1000) if sync_flush else None
     sends = SendGroups(
         store,
         admission,
-        SendAnswers(store_host, policies.region_id, trace_on=policies.trace_on),
+        answers,
         dispatcher,
         counters,
         tables.topics_saver.saved,
-        config.keeping.sync_flush_timeout_ms / 1000 if sync_flush else None,
+        waits,
     )
     for handlers in (
         sends,

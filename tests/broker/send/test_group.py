@@ -280,6 +280,67 @@ async def test_a_slow_flush_is_answered_with_its_own_code_and_the_offsets(tmp_pa
     assert late.ext_fields["queueOffset"] == "1"
 
 
+async def test_a_disk_that_stops_answering_makes_the_broker_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raptormq.broker.send.flush_wait.MAX_WAITING_GROUPS", 2)
+    disk = SlowDisk()
+    async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, disk) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"0")).code == 0
+        disk.release.clear()
+        waiting = []
+        for body in (b"1", b"2"):
+            waiting.append(asyncio.ensure_future(peer.send("t", body)))
+            await asyncio.sleep(0)
+            await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})
+        busy = await peer.send("t", b"3")
+        assert (busy.code, "wait for the disk" in (busy.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
+        disk.release.set()
+        assert [(await answer).code for answer in waiting] == [0, 0]
+        assert (await peer.send("t", b"4")).ext_fields["queueOffset"] == "3"
+
+
+class SlowTables(FaultyFileSystem):
+    """A disk whose writes of the topic table wait for :attr:`release`."""
+
+    def __init__(self) -> None:
+        super().__init__(RealFileSystem())
+        self.release = threading.Event()
+        self.release.set()
+
+    def run(self, kind: str, path: str) -> None:
+        if kind == "replace" and path.endswith("topics.json"):
+            self.release.wait(30)
+        super().run(kind, path)
+
+
+async def test_sends_to_a_new_topic_are_answered_when_the_topic_is_saved(tmp_path: Path) -> None:
+    disk = SlowTables()
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        assert (await peer.send("old", b"0")).code == 0
+        disk.release.clear()
+        first = asyncio.ensure_future(peer.send("new", b"1"))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(peer.send("new", b"2"))
+        await asyncio.sleep(0)
+        await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "new", "queueId": 0})
+        assert not first.done()
+        assert not second.done()
+        disk.release.set()
+        assert [(await answer).ext_fields["queueOffset"] for answer in (first, second)] == ["0", "1"]
+
+
+async def test_a_topic_that_cannot_be_saved_fails_its_sends(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        assert (await peer.send("old", b"0")).code == 0
+        disk.faults.append(Fault(kind="write", path="topics.json", error=errno.ENOSPC))
+        failed = await peer.send("new", b"1")
+        assert failed.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "No space left on device" in (failed.remark or "")
+        assert (await peer.send("new", b"2")).code == 0
+
+
 async def test_a_failed_flush_answers_with_10_and_stops_writes(tmp_path: Path) -> None:
     disk = FaultyFileSystem(RealFileSystem())
     broker = Broker(settings(tmp_path, {"flushDiskType": "SYNC_FLUSH"}), filesystem=disk)

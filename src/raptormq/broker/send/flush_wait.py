@@ -1,4 +1,4 @@
-"""SYNC_FLUSH: a stored group whose producers are answered when the disk has it (``GroupCommitService``)."""
+"""SYNC_FLUSH: stored groups whose producers are answered when the disk has them (``GroupCommitService``)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,46 @@ from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 
+MAX_WAITING_GROUPS = 20_000
+"""Groups that wait for the disk at a time; beyond it sends are refused as "busy", for a disk that has stopped
+answering."""
 
-class FlushWait:
+
+class FlushWaits:
+    """All groups that wait for the disk."""
+
+    def __init__(self, store: MessageStore, answers: SendAnswers, timeout_s: float) -> None:
+        self._store = store
+        self._answers = answers
+        self._timeout_s = timeout_s
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True while no more groups may wait."""
+        return self._count >= MAX_WAITING_GROUPS
+
+    def answer(self, connection: Connection, admitted: list[Admitted], result: AppendResult) -> None:
+        """Answer a stored group: at once whoever does not want to wait, the others when the disk has it."""
+        waiting = [entry for entry in admitted if entry.wait]
+        if len(waiting) < len(admitted):
+            connection.send_raw(self._answers.encode_group(admitted, result, 0, waiting=False))
+        if waiting:
+            self._count += 1
+            group = _WaitingGroup(connection, admitted, result, self._answers)
+            group.timer = asyncio.get_running_loop().call_later(self._timeout_s, group.timed_out)
+
+            def flushed(error: StorageError | None) -> None:
+                self._count -= 1
+                group.flushed(error)
+
+            self._store.on_flushed(result.end_offset, flushed)
+
+
+class _WaitingGroup:
     """One group; it is answered once, by the flush or by the clock, whichever comes first."""
 
-    __slots__ = ("_admitted", "_answers", "_connection", "_result", "_timer")
+    __slots__ = ("_admitted", "_answers", "_connection", "_result", "timer")
 
     def __init__(
         self, connection: Connection, admitted: list[Admitted], result: AppendResult, answers: SendAnswers
@@ -25,25 +60,22 @@ class FlushWait:
         self._admitted = admitted
         self._result = result
         self._answers = answers
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
 
-    def start(self, store: MessageStore, timeout_s: float) -> None:
-        """Wait for the flush that covers the group."""
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._timed_out)
-        store.on_flushed(self._result.end_offset, self._flushed)
-
-    def _flushed(self, error: StorageError | None) -> None:
-        if self._timer is None:
+    def flushed(self, error: StorageError | None) -> None:
+        """The disk has the group, or never will."""
+        if self.timer is None:
             return
-        self._timer.cancel()
-        self._timer = None
+        self.timer.cancel()
+        self.timer = None
         if error is None:
             self._answer(ResponseCode.SUCCESS, "")
         else:
             self._answer(ResponseCode.FLUSH_DISK_TIMEOUT, f"stored, but not on disk: {error}")
 
-    def _timed_out(self) -> None:
-        self._timer = None
+    def timed_out(self) -> None:
+        """The disk takes too long."""
+        self.timer = None
         self._answer(ResponseCode.FLUSH_DISK_TIMEOUT, "stored, but not on disk within syncFlushTimeout")
 
     def _answer(self, code: int, remark: str) -> None:

@@ -17,18 +17,18 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol
 
+from raptormq.broker.addresses import peer_host
 from raptormq.broker.counters import Counters
 from raptormq.broker.send.admission import Admission, Admitted
 from raptormq.broker.send.answers import SendAnswers
-from raptormq.broker.send.flush_wait import FlushWait
+from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.errors import RaptorMQError, StorageError
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, encode
-from raptormq.protocol.message_id import encode_host
 from raptormq.storage.log_batch import AppendResult, PendingRecord
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Router, failure
+from raptormq.transport.router import Refused, Router, failure
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class SendGroups:
         dispatching: Dispatching,
         counters: Counters,
         topics_saved: Callable[[], Awaitable[None]],
-        flush_timeout_s: float | None,
+        flush_waits: FlushWaits | None,
     ) -> None:
-        """``flush_timeout_s`` None answers without waiting for the disk (ASYNC_FLUSH)."""
+        """``flush_waits`` None answers without waiting for the disk (ASYNC_FLUSH)."""
         self._topics_saved = topics_saved
         self._tasks: set[asyncio.Task[None]] = set()
         self._store = store
@@ -63,7 +63,8 @@ class SendGroups:
         self._answers = answers
         self._dispatching = dispatching
         self._counters = counters
-        self._flush_timeout_s = flush_timeout_s
+        self._flush_waits = flush_waits
+        self._saved_creations = 0
         self._born_hosts: dict[Connection, bytes] = {}
 
     def register(self, router: Router) -> None:
@@ -76,7 +77,6 @@ class SendGroups:
         records: list[PendingRecord] = []
         admitted: list[Admitted] = []
         admit, creator = self._admission.admit, self._admission.creator
-        created_before = creator.created_count
         born_host = self._born_hosts.get(connection) or self._learn_host(connection)
         for request in requests:
             try:
@@ -86,6 +86,8 @@ class SendGroups:
         if not records:
             return
         try:
+            if self._flush_waits is not None and self._flush_waits.is_full:
+                raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
             result = self._store.append(records)
         except Exception as error:  # noqa: BLE001 - a full disk, or a fault: nothing of the group is stored
             for entry in admitted:
@@ -94,26 +96,30 @@ class SendGroups:
         counters = self._counters
         counters.messages_in += len(records)
         counters.bytes_in += result.end_offset - result.start_offset
-        if creator.created_count != created_before:
+        if creator.created_count > self._saved_creations:
             self._spawn(self._answer_when_saved(connection, admitted, result))
-        elif self._flush_timeout_s is None:
-            connection.send_raw(self._answers.encode_group(admitted, result, 0))
         else:
-            self._answer_flushed(connection, admitted, result)
+            self._answer(connection, admitted, result)
         self._dispatching.schedule()
 
+    def _answer(self, connection: Connection, admitted: list[Admitted], result: AppendResult) -> None:
+        if self._flush_waits is not None:
+            self._flush_waits.answer(connection, admitted, result)
+        else:
+            connection.send_raw(self._answers.encode_group(admitted, result, 0))
+
     async def _answer_when_saved(self, connection: Connection, admitted: list[Admitted], result: AppendResult) -> None:
-        """Answer a group that created topics: after a crash, a topic that nobody remembers would hide its messages."""
+        """Answer a group while created topics are unsaved: after a crash, a topic nobody remembers would hide
+        messages."""
+        created = self._admission.creator.created_count
         try:
             await self._topics_saved()
         except StorageError as error:
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
-        if self._flush_timeout_s is None:
-            connection.send_raw(self._answers.encode_group(admitted, result, 0))
-        else:
-            self._answer_flushed(connection, admitted, result)
+        self._saved_creations = max(self._saved_creations, created)
+        self._answer(connection, admitted, result)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -125,7 +131,7 @@ class SendGroups:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _learn_host(self, connection: Connection) -> bytes:
-        host = encode_host(*connection.peer)
+        host = peer_host(*connection.peer)
         if not connection.is_closed:
             self._born_hosts[connection] = host
         return host
@@ -139,11 +145,3 @@ class SendGroups:
             logger.debug("refused a send from %s: %s", connection.peer_name, error)
         if not request.is_oneway:
             connection.send_raw(encode(failure(request, error)))
-
-    def _answer_flushed(self, connection: Connection, admitted: list[Admitted], result: AppendResult) -> None:
-        waiting = [entry for entry in admitted if entry.wait]
-        if len(waiting) < len(admitted):
-            connection.send_raw(self._answers.encode_group(admitted, result, 0, waiting=False))
-        if waiting:
-            group = FlushWait(connection, admitted, result, self._answers)
-            group.start(self._store, self._flush_timeout_s or 0.0)
