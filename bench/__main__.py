@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
 import click
 
-from bench import client_load, client_load_table, output
+from bench import client_load, client_load_table, figure, flushing, many_queues, output, starting
 from bench.client_load import Layout
+from bench.figure import Figure
 from bench.peers import System
 from tests.interop.rocketmq_java import BuildError, ProcessError
 
@@ -39,6 +46,31 @@ def client_load_command(
     measured = client_load.measure(plan, count, systems, [Layout(name) for name in layouts] or list(Layout), niceness)
     name = "client_load_quick" if quick else "client_load"
     output.save(name, client_load_table.table(measured), client_load_table.values(measured))
+
+
+@main.command("figures")
+@click.option("--quick", is_flag=True, help="Small amounts: to see that it works.")
+@click.option("--only", type=click.Choice(["ready", "idle", "large-log", "queues", "flush"]), multiple=True)
+def figures_command(quick: bool, only: tuple[str, ...]) -> None:
+    """What RaptorMQ promises about starting, idling, many queues and flushing."""
+    with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as scratch:
+        folder = Path(scratch)
+        measures: dict[str, Callable[[], list[Figure]]] = {
+            "ready": lambda: starting.ready_time(folder),
+            "idle": lambda: starting.idle(folder, 5 if quick else 60),
+            "large-log": lambda: starting.large_log(folder, 1_000_000_000 if quick else 10_000_000_000),
+            "queues": lambda: many_queues.many_queues(folder, 200 if quick else 5000),
+            "flush": lambda: flushing.flushing(folder, 3 if quick else 6, 4 if quick else 12),
+        }
+        measured: list[Figure] = []
+        for name, measure in measures.items():
+            if not only or name in only:
+                output.errors.print(f"measuring: {name}")
+                measured += measure()
+                shutil.rmtree(folder)
+                folder.mkdir()
+    name = "figures_quick" if quick or only else "figures"
+    output.save(name, figure.table(measured), [asdict(each) for each in measured])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,201 @@
+"""How fast Spark reads, beside how fast a plain Python client reads the same queues with as many processes.
+
+    python -m bench.spark_read [--messages 400000] [--body 1024] [--rounds 3]
+
+One `raptormq dev`, four queues. "client, records" takes whole responses and does not look into them, "client, decoded" makes
+a message object of each record; Spark counts the rows and sums the lengths of the bodies. Broker and readers share the
+machine, so what counts are the ratios. Neighbour: `pyspark_raptormq.scan`, which is measured alone as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from demo.broker_process import running_broker
+from demo.counting import spark_session
+from pyspark_raptormq.columns import DEFAULT_COLUMNS, PROPERTIES_COLUMN, PropertiesAs
+from pyspark_raptormq.options import SourceOptions
+from pyspark_raptormq.planner import QueueRange
+from raptormq.client import AdminClient, ClientConfig, Message, MessageQueue, Producer, PullConsumer
+
+TOPIC = "spark-read"
+QUEUES = 4
+PROCESSES = 2
+LIST_MESSAGES = 64
+PULL_BYTES = 1024 * 1024
+TINY_BATCHES = 30
+
+
+@dataclass(frozen=True)
+class Load:
+    """What lies in the topic."""
+
+    name_server: str
+    messages: int
+    body_bytes: int
+
+    @property
+    def options(self) -> SourceOptions:
+        """Options of the Spark source that read all of it."""
+        return SourceOptions((self.name_server,), topics=(TOPIC,))
+
+
+async def fill(load: Load) -> None:
+    """Send the messages in lists."""
+    async with AdminClient(name_servers=load.name_server) as admin:
+        await admin.create_topic(TOPIC, QUEUES, QUEUES)
+    bodies = [bytes([number]) * load.body_bytes for number in range(LIST_MESSAGES)]
+    config = ClientConfig(name_servers=load.name_server, request_timeout=30.0)
+
+    async def fill_queue(producer: Producer, number: int) -> None:
+        queue = MessageQueue(TOPIC, "broker-a", number)
+        for first in range(0, load.messages // QUEUES, LIST_MESSAGES):
+            count = min(LIST_MESSAGES, load.messages // QUEUES - first)
+            messages = [Message(TOPIC, bodies[n], tags="JFK", keys=(f"k{first + n}",)) for n in range(count)]
+            await producer.send_batch(messages, queue=queue, timeout=30.0)
+
+    async with Producer("bench", client_config=config) as producer:
+        await asyncio.gather(*(fill_queue(producer, number) for number in range(QUEUES)))
+
+
+async def _read_queues(load: Load, numbers: list[int], *, decode: bool) -> int:
+    rows = 0
+    async with PullConsumer(name_servers=load.name_server) as consumer:
+        for number in numbers:
+            queue = MessageQueue(TOPIC, "broker-a", number)
+            offset, end = 0, await consumer.max_offset(queue)
+            while offset < end:
+                result = await consumer.pull(queue, offset, end - offset, max_bytes=PULL_BYTES)
+                rows += len(result.messages()) if decode else result.next_offset - offset
+                offset = result.next_offset
+    return rows
+
+
+def read_records(load: Load, numbers: list[int]) -> int:
+    """Read queues with the client and leave the records as they are."""
+    return asyncio.run(_read_queues(load, numbers, decode=False))
+
+
+def read_messages(load: Load, numbers: list[int]) -> int:
+    """Read queues with the client and decode every record."""
+    return asyncio.run(_read_queues(load, numbers, decode=True))
+
+
+def _scan(load: Load, numbers: list[int], options: SourceOptions) -> int:
+    from pyspark_raptormq.cluster import cluster_of
+    from pyspark_raptormq.scan import scan
+
+    cluster = cluster_of(options)
+    queues = [queue for queue in cluster.queues(TOPIC) if queue.queue_id in numbers]
+    ends = cluster.max_offsets(queues)
+    batches = (batch for queue in queues for batch in scan(QueueRange(queue, 0, ends[queue]), options, cluster))
+    return sum(batch.num_rows for batch in batches)
+
+
+def scan_default(load: Load, numbers: list[int]) -> int:
+    """Read queues to Arrow batches, without Spark."""
+    return _scan(load, numbers, load.options)
+
+
+def scan_map(load: Load, numbers: list[int]) -> int:
+    """Read queues to Arrow batches with the properties as a map."""
+    columns = (*DEFAULT_COLUMNS, PROPERTIES_COLUMN)
+    return _scan(load, numbers, replace(load.options, columns=columns, properties_as=PropertiesAs.MAP))
+
+
+def in_processes(load: Load, read: Callable[[Load, list[int]], int], rounds: int) -> float:
+    """Return the median of rows per second over all processes, connections included, start of processes not."""
+    shares = [list(range(number, QUEUES, PROCESSES)) for number in range(PROCESSES)]
+    rates = []
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        for _ in range(rounds + 1):
+            began = time.perf_counter()
+            rows = sum(pool.starmap(read, [(load, share) for share in shares]))
+            rates.append(rows / (time.perf_counter() - began))
+    return statistics.median(rates[1:])
+
+
+def with_spark(load: Load, rounds: int) -> Iterator[tuple[str, float]]:
+    """Yield what is measured in a session, and its figure: rows per second, or milliseconds for tiny batches."""
+    with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as name, spark_session(Path(name)) as session:
+        options = {"nameServer": load.name_server, "subscribe": TOPIC}
+
+        def batch(**more: str) -> float:
+            rates = []
+            for _ in range(rounds + 1):
+                frame = session.read.format("raptormq").options(**options | more).load()
+                began = time.perf_counter()
+                rows = frame.selectExpr("count(*)", "sum(length(value))", "max(queueOffset)").collect()[0][0]
+                rates.append(rows / (time.perf_counter() - began))
+            return statistics.median(rates[1:])
+
+        def stream(limit: int) -> tuple[float, float]:
+            reader = session.readStream.format("raptormq").options(**options | {"startingOffsets": "earliest"})
+            frame = reader.option("maxOffsetsPerTrigger", limit).load()
+            if limit < load.messages // TINY_BATCHES:
+                end = f'{{"{TOPIC}": {{"broker-a": {{"0": {load.messages // QUEUES - limit * TINY_BATCHES}}}}}}}'
+                only_end = {
+                    "startingOffsets": end.replace('"0"', '"0"'),
+                    "assign": f'{{"{TOPIC}": {{"broker-a": [0]}}}}',
+                }
+                reader = session.readStream.format("raptormq").options(nameServer=load.name_server, **only_end)
+                frame = reader.option("maxOffsetsPerTrigger", limit).load()
+            writer = frame.writeStream.format("noop").trigger(availableNow=True)
+            began = time.perf_counter()
+            query = writer.option("checkpointLocation", f"{name}/checkpoint-{limit}").start()
+            query.awaitTermination()
+            took = time.perf_counter() - began
+            progress = [each for each in query.recentProgress if each.numInputRows]
+            rows = sum(each.numInputRows for each in progress)
+            return rows / took, statistics.median(each.durationMs["triggerExecution"] for each in progress)
+
+        yield "Spark, batch", batch()
+        yield "Spark, batch, properties as map", batch(includeProperties="map")
+        yield "Spark, batch, columns value,queueOffset", batch(columns="value,queueOffset")
+        yield "Spark, batch, 8 tasks from 4 queues", batch(minPartitions="8")
+        yield "Spark, stream of 4 batches", stream(load.messages // 4)[0]
+        yield "Spark, batch of 10 rows, ms", stream(10)[1]
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_read")
+    parser.add_argument("--messages", type=int, default=400_000)
+    parser.add_argument("--body", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    table = Table(title=f"reading {arguments.messages:,} messages of {arguments.body} bytes, {PROCESSES} processes")
+    table.add_column("reader")
+    table.add_column("rows/s", justify="right")
+    table.add_column("to client, records", justify="right")
+    with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as name, running_broker(Path(name)) as name_server:
+        load = Load(name_server, arguments.messages, arguments.body)
+        asyncio.run(fill(load))
+        reference = in_processes(load, read_records, arguments.rounds)
+        table.add_row("client, records", f"{reference:,.0f}", "1.00")
+        for what, read in (
+            ("client, decoded", read_messages),
+            ("Arrow batches, no Spark", scan_default),
+            ("Arrow batches, no Spark, properties as map", scan_map),
+        ):
+            rate = in_processes(load, read, arguments.rounds)
+            table.add_row(what, f"{rate:,.0f}", f"{rate / reference:.2f}")
+        for what, figure in with_spark(load, arguments.rounds):
+            ratio = "" if what.endswith("ms") else f"{figure / reference:.2f}"
+            table.add_row(what, f"{figure:,.0f}", ratio)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
