@@ -7,7 +7,7 @@ means nothing.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -41,9 +41,14 @@ def decode(data: bytes) -> Fields:
     version: Any = get("version", 0)
     opaque: Any = get("opaque", 0)
     flag: Any = get("flag", 0)
-    for name, value in (("code", code), ("version", version), ("opaque", opaque), ("flag", flag)):
-        if type(value) is not int or not -_INT32 <= value < _INT32:
-            raise CommandError(f"header field {name} is not a 32-bit integer: {value!r:.40}")
+    if not (
+        type(code) is type(version) is type(opaque) is type(flag) is int
+        and -_INT32 <= code < _INT32
+        and -_INT32 <= version < _INT32
+        and -_INT32 <= opaque < _INT32
+        and -_INT32 <= flag < _INT32
+    ):
+        _complain(code=code, version=version, opaque=opaque, flag=flag)
     remark: Any = get("remark")
     if remark is not None and type(remark) is not str:
         raise CommandError("header field remark is not a string")
@@ -53,12 +58,20 @@ def decode(data: bytes) -> Fields:
     elif type(ext_fields) is not dict:
         raise CommandError("header field extFields is not an object")
     else:
-        for value in ext_fields.values():
-            if type(value) is not str:
-                ext_fields = {key: _text(value) for key, value in ext_fields.items() if value is not None}
-                break
-    language = BY_NAME.get(str(get("language")), Language.OTHER)
+        try:
+            "".join(ext_fields.values())  # the quickest way to see that all are strings, as they nearly always are
+        except TypeError:
+            ext_fields = {key: _text(value) for key, value in ext_fields.items() if value is not None}
+    language_name: Any = get("language")
+    language = BY_NAME.get(language_name, Language.OTHER) if type(language_name) is str else Language.OTHER
     return code, language, version, opaque, flag, remark, ext_fields
+
+
+def _complain(**integers: Any) -> NoReturn:
+    for name, value in integers.items():
+        if type(value) is not int or not -_INT32 <= value < _INT32:
+            raise CommandError(f"header field {name} is not a 32-bit integer: {value!r:.40}")
+    raise CommandError("header cannot be decoded")
 
 
 def encode(
