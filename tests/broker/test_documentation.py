@@ -1,0 +1,28 @@
+"""docs/broker.md names exactly the request codes that are served, and settings that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.foreign_keys import FOREIGN_KEYS
+from raptormq.config_file import known_keys
+from tests.broker.harness import running
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
+
+
+async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> None:
+    documented = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", PAGE, re.MULTILINE) for code in row.split(",")}
+    async with running(tmp_path) as broker:
+        assembly = broker._assembly
+        assert assembly is not None
+        served = {int(code) for code in (*assembly.router._handlers, *assembly.router._groups)}
+    assert documented == served
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    named = set(re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]*)+)(?:=[^`]*)?`", PAGE)) - {"maxMsgBytes"}
+    assert named
+    assert named <= known_keys(BrokerConfig) | FOREIGN_KEYS
