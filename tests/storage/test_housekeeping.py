@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.checkpoint import decode_checkpoint
-from raptormq.storage.faulty_filesystem import FaultyFileSystem
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.page_cache import Extent, fetch
 from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue, small_config
@@ -118,3 +121,16 @@ def test_fetching_what_is_gone_is_no_error() -> None:
     volume.open("/there", create=True)
     fetch(volume, [Extent("/there", 0, 3 << 20), Extent("/gone", 0, 10)])
     assert volume.names("/") == ["there"]
+
+
+async def test_trouble_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    volume = FaultyFileSystem(MemoryFileSystem(), Fault(1, "write", "consumequeue", errno.ENOSPC, repeats=True))
+    store = open_store(volume, **FAST)
+    put(store, message("a"))
+    store.set_loop(asyncio.get_running_loop())
+    await until(lambda: sum("write /store/consumequeue" in line for line in volume.operations) > 5)
+    assert caplog.text.count("cannot write to the consume queues in /store/consumequeue: No space left") <= 2
+    volume.faults.clear()
+    await until(lambda: store.stats().writable)
+    store.close()
+    assert bodies(read_queue(open_store(volume))) == ["a"]

@@ -254,3 +254,15 @@ def test_a_big_log_starts_quickly_after_a_clean_stop(tmp_path: Path) -> None:
     assert report.milliseconds < 5000
     assert bodies(read_queue(store)) == ["first", "first"]
     store.close()
+
+
+def test_a_lost_message_hides_nothing_before_it() -> None:
+    volume = filled(3)
+    size = int.from_bytes(volume.open(LOG).read_at(0, 4))
+    flip(volume, LOG, size + 90)
+    store, _ = reopened(crash(volume))
+    store.close()
+    store, _ = reopened(volume)
+    assert store.queue_bounds("topic", 0) == (0, 3)
+    assert bodies(read_queue(store)) == ["0", "2"]
+    assert store.offset_by_time("topic", 0, 0) == 0

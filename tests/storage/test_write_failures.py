@@ -174,3 +174,16 @@ def test_a_close_that_fails_leaves_the_crash_marker() -> None:
     again = MessageStore(small_config(), fs=volume)
     assert not again.open().clean
     assert bodies(read_queue(again)) == ["a"]
+
+
+def test_a_checkpoint_that_fails_forgets_no_file() -> None:
+    disk = MemoryFileSystem()
+    volume = FaultyFileSystem(disk, Fault(1, "sync_volume", "", errno.ENOSPC))
+    disk.make_folders("/store")
+    store = open_store(volume)
+    put(store, message("a"))
+    assert store._opened is not None
+    with pytest.raises(DiskFull, match="cannot write the checkpoint"):
+        store._opened.housekeeping.settle()
+    store._opened.housekeeping.settle()
+    assert disk.after_power_cut().names("/store/consumequeue/topic/0") == ["0" * 20]

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from raptormq.errors import StorageError
+
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
@@ -33,12 +35,19 @@ class Background:
         self._tasks.append(self._loop.create_task(self._repeat(interval_ms / 1000, work)))
 
     async def _repeat(self, interval_s: float, work: Callable[[], object]) -> None:
+        trouble = ""
         while True:
             await asyncio.sleep(interval_s)
             try:
                 result = work()
                 if asyncio.iscoroutine(result):
                     await result
+                trouble = ""
+            except StorageError as error:
+                # It comes again with every turn until there is room, or for good: one line is enough.
+                if str(error) != trouble:
+                    trouble = str(error)
+                    logger.error("%s", trouble)
             except Exception:
                 logger.exception("background work of the store failed")
 

@@ -7,8 +7,9 @@ Item ``n`` is at byte ``n * 20``, counted over the queue's files of equal size (
      8  total size i32         of the record
     12  tag code i64           hash of the TAGS property, sign-extended; 0 without one
 
-Zeros follow the last item. Items without a message are fillers, ``0 | 0x7FFFFFFF | 0``: before the first message of a
-queue that does not start at 0, and where a damaged log has lost messages in between.
+Zeros follow the last item. Items without a message are fillers, ``0 | 0x7FFFFFFF | 0`` before the first message of a
+queue that does not start at 0. Where a damaged log has lost messages in between, the filler has the physical offset of
+the next message, so that offsets never fall and bisection works.
 """
 
 from __future__ import annotations

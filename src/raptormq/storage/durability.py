@@ -23,7 +23,7 @@ class DurabilityJob:
 
     filesystem: FileSystem
     folder: str
-    paths: list[str]
+    paths: frozenset[str]
     names_changed: bool
     file: CheckpointFile
     checkpoint: Checkpoint

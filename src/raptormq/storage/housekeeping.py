@@ -91,7 +91,11 @@ class Housekeeping:
         await self._write_tails()
         job = self._take_job(timestamp)
         if job is not None:
-            await background.run(self._run_job, job)
+            try:
+                await background.run(self._run_job, job)
+            except BaseException:
+                self.queues.files.put_back(job.paths, job.names_changed)
+                raise
 
     def _take_job(self, queue_timestamp: int) -> DurabilityJob | None:
         """Return the next checkpoint, None when the files hold it already. The log is flushed first: it must not be
@@ -141,7 +145,11 @@ class Housekeeping:
         self.flusher.flush()
         self._write_slice(len(self.queues))
         if (job := self._take_job(timestamp)) is not None:
-            self._run_job(job)
+            try:
+                self._run_job(job)
+            except StorageError:
+                self.queues.files.put_back(job.paths, job.names_changed)
+                raise
 
     def _settle_offsets(self) -> None:
         if (data := self.offsets.snapshot()) is not None:

@@ -25,7 +25,7 @@ class QueueFiles:
         self._paths = paths
         self._max_open = max_open
         self._open: OrderedDict[tuple[str, int, int], File] = OrderedDict()
-        self._unsynced: set[tuple[str, int, int]] = set()
+        self._unsynced: set[str] = set()
         self._new_names = False
         self.file_size = file_size
         self.items_per_file = file_size // ITEM_BYTES
@@ -111,7 +111,7 @@ class QueueFiles:
     def _write(self, queue: ConsumeQueue, start: int, inside: int, data: Buffer) -> None:
         file = self._file(queue, start, create=True)
         file.write_at(inside, [data], len(data))
-        self._unsynced.add((queue.topic, queue.queue_id, start))
+        self._unsynced.add(self.path(queue.topic, queue.queue_id, start))
 
     def begin(self, queue: ConsumeQueue, offset: int) -> None:
         """Start an empty queue at item ``offset``: the items before it in the same file are fillers."""
@@ -132,7 +132,7 @@ class QueueFiles:
                 file = self._file(queue, start)
                 file.truncate(end - start)
                 file.truncate(self.file_size)
-                self._unsynced.add((queue.topic, queue.queue_id, start))
+                self._unsynced.add(self.path(queue.topic, queue.queue_id, start))
 
     def remove_before(self, queue: ConsumeQueue, offset: int) -> int:
         """Remove the files that hold only items before ``offset``, except the last file; return how many."""
@@ -154,20 +154,24 @@ class QueueFiles:
         self._filesystem.remove_tree(f"{self._paths.queues}/{topic}")
 
     def _forget(self, key: tuple[str, int, int]) -> None:
-        self._unsynced.discard(key)
+        self._unsynced.discard(self.path(*key))
         file = self._open.pop(key, None)
         if file is not None:
             file.close()
 
-    def take_unsynced(self) -> tuple[list[str], bool]:
+    def take_unsynced(self) -> tuple[frozenset[str], bool]:
         """Return the files written since the last call, and whether files were made or removed; the caller makes them
-        durable.
+        durable, or calls :meth:`put_back`.
         """
-        paths = [self.path(*key) for key in self._unsynced]
-        names = self._new_names
+        taken = frozenset(self._unsynced), self._new_names
         self._unsynced.clear()
         self._new_names = False
-        return paths, names
+        return taken
+
+    def put_back(self, paths: frozenset[str], names_changed: bool) -> None:
+        """Take again what :meth:`take_unsynced` returned: it may not have become durable."""
+        self._unsynced |= paths
+        self._new_names |= names_changed
 
     def close(self) -> None:
         """Close all files."""

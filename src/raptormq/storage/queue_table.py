@@ -142,7 +142,7 @@ class QueueTable:
         while low < high:
             middle = (low + high) // 2
             physical, size, _ = self.item(queue, middle, wait=wait)
-            if physical < log_min or size == FILLER_SIZE:
+            if physical < log_min or (size == FILLER_SIZE and physical == 0):
                 low = middle + 1
             else:
                 high = middle
