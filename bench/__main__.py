@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from bench import client_load, client_load_table, figure, flushing, many_queues, output, starting
+from bench import client_load, client_load_table, figure, flushing, machine, many_queues, output, starting
 from bench.client_load import Layout
 from bench.figure import Figure
 from bench.peers import System
@@ -28,7 +28,7 @@ def main(context: click.Context) -> None:
 
 
 @main.command("client-load")
-@click.option("--quick", is_flag=True, help="One short round: to see that it works.")
+@click.option("--quick", is_flag=True, help="One short round, not kept: to see that it works.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--system", "names", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one.")
 @click.option("--layout", "layouts", type=click.Choice([*Layout]), multiple=True, help="Only this use of the CPUs.")
@@ -43,16 +43,19 @@ def client_load_command(
     """The official Java client on Apache RocketMQ 5.3.3 and on RaptorMQ."""
     plan, count = (client_load.QUICK, 1) if quick else (client_load.FULL, rounds)
     systems = [SYSTEMS[name] for name in names] or list(System)
+    load_before = machine.load_average()
     measured = client_load.measure(plan, count, systems, [Layout(name) for name in layouts] or list(Layout), niceness)
-    name = "client_load_quick" if quick else "client_load"
-    output.save(name, client_load_table.table(measured), client_load_table.values(measured))
+    text = output.show(client_load_table.table(measured), load_before)
+    if not quick:
+        output.keep("client_load", text, client_load_table.values(measured), load_before)
 
 
 @main.command("figures")
-@click.option("--quick", is_flag=True, help="Small amounts: to see that it works.")
+@click.option("--quick", is_flag=True, help="Small amounts, not kept: to see that it works.")
 @click.option("--only", type=click.Choice(["ready", "idle", "large-log", "queues", "flush"]), multiple=True)
 def figures_command(quick: bool, only: tuple[str, ...]) -> None:
     """What RaptorMQ promises about starting, idling, many queues and flushing."""
+    load_before = machine.load_average()
     with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as scratch:
         folder = Path(scratch)
         measures: dict[str, Callable[[], list[Figure]]] = {
@@ -69,8 +72,9 @@ def figures_command(quick: bool, only: tuple[str, ...]) -> None:
                 measured += measure()
                 shutil.rmtree(folder)
                 folder.mkdir()
-    name = "figures_quick" if quick or only else "figures"
-    output.save(name, figure.table(measured), [asdict(each) for each in measured])
+    text = output.show(figure.table(measured), load_before)
+    if not quick and not only:
+        output.keep("figures", text, [asdict(each) for each in measured], load_before)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from bench.peers import System, running
 from tests.interop.rocketmq_java import JavaBuild, build
 
 LOADS = ("sync:32", "async:2:1024", "batch:8:32")
-FULL = LoadPlan(LOADS, warm_up_seconds=6, seconds=12, max_messages=4_000_000)
+FULL = LoadPlan(LOADS, warm_up_seconds=10, seconds=12, max_messages=4_000_000)
 QUICK = LoadPlan(LOADS, warm_up_seconds=3, seconds=4, max_messages=1_000_000)
 
 

@@ -32,5 +32,10 @@ def sentence() -> str:
     )
 
 
+def load_average() -> float:
+    """Processes that wanted a CPU in the last minute: on an idle machine near 0."""
+    return os.getloadavg()[0]
+
+
 def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines()

@@ -15,14 +15,22 @@ RESULTS = Path(__file__).resolve().parent / "results"
 errors = Console(stderr=True)
 
 
-def save(name: str, table: str, values: Any) -> None:
-    """Print a Markdown table and keep it as `name`.md, the values behind it as `name`.json."""
-    RESULTS.mkdir(exist_ok=True)
-    text = f"{table}\n\n{machine.sentence()}.\n"
-    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
-    document = {"machine": machine.describe(), "values": values}
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+def show(table: str, load_before: float) -> str:
+    """Print a Markdown table with the machine under it, and return that text.
+
+    `load_before` is the machine's load average before the first run: near 0, or the figures say little.
+    """
+    text = f"{table}\n\n{machine.sentence()}; load average before the first run: {load_before:.1f}.\n"
     print(text)
+    return text
+
+
+def keep(name: str, text: str, values: Any, load_before: float) -> None:
+    """Keep what `show` returned as `name`.md and the values behind it as `name`.json."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    document = {"machine": machine.describe(), "load_average_before": load_before, "values": values}
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     errors.print(f"kept in {RESULTS / name}.md and .json")
 
 

@@ -52,7 +52,7 @@ class RaptorMQDev:
             environment={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         try:
-            ready = self.broker.wait_for("ready", START_TIMEOUT_SECONDS)
+            ready = self.broker.wait_for("ready namesrv=", START_TIMEOUT_SECONDS)
         except BaseException:
             self.stop()
             raise
