@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.service import Broker
-from raptormq.errors import ConfigError, StoreReadOnly
-from raptormq.protocol.codes import ResponseCode
+from raptormq.errors import ConfigError, StoreDamaged, StoreReadOnly
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import bodies, connected, running, settings
@@ -33,6 +33,33 @@ async def test_messages_and_tables_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert [bodies(await peer.pull("t", 0, queue_id)) for queue_id in range(4)] == [[b"a", b"b"]] * 4
         assert (await peer.send("t", b"c")).ext_fields["queueOffset"] == "2"
+
+
+async def test_without_auto_creation_the_template_of_an_earlier_run_goes(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        pass
+    async with running(tmp_path, {"autoCreateTopicEnable": "false"}) as broker, connected(broker) as peer:
+        answer = await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "TBW102"})
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_table_of_another_shape_is_one_line(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        pass
+    (tmp_path / "config" / "topics.json").write_bytes(b'{"topicConfigTable":[1]}')
+    with pytest.raises(StoreDamaged, match="does not have the expected shape"):
+        await Broker(settings(tmp_path)).start()
+
+
+async def test_a_table_that_cannot_be_saved_at_the_stop_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"x")).code == 0
+        disk.faults.append(Fault(kind="write", path="/topics.json", error=errno.ENOSPC, repeats=True))
+        assert (await peer.send("u", b"x")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "topics.json: No space left on device" in caplog.text
 
 
 async def test_several_brokers_in_one_process(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.command import RemotingCommand, encode
+from raptormq.protocol.command import RemotingCommand, decode, encode
 from tests.broker.harness import Peer, bodies, connected, messages, pull_fields, running
 
 LONG = 20_000
@@ -78,6 +79,43 @@ async def test_permissions_name_what_forbids(tmp_path: Path) -> None:
         lite = await peer.call(RequestCode.LITE_PULL_MESSAGE, pull_fields("t", 0))
     assert (refused.code, refused.ext_fields["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "1")
     assert (lite.code, "litePullMessageEnable" in (lite.remark or "")) == (ResponseCode.NO_PERMISSION, True)
+
+
+async def test_a_topic_that_is_not_readable(tmp_path: Path) -> None:
+    topic: dict[str, object] = {
+        "topic": "t",
+        "defaultTopic": "TBW102",
+        "readQueueNums": 1,
+        "writeQueueNums": 1,
+        "perm": 2,
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+        refused = await peer.pull("t", 0)
+    assert (refused.code, refused.ext_fields["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "3")
+
+
+async def test_broadcasting_may_be_forbidden(tmp_path: Path) -> None:
+    group = b'{"groupName":"consumers","consumeBroadcastEnable":false}'
+    consumer = ConsumerData("consumers", message_model="BROADCASTING", subscriptions=[Subscription.parse("t", "*", 1)])
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group)
+        await peer.call(RequestCode.HEART_BEAT, None, HeartbeatData("me", consumers=[consumer]).to_json())
+        refused = await peer.pull("t", 0)
+    assert (refused.code, refused.ext_fields["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "4")
+
+
+async def test_a_push_consumer_that_filters_by_sql_is_refused(tmp_path: Path) -> None:
+    subscription = Subscription("t", "a > 1", version=1, expression_type="SQL92")
+    data = HeartbeatData("me", consumers=[ConsumerData("consumers", subscriptions=[subscription])])
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        assert (await peer.call(RequestCode.HEART_BEAT, None, data.to_json())).code == 0
+        refused = await peer.pull("t", 0, sysFlag=0, subVersion=1)
+    assert (refused.code, "filter by SQL92" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
 async def test_a_group_that_may_not_consume_and_one_that_does_not_exist(tmp_path: Path) -> None:
@@ -237,14 +275,38 @@ async def test_a_reader_that_does_not_read_does_not_disturb_others(tmp_path: Pat
         assert (await peer.send("t", b"z")).code == 0
 
 
+async def test_a_held_pull_of_a_clogged_connection_is_answered_when_there_is_room(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as producer:
+        await producer.send_list("t", [b"x" * 30_000] * 100)
+        held = _pull_frame(1, queue_id=1, wait_ms=LONG)
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1 << 16)
+        writer.write(held + b"".join(_pull_frame(opaque) for opaque in range(2, 60)))
+        server = broker._server
+        assert server is not None
+        while not any(connection.is_clogged for connection in server._connections):
+            await asyncio.sleep(0)
+        assert (await producer.send("t", b"woken", 1)).code == 0
+        answers: dict[int, RemotingCommand] = {}
+        while len(answers) < 59:
+            length = int.from_bytes(await reader.readexactly(4), "big")
+            answer = decode(await reader.readexactly(length))
+            answers[answer.opaque] = answer
+        writer.close()
+    assert bodies(answers[1]) == [b"woken"]
+
+
+def _pull_frame(opaque: int, queue_id: int = 0, wait_ms: int = 0) -> bytes:
+    fields = pull_fields("t", 0, queue_id, wait_ms) | {"maxMsgBytes": 1 << 20}
+    return encode(RemotingCommand(RequestCode.PULL_MESSAGE, {k: str(v) for k, v in fields.items()}, opaque=opaque))
+
+
 async def _lazy_reader(port: int, pulls: int) -> asyncio.Transport:
     """Ask for far more than socket buffers hold and never read any of it."""
-    fields = {name: str(value) for name, value in (pull_fields("t", 0) | {"maxMsgBytes": 1 << 20}).items()}
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
     transport.pause_reading()
     for opaque in range(pulls):
-        transport.write(encode(RemotingCommand(RequestCode.PULL_MESSAGE, fields, opaque=opaque)))
+        transport.write(_pull_frame(opaque))
     return transport
 
 

@@ -1,0 +1,53 @@
+"""Dispatch is run once per turn of the loop, and a failed run is made up for by the next."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.dispatching import Dispatcher
+from raptormq.storage.config import StoreConfig
+from raptormq.storage.log_batch import Arrival, PendingRecord
+from raptormq.storage.store import MessageStore
+
+
+async def test_groups_of_one_turn_share_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
+    store.open()
+    seen: list[list[Arrival]] = []
+    dispatcher = Dispatcher(store, lambda arrivals: seen.append(list(arrivals)))
+    for body in (b"1", b"2"):
+        store.append([PendingRecord("t", 0, body)])
+        dispatcher.schedule()
+    assert seen == []
+    await asyncio.sleep(0)
+    assert seen == [[("t", 0, 1, 0), ("t", 0, 2, 0)]]
+    dispatcher.schedule()
+    await asyncio.sleep(0)
+    assert len(seen) == 1
+    store.close()
+
+
+async def test_a_failed_run_is_logged_and_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
+    store.open()
+    seen: list[Arrival] = []
+    dispatcher = Dispatcher(store, seen.extend)
+
+    def fail() -> list[Arrival]:
+        raise OSError("no more files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "dispatch", fail)
+        store.append([PendingRecord("t", 0, b"1")])
+        dispatcher.schedule()
+        await asyncio.sleep(0)
+    assert "dispatch failed" in caplog.text
+    dispatcher.schedule()
+    await asyncio.sleep(0)
+    assert seen == [("t", 0, 1, 0)]
+    store.close()
