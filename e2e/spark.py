@@ -20,8 +20,8 @@ from e2e.records import Figures
 EXAMPLES = ROOT / "examples"
 IMAGE_IN_EXAMPLES = "raptormq-spark:0.1.0"
 EXECUTORS = 2
-JOB_TIMEOUT_S = 420.0
-START_TIMEOUT_S = 240.0
+JOB_TIMEOUT_S = 600.0
+START_TIMEOUT_S = 420.0
 SHOWN_MAX = 5
 
 

@@ -21,17 +21,48 @@ OURS: dict[str, Any] = {
     names.MANAGED_BY_LABEL: names.FIELD_MANAGER,
     names.CLUSTER_LABEL: kopf.PRESENT,
 }
+DELETED = "DELETED"
 
 
-def register(registry: kopf.OperatorRegistry, queue: WorkQueue, claims: TopicClaims) -> None:
-    """Registers the handlers of both resources and of the objects that a BrokerCluster has."""
+class Triggers:
+    """Which keys an event puts into the queue. `body` is the object, `event` what happened to it."""
+
+    def __init__(self, queue: WorkQueue, claims: TopicClaims) -> None:
+        self._queue = queue
+        self._claims = claims
+        self._known: dict[Key, object] = {}
+
+    def cluster(self, event: str | None, body: Mapping[str, Any]) -> None:
+        """The cluster itself, and its topics when it changed in a way that matters to them."""
+        metadata = body["metadata"]
+        key = Key("BrokerCluster", metadata["namespace"], metadata["name"])
+        self._queue.add(key)
+        before, now = self._known.pop(key, None), None if event == DELETED else _what_topics_depend_on(body)
+        if before != now:
+            for topic in self._claims.topics_of(key.namespace, key.name):
+                self._queue.add(Key("Topic", key.namespace, topic))
+        if now is not None:
+            self._known[key] = now
+
+    def topic(self, event: str | None, body: Mapping[str, Any]) -> None:
+        """The topic itself, and those that claim the same name."""
+        metadata = body["metadata"]
+        rivals = self._claims.forget(body) if event == DELETED else self._claims.see(body)
+        for name in dict.fromkeys([metadata["name"], *rivals]):
+            self._queue.add(Key("Topic", metadata["namespace"], name))
+
+    def child(self, body: Mapping[str, Any]) -> None:
+        """The cluster that an object belongs to."""
+        metadata = body["metadata"]
+        self._queue.add(Key("BrokerCluster", metadata["namespace"], metadata["labels"][names.CLUSTER_LABEL]))
+
+
+def register(registry: kopf.OperatorRegistry, triggers: Triggers, claims: TopicClaims) -> None:
+    """Tells kopf what to watch: both resources, and the objects that a BrokerCluster has."""
 
     @kopf.on.event(names.API_VERSION, "brokerclusters", registry=registry)
-    async def on_cluster(body: kopf.Body, name: str, **_: Any) -> None:
-        namespace = body["metadata"]["namespace"]
-        queue.add(Key("BrokerCluster", namespace, name))
-        for topic in claims.topics_of(namespace, name):
-            queue.add(Key("Topic", namespace, topic))
+    async def on_cluster(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name
+        triggers.cluster(type, body)
 
     @kopf.index(names.API_VERSION, "topics", registry=registry)
     async def index_topics(body: kopf.Body, **_: Any) -> None:
@@ -39,16 +70,22 @@ def register(registry: kopf.OperatorRegistry, queue: WorkQueue, claims: TopicCla
         claims.see(body)
 
     @kopf.on.event(names.API_VERSION, "topics", registry=registry)
-    async def on_topic(type: str | None, body: kopf.Body, name: str, **_: Any) -> None:  # noqa: A002 - kopf's name
-        rivals = claims.forget(body) if type == "DELETED" else claims.see(body)
-        for topic in {name, *rivals}:
-            queue.add(Key("Topic", body["metadata"]["namespace"], topic))
+    async def on_topic(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name
+        triggers.topic(type, body)
 
     for plural, version in CHILDREN.items():
-        _register_child(registry, queue, plural, version)
+
+        @kopf.on.event(version, plural, labels=OURS, registry=registry)
+        async def on_child(body: kopf.Body, **_: Any) -> None:
+            triggers.child(body)
 
 
-def _register_child(registry: kopf.OperatorRegistry, queue: WorkQueue, plural: str, version: str) -> None:
-    @kopf.on.event(version, plural, labels=OURS, registry=registry)
-    async def on_child(body: kopf.Body, labels: Mapping[str, str], **_: Any) -> None:
-        queue.add(Key("BrokerCluster", body["metadata"]["namespace"], labels[names.CLUSTER_LABEL]))
+def _what_topics_depend_on(body: Mapping[str, Any]) -> object:
+    """A status is written often; thousands of topics are looked at again only when one of these changes."""
+    metadata, conditions = body["metadata"], body.get("status", {}).get("conditions", [])
+    return (
+        metadata["uid"],
+        metadata["generation"],
+        "deletionTimestamp" in metadata,
+        [one["status"] for one in conditions],
+    )

@@ -109,7 +109,7 @@ async def _acquired(lease: Lease) -> bool:
 def _watch(watching: kopf.OperatorSettings, settings: Settings, queue: WorkQueue, claims: TopicClaims) -> Watch:
     """kopf, with a registry of its own and the same login as our requests."""
     registry = kopf.OperatorRegistry()
-    handlers.register(registry, queue, claims)
+    handlers.register(registry, handlers.Triggers(queue, claims), claims)
 
     @kopf.on.login(registry=registry)
     def log_in(**_: Any) -> kopf.ConnectionInfo | None:
