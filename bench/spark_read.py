@@ -2,15 +2,16 @@
 
     python -m bench.spark_read [--messages 400000] [--body 1024] [--rounds 3]
 
-One `raptormq dev`, four queues. "client, records" takes whole responses and does not look into them, "client, decoded" makes
-a message object of each record; Spark counts the rows and sums the lengths of the bodies. Broker and readers share the
-machine, so what counts are the ratios. Neighbour: `pyspark_raptormq.scan`, which is measured alone as well.
+One `raptormq dev`, four queues. "client, records" takes whole responses and does not look into them, "client, decoded"
+makes a message object of each record; Spark counts the rows and sums the lengths of the bodies. Broker and readers
+share the machine, so what counts are the ratios. Neighbour: `pyspark_raptormq.scan`, which is measured alone as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import statistics
 import tempfile
@@ -18,16 +19,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from demo.broker_process import running_broker
 from demo.counting import spark_session
+from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.columns import DEFAULT_COLUMNS, PROPERTIES_COLUMN, PropertiesAs
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
+from pyspark_raptormq.scan import scan
 from raptormq.client import AdminClient, ClientConfig, Message, MessageQueue, Producer, PullConsumer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 TOPIC = "spark-read"
 QUEUES = 4
@@ -35,6 +43,8 @@ PROCESSES = 2
 LIST_MESSAGES = 64
 PULL_BYTES = 1024 * 1024
 TINY_BATCHES = 30
+TINY_BATCH_ROWS = 10
+ALL_COLUMNS = ",".join((*DEFAULT_COLUMNS, PROPERTIES_COLUMN))
 
 
 @dataclass(frozen=True)
@@ -93,9 +103,6 @@ def read_messages(load: Load, numbers: list[int]) -> int:
 
 
 def _scan(load: Load, numbers: list[int], options: SourceOptions) -> int:
-    from pyspark_raptormq.cluster import cluster_of
-    from pyspark_raptormq.scan import scan
-
     cluster = cluster_of(options)
     queues = [queue for queue in cluster.queues(TOPIC) if queue.queue_id in numbers]
     ends = cluster.max_offsets(queues)
@@ -126,46 +133,61 @@ def in_processes(load: Load, read: Callable[[Load, list[int]], int], rounds: int
     return statistics.median(rates[1:])
 
 
+class SparkReads:
+    """Queries over the topic, in one session."""
+
+    def __init__(self, session: SparkSession, load: Load, folder: Path) -> None:
+        self._session = session
+        self._load = load
+        self._folder = folder
+        self._base = {"nameServer": load.name_server, "columns": ",".join(DEFAULT_COLUMNS)}
+
+    def batch(self, rounds: int, **options: str) -> float:
+        """Return the median of rows per second of a batch query; the first one, which is slower, is left out."""
+        rates: list[float] = []
+        for _ in range(rounds + 1):
+            reader = self._session.read.format("raptormq").options(**self._base | {"subscribe": TOPIC} | options)
+            began = time.perf_counter()
+            rows = reader.load().selectExpr("count(*)", "sum(length(value))", "max(queueOffset)").collect()[0][0]
+            rates.append(rows / (time.perf_counter() - began))
+        return statistics.median(rates[1:])
+
+    def stream(self, batches: int) -> float:
+        """Return rows per second of a stream in so many batches, its start included."""
+        limit = str(self._load.messages // batches)
+        began = time.perf_counter()
+        progress = self._run("large", subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+        return sum(each.numInputRows for each in progress) / (time.perf_counter() - began)
+
+    def tiny_batches(self) -> float:
+        """Return the median of milliseconds that a batch of ten rows takes."""
+        start = {TOPIC: {"broker-a": {"0": self._load.messages // QUEUES - TINY_BATCHES * TINY_BATCH_ROWS}}}
+        progress = self._run(
+            "tiny",
+            assign=json.dumps({TOPIC: {"broker-a": [0]}}),
+            startingOffsets=json.dumps(start),
+            maxOffsetsPerTrigger=str(TINY_BATCH_ROWS),
+        )
+        return statistics.median(float(each.durationMs["triggerExecution"]) for each in progress)
+
+    def _run(self, name: str, **options: str) -> list[StreamingQueryProgress]:
+        frame = self._session.readStream.format("raptormq").options(**self._base | options).load()
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self._folder / name)).start()
+        query.awaitTermination()
+        return [each for each in query.recentProgress if each.numInputRows]
+
+
 def with_spark(load: Load, rounds: int) -> Iterator[tuple[str, float]]:
     """Yield what is measured in a session, and its figure: rows per second, or milliseconds for tiny batches."""
     with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as name, spark_session(Path(name)) as session:
-        options = {"nameServer": load.name_server, "subscribe": TOPIC}
-
-        def batch(**more: str) -> float:
-            rates = []
-            for _ in range(rounds + 1):
-                frame = session.read.format("raptormq").options(**options | more).load()
-                began = time.perf_counter()
-                rows = frame.selectExpr("count(*)", "sum(length(value))", "max(queueOffset)").collect()[0][0]
-                rates.append(rows / (time.perf_counter() - began))
-            return statistics.median(rates[1:])
-
-        def stream(limit: int) -> tuple[float, float]:
-            reader = session.readStream.format("raptormq").options(**options | {"startingOffsets": "earliest"})
-            frame = reader.option("maxOffsetsPerTrigger", limit).load()
-            if limit < load.messages // TINY_BATCHES:
-                end = f'{{"{TOPIC}": {{"broker-a": {{"0": {load.messages // QUEUES - limit * TINY_BATCHES}}}}}}}'
-                only_end = {
-                    "startingOffsets": end.replace('"0"', '"0"'),
-                    "assign": f'{{"{TOPIC}": {{"broker-a": [0]}}}}',
-                }
-                reader = session.readStream.format("raptormq").options(nameServer=load.name_server, **only_end)
-                frame = reader.option("maxOffsetsPerTrigger", limit).load()
-            writer = frame.writeStream.format("noop").trigger(availableNow=True)
-            began = time.perf_counter()
-            query = writer.option("checkpointLocation", f"{name}/checkpoint-{limit}").start()
-            query.awaitTermination()
-            took = time.perf_counter() - began
-            progress = [each for each in query.recentProgress if each.numInputRows]
-            rows = sum(each.numInputRows for each in progress)
-            return rows / took, statistics.median(each.durationMs["triggerExecution"] for each in progress)
-
-        yield "Spark, batch", batch()
-        yield "Spark, batch, properties as map", batch(includeProperties="map")
-        yield "Spark, batch, columns value,queueOffset", batch(columns="value,queueOffset")
-        yield "Spark, batch, 8 tasks from 4 queues", batch(minPartitions="8")
-        yield "Spark, stream of 4 batches", stream(load.messages // 4)[0]
-        yield "Spark, batch of 10 rows, ms", stream(10)[1]
+        reads = SparkReads(session, load, Path(name))
+        yield "Spark, batch", reads.batch(rounds)
+        yield "Spark, batch, properties as map", reads.batch(rounds, includeProperties="map", columns=ALL_COLUMNS)
+        yield "Spark, batch, value and queueOffset only", reads.batch(rounds, columns="value,queueOffset")
+        yield "Spark, batch, 8 tasks from 4 queues", reads.batch(rounds, minPartitions="8")
+        yield "Spark, stream of 4 batches", reads.stream(4)
+        yield "Spark, batch of 10 rows, ms", reads.tiny_batches()
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from raptormq.client import Message
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import BROKER, create_topic, sample_messages, send
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a busy machine starts a session slowly
 
 TOPIC = "batch-flights"
 QUEUES = 4

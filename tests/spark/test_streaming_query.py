@@ -16,7 +16,7 @@ from raptormq.client import Message
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import create_topic, sample_messages, send
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a busy machine starts a session slowly
 
 WAIT_S = 100
 
