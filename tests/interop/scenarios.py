@@ -53,8 +53,12 @@ def play(built: JavaBuild, servers: Servers) -> Outcomes:
     for encoding, run in runs:
         outcomes |= _outcomes(encoding, run)
     servers.restart()
-    outcomes |= _outcomes("json", _start(built, servers, "json", ["BrokerRestart.After"]))
-    return outcomes
+    return outcomes | play_some(built, servers, ["BrokerRestart.After"])
+
+
+def play_some(built: JavaBuild, servers: Servers, scenarios: Sequence[str]) -> Outcomes:
+    """Play the named scenarios with JSON headers."""
+    return _outcomes("json", _start(built, servers, "json", scenarios))
 
 
 def _start(built: JavaBuild, servers: Servers, encoding: str, scenarios: Sequence[str]) -> WatchedProcess:

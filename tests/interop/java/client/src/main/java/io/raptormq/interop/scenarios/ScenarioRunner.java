@@ -20,6 +20,9 @@ import java.util.concurrent.Future;
 public final class ScenarioRunner {
     private static final Map<String, Scenario> SCENARIOS = new LinkedHashMap<>();
 
+    /** Scenarios that need something to have happened before: not part of "all". */
+    private static final Map<String, Scenario> SEQUELS = new LinkedHashMap<>();
+
     static {
         SCENARIOS.put("Rebalance", new Rebalance());
         SCENARIOS.put("StartingPoint", new StartingPoint());
@@ -39,6 +42,10 @@ public final class ScenarioRunner {
         SCENARIOS.put("Refusals", new Refusals());
         SCENARIOS.put("TopicLife", new TopicLife());
         SCENARIOS.put("BrokerRestart.Before", new BrokerRestart.Before());
+        SEQUELS.put("BrokerRestart.After", new BrokerRestart.After());
+        SEQUELS.put("StoreExchange.0", new StoreExchange(0));
+        SEQUELS.put("StoreExchange.1", new StoreExchange(1));
+        SEQUELS.put("StoreExchange.2", new StoreExchange(2));
     }
 
     private ScenarioRunner() {}
@@ -62,10 +69,8 @@ public final class ScenarioRunner {
     private static void choose(String name, Map<String, Scenario> chosen) {
         if (name.equals("all")) {
             chosen.putAll(SCENARIOS);
-        } else if (name.equals("BrokerRestart.After")) {
-            chosen.put(name, new BrokerRestart.After());
         } else {
-            chosen.put(name, SCENARIOS.get(name));
+            chosen.put(name, SEQUELS.getOrDefault(name, SCENARIOS.get(name)));
         }
     }
 
