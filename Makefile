@@ -50,9 +50,9 @@ test-interop: install ## the official Java client against our broker (900 s)
 	@$(INSTALL) commands javac mvn
 	$(call PYTEST,900) tests/interop
 
-test-spark: install ## the Spark source in a local session (600 s)
+test-spark: install ## the Spark source in a local session (1200 s)
 	@$(INSTALL) commands java
-	$(call PYTEST,600) tests/spark
+	$(call PYTEST,1200) --timeout=300 tests/spark
 
 demo: install ## 860,000 lines through the broker, counted by Spark, compared
 	@$(INSTALL) commands java
