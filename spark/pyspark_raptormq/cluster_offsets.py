@@ -5,18 +5,21 @@ Neighbours: `options` says what is wanted, `cluster` knows what there is.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from typing import Protocol
 
 from pyspark_raptormq.data_loss import report_data_loss
-from pyspark_raptormq.errors import OptionError
+from pyspark_raptormq.errors import MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
 from pyspark_raptormq.offsets import QueueOffsets
 from pyspark_raptormq.options import EARLIEST, Position, SourceOptions
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+
+log = logging.getLogger(__name__)
 
 
 class Bounds(Protocol):
@@ -33,7 +36,7 @@ def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue
     """Return the queues to read, sorted.
 
     Raises:
-        MissingTopic: a topic that was named does not exist.
+        MissingTopic: a topic that was named does not exist, and option failOnDataLoss is true.
     """
     if options.queues:
         return list(options.queues)
@@ -41,7 +44,16 @@ def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue
     if options.topic_pattern is not None:
         pattern = re.compile(options.topic_pattern)
         topics = tuple(topic for topic in bounds.topics() if _is_for_applications(topic) and pattern.fullmatch(topic))
-    return sorted(queue for topic in topics for queue in bounds.queues(topic))
+    queues: list[MessageQueue] = []
+    for topic in topics:
+        try:
+            queues += bounds.queues(topic)
+        except MissingTopic as error:
+            # A topic may go between the list of names and the question for its queues; only a named one is missed.
+            if options.fail_on_data_loss and options.topic_pattern is None:
+                raise
+            log.warning("%s; going on without it", error)
+    return sorted(queues)
 
 
 def _is_for_applications(topic: str) -> bool:
@@ -86,6 +98,8 @@ def check_bounds(
         low, high = smallest[queue], largest[queue]
         if start[queue] < low:
             report_data_loss(f"{queue} should be read from offset {start[queue]} but begins at {low}", fail=fail)
+        if start[queue] > high:
+            report_data_loss(f"{queue} should be read from offset {start[queue]} but ends at {high}", fail=fail)
         if end[queue] > high:
             report_data_loss(f"{queue} should be read up to offset {end[queue]} but ends at {high}", fail=fail)
         cut_start[queue] = max(start[queue], low)

@@ -109,6 +109,7 @@ class _Records:
         self._raw_properties: pa.Array | None = None
         self._properties: PropertyTable | None = None
         self._keys: pa.Array | None = None
+        self._several_keys: bool | None = None
 
     @property
     def raw_properties(self) -> pa.Array:
@@ -128,6 +129,13 @@ class _Records:
         if self._keys is None:
             self._keys = self.properties.values(properties.KEYS)
         return self._keys
+
+    @property
+    def several_keys(self) -> bool:
+        """Whether any message has more than one key."""
+        if self._several_keys is None:
+            self._several_keys = bool(pc.any(pc.match_substring(self.keys, properties.KEY_SEPARATOR)).as_py())
+        return self._several_keys
 
     def bodies(self) -> pa.Array:
         """The bodies, none of which is compressed."""
@@ -188,24 +196,19 @@ def _unaligned_longs(data: bytes) -> npt.NDArray[np.uint64]:
     return np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
 
 
-def _has_several(texts: pa.Array) -> bool:
-    return bool(pc.any(pc.match_substring(texts, properties.KEY_SEPARATOR)).as_py())
-
-
 def _words(text: str | None) -> list[str]:
     return [word for word in (text or "").split(properties.KEY_SEPARATOR) if word]
 
 
 def _first_keys(records: _Records) -> pa.Array:
-    texts = records.keys
-    if not _has_several(texts):
-        return texts
-    return pa.array([next(iter(_words(text)), None) for text in texts.to_pylist()], pa.string())
+    if not records.several_keys:
+        return records.keys
+    return pa.array([next(iter(_words(text)), None) for text in records.keys.to_pylist()], pa.string())
 
 
 def _all_keys(records: _Records) -> pa.Array:
     texts, kind = records.keys, pa.list_(pa.field("element", pa.string()))
-    if _has_several(texts):
+    if records.several_keys:
         return pa.array([_words(text) for text in texts.to_pylist()], kind)
     present = texts.is_valid()
     bounds = np.zeros(len(texts) + 1, np.int32)

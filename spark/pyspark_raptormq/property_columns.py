@@ -48,35 +48,32 @@ class _Irregular(Exception):
 
 
 class SeparatedProperties:
-    """Properties whose separators alternate; `_Irregular` otherwise."""
+    """Properties whose separators alternate; `_Irregular` otherwise, `pa.ArrowInvalid` for text that is not UTF-8."""
 
     def __init__(self, raw: pa.Array) -> None:
-        raw = _terminated(raw)
+        raw = _terminated(raw).cast(pa.string())  # checks the encoding of all at once
         self._rows = len(raw)
         _, offsets, data = raw.buffers()
         row_bounds = np.frombuffer(offsets, np.int32, self._rows + 1, raw.offset * 4)
         self._data: pa.Buffer = data if data is not None else pa.py_buffer(b"")
         base, stop = int(row_bounds[0]), int(row_bounds[-1])
         text = np.frombuffer(self._data, np.uint8)[base:stop]
-        self._name_end = np.flatnonzero(text == _NAME_END) + base
-        self._value_end = np.flatnonzero(text == _PAIR_END) + base
+        separators = np.flatnonzero(text <= _PAIR_END)
+        if len(separators) % 2 or np.any(text[separators].reshape(-1, 2) != (_NAME_END, _PAIR_END)):
+            raise _Irregular
+        separators += base
+        self._name_end, self._value_end = separators[0::2], separators[1::2]
         self._name_at = np.empty_like(self._value_end)
         self._name_at[:1] = base
         self._name_at[1:] = self._value_end[:-1] + 1
-        self._check()
+        self._name_bytes = self._name_end - self._name_at
+        if np.any(self._name_bytes <= 0) or np.any(self._value_end <= self._name_end + 1):
+            raise _Irregular
         # Pairs before the end of each row: the offsets of a list column, and the way back from a pair to its row.
         self._pair_bounds = np.searchsorted(self._value_end, row_bounds).astype(np.int32)
-        self._segments: pa.Array = self._slices(pa.binary()).cast(pa.string())
+        self._segments = self._slices()
 
-    def _check(self) -> None:
-        if len(self._name_end) != len(self._value_end):
-            raise _Irregular
-        empty_name = self._name_end <= self._name_at
-        empty_value = self._value_end <= self._name_end + 1
-        if np.any(empty_name) or np.any(empty_value):
-            raise _Irregular
-
-    def _slices(self, kind: pa.DataType) -> pa.Array:
+    def _slices(self) -> pa.Array:
         """Return name, gap, value, gap, name, ... as one array over the buffer; nothing is copied."""
         bounds = np.empty(4 * len(self._value_end) + 1, np.int32)
         bounds[0:-1:4] = self._name_at
@@ -84,7 +81,7 @@ class SeparatedProperties:
         bounds[2::4] = self._name_end + 1
         bounds[3::4] = self._value_end
         bounds[-1] = self._value_end[-1] + 1 if len(self._value_end) else 0
-        return pa.Array.from_buffers(kind, len(bounds) - 1, [None, pa.py_buffer(bounds), self._data])
+        return pa.Array.from_buffers(pa.string(), len(bounds) - 1, [None, pa.py_buffer(bounds), self._data])
 
     def values(self, name: str) -> pa.Array:
         """See `PropertyTable`."""
@@ -95,14 +92,16 @@ class SeparatedProperties:
         return self._segments.take(pa.array(4 * pair_of_row + 2, mask=pair_of_row < 0))
 
     def _pairs_named(self, name: bytes) -> npt.NDArray[Any]:
-        candidates = np.flatnonzero(self._name_end - self._name_at == len(name))
-        if len(candidates) == 0:
-            return candidates
-        windows: npt.NDArray[Any] = np.ndarray(
-            (len(self._data) - len(name) + 1,), np.dtype((np.void, len(name))), self._data, strides=(1,)
-        )
-        found = windows[self._name_at[candidates]].view(np.uint8).reshape(-1, len(name))
-        return candidates[np.all(found == np.frombuffer(name, np.uint8), axis=1)]
+        pairs = np.flatnonzero(self._name_bytes == len(name))
+        # The names that matter have 4 or 8 bytes: words of these sizes are compared as one number.
+        for at in range(0, len(name), 8):
+            word = name[at : at + 8]
+            kind = np.dtype(f"u{len(word)}") if len(word) in (4, 8) else np.dtype((np.void, len(word)))
+            if not len(pairs):
+                break
+            windows: npt.NDArray[Any] = np.ndarray((len(self._data) - len(word) + 1,), kind, self._data, strides=(1,))
+            pairs = pairs[windows[self._name_at[pairs] + at] == np.frombuffer(word, kind)[0]]
+        return pairs
 
     def map(self) -> pa.Array:
         """See `PropertyTable`."""

@@ -78,12 +78,12 @@ class RecordIndex:
             RecordError: a body was damaged after it had been sent.
         """
         view = memoryview(self.data)
-        bodies = zip(self.body_at.tolist(), self.body_end.tolist(), self.body_crc.tolist(), strict=True)
-        for row, (start, end, expected) in enumerate(bodies):
-            if crc32(view[start:end]) & 0x7FFFFFFF != expected:
-                raise RecordError(
-                    f"the body at queue offset {self.queue_offset[row]} does not have the CRC of its record"
-                )
+        bodies = zip(self.body_at.tolist(), self.body_end.tolist(), strict=True)
+        found = np.array([crc32(view[start:end]) for start, end in bodies], np.int64) & 0x7FFFFFFF
+        damaged = np.flatnonzero(found != self.body_crc)
+        if len(damaged):
+            offset = self.queue_offset[damaged[0]]
+            raise RecordError(f"the body at queue offset {offset} does not have the CRC of its record")
 
 
 def index_records(data: bytes) -> RecordIndex:

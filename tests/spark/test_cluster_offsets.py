@@ -54,11 +54,19 @@ def test_bounds_that_hold_are_kept() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "reason"),
     [
-        ({Q0: 2}, {Q0: 10}, "t@broker-a:0 should be read from offset 2 but begins at 3"),
-        ({Q0: 3}, {Q0: 11}, "t@broker-a:0 should be read up to offset 11 but ends at 10"),
+        (2, 10, "t@broker-a:0 should be read from offset 2 but begins at 3"),
+        (3, 11, "t@broker-a:0 should be read up to offset 11 but ends at 10"),
+        (12, 10, "t@broker-a:0 should be read from offset 12 but ends at 10"),
     ],
 )
-def test_bounds_that_do_not_hold(start: dict[MessageQueue, int], end: dict[MessageQueue, int], reason: str) -> None:
+def test_bounds_that_do_not_hold(start: int, end: int, reason: str) -> None:
     with pytest.raises(DataLoss, match=reason):
-        check_bounds(start, end, TOPIC, fail=True)
-    assert check_bounds(start, end, TOPIC, fail=False) == ({Q0: 3}, {Q0: 10})
+        check_bounds({Q0: start}, {Q0: end}, TOPIC, fail=True)
+    cut_start, cut_end = check_bounds({Q0: start}, {Q0: end}, TOPIC, fail=False)
+    assert (cut_start[Q0], cut_end[Q0]) == (max(start, 3), 10)
+
+
+def test_a_topic_that_went_away_is_left_out_if_asked() -> None:
+    server = ("127.0.0.1:1",)
+    assert selected_queues(SourceOptions(server, topics=("gone", "t"), fail_on_data_loss=False), TOPIC) == QUEUES
+    assert selected_queues(SourceOptions(server, topic_pattern="t|other"), TOPIC) == QUEUES
