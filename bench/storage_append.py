@@ -74,6 +74,21 @@ def main() -> None:
         if options.profile:
             pstats.Stats(profile).sort_stats("tottime").print_stats(12)
         store.close()
+        store = MessageStore(StoreConfig(Path(folder)))
+        print(f"start after a clean stop  {store.open().milliseconds} ms")
+        wall, cpu = time.perf_counter(), time.process_time()
+        count = _read(store, options.queues, options.group)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        print(f"read, not hot      {wall / count * 1e6:6.2f} us/message, cpu {cpu / count * 1e6:6.2f}")
+        store.close()
+        (Path(folder) / "abort").touch()
+        (Path(folder) / "checkpoint").write_bytes(b"")
+        store = MessageStore(StoreConfig(Path(folder)))
+        wall, cpu = time.perf_counter(), time.process_time()
+        count = store.open().records
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        print(f"replay of a crash  {wall / count * 1e6:6.2f} us/message, cpu {cpu / count * 1e6:6.2f}")
+        store.close()
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ SCRIPT = operations()
 
 def test_the_script_has_all_kinds_of_operations() -> None:
     assert {line.split()[0] for line in SCRIPT} >= {
-        "create", "allocate", "write", "sync", "sync_directory", "sync_volume", "replace", "remove", "make_folders"
+        "create", "allocate", "write", "sync", "sync_directory", "replace", "remove", "make_folders"
     }  # fmt: skip
     assert len(SCRIPT) > 80
 

@@ -72,7 +72,11 @@ def test_queues_come_back_when_one_file_is_gone() -> None:
     volume = filled(70)
     assert len(volume.names("/store/consumequeue/topic/0")) == 4
     volume.remove("/store/consumequeue/topic/0/00000000000000000400")
+    killed = crash(volume.after_kill())
     store, report = reopened(volume)
+    assert report.records == 70
+    assert bodies(read_queue(store)) == [str(number) for number in range(70)]
+    store, report = reopened(killed)
     assert report.records == 70
     assert bodies(read_queue(store)) == [str(number) for number in range(70)]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 from raptormq.errors import StorageError
-from raptormq.protocol.record import StoredMessage, decode_record, encode_record
+from raptormq.protocol.record import StoredMessage, decode_record, encode_record, iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore, PendingRecord, StoreConfig
 from raptormq.storage.consume_queue import ITEM
@@ -209,4 +211,28 @@ def test_a_real_volume_keeps_messages_over_a_restart(tmp_path: Path) -> None:
     assert store.consumer_offsets.get("topic", "group", 0) == 17
     put(store, message("more"))
     assert store.queue_bounds("topic", 0) == (0, 35)
+    store.close()
+
+
+async def test_pages_that_left_the_memory_are_fetched(tmp_path: Path) -> None:
+    config = StoreConfig(tmp_path, segment_size=1 << 20)
+    store = MessageStore(config)
+    store.open()
+    put(store, *(message(f"{number:0500d}") for number in range(1000)))
+    store.close()
+    for path in (*tmp_path.glob("commitlog/*"), *tmp_path.glob("consumequeue/*/*/*")):
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+    store = MessageStore(config)
+    store.open()
+    store.set_loop(asyncio.get_running_loop())
+    offset, found = 0, []
+    while offset < 1000:
+        result = store.get_messages("topic", 0, offset, 32, 1 << 20)
+        if result.cold:  # never on a volume that is memory itself
+            result = await store.get_messages_cold("topic", 0, offset, 32, 1 << 20)
+        found += [int(each.body) for each in iter_records(b"".join(result.buffers))]
+        offset = result.next_offset
+    assert found == list(range(1000))
     store.close()

@@ -178,8 +178,7 @@ def test_a_close_that_fails_leaves_the_crash_marker() -> None:
 
 def test_a_checkpoint_that_fails_forgets_no_file() -> None:
     disk = MemoryFileSystem()
-    volume = FaultyFileSystem(disk, Fault(1, "sync_volume", "", errno.ENOSPC))
-    disk.make_folders("/store")
+    volume = FaultyFileSystem(disk, Fault(1, "sync", "consumequeue", errno.ENOSPC))
     store = open_store(volume)
     put(store, message("a"))
     assert store._opened is not None
@@ -187,3 +186,15 @@ def test_a_checkpoint_that_fails_forgets_no_file() -> None:
         store._opened.housekeeping.settle()
     store._opened.housekeeping.settle()
     assert disk.after_power_cut().names("/store/consumequeue/topic/0") == ["0" * 20]
+
+
+def test_many_files_become_durable_with_the_whole_volume() -> None:
+    disk = MemoryFileSystem()
+    volume = FaultyFileSystem(disk)
+    store = open_store(volume, segment_size=1 << 16)
+    put(store, *(message("a", queue_id=number) for number in range(100)))
+    assert store._opened is not None
+    store._opened.housekeeping.settle()
+    assert volume.operations.count("sync_volume /store") == 1
+    assert not any(line.startswith("sync /store/consumequeue") for line in volume.operations)
+    assert len(disk.after_power_cut().names("/store/consumequeue/topic")) == 100

@@ -14,7 +14,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.queue_files import QueueFiles
 
 _MAX_SINGLE_SYNCS = 64
-"""More files than this are made durable with the whole volume."""
+"""More files and folders than this are made durable with the whole volume, whoever else may be writing to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class DurabilityJob:
     filesystem: FileSystem
     folder: str
     paths: frozenset[str]
-    names_changed: bool
+    folders: frozenset[str]
     file: CheckpointFile
     checkpoint: Checkpoint
 
@@ -34,25 +34,28 @@ class DurabilityJob:
         Raises:
             OSError: the disk failed; the old checkpoint stands.
         """
-        if self.names_changed or len(self.paths) > _MAX_SINGLE_SYNCS:
+        if len(self.paths) + len(self.folders) > _MAX_SINGLE_SYNCS:
             self.filesystem.sync_volume(self.folder)
         else:
-            for path in self.paths:
-                self._sync(path)
+            self._sync_singly()
         self.file.save(self.checkpoint)
 
-    def _sync(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):  # its topic has been deleted meanwhile
-            file = self.filesystem.open(path)
-            try:
-                file.sync()
-            finally:
-                file.close()
+    def _sync_singly(self) -> None:
+        for path in self.paths:
+            with contextlib.suppress(FileNotFoundError):  # its topic has been deleted meanwhile
+                file = self.filesystem.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        for folder in sorted(self.folders, reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.sync_directory(folder)
 
 
 def take_job(
     filesystem: FileSystem, folder: str, files: QueueFiles, file: CheckpointFile, checkpoint: Checkpoint
 ) -> DurabilityJob:
     """Return the job for everything that ``files`` have written; ``checkpoint`` is what will be true after it."""
-    paths, names_changed = files.take_unsynced()
-    return DurabilityJob(filesystem, folder, paths, names_changed, file, checkpoint)
+    paths, folders = files.take_unsynced()
+    return DurabilityJob(filesystem, folder, paths, folders, file, checkpoint)

@@ -94,7 +94,7 @@ class Housekeeping:
             try:
                 await background.run(self._run_job, job)
             except BaseException:
-                self.queues.files.put_back(job.paths, job.names_changed)
+                self.queues.files.put_back(job.paths, job.folders)
                 raise
 
     def _take_job(self, queue_timestamp: int) -> DurabilityJob | None:
@@ -148,7 +148,7 @@ class Housekeeping:
             try:
                 self._run_job(job)
             except StorageError:
-                self.queues.files.put_back(job.paths, job.names_changed)
+                self.queues.files.put_back(job.paths, job.folders)
                 raise
 
     def _settle_offsets(self) -> None:

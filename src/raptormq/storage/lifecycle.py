@@ -82,14 +82,11 @@ def open_store(
     marker: RunningMarker | None = None
     checkpoint_file: CheckpointFile | None = None
     try:
-        fresh = not filesystem.exists(paths.root)
         for folder in (paths.root, paths.log, paths.queues, paths.config):
-            filesystem.make_folders(folder)
+            _make_durable_folder(filesystem, folder)
         marker = RunningMarker(filesystem, paths)
         checkpoint_file = CheckpointFile(filesystem, paths.checkpoint)
         filesystem.sync_directory(paths.root)
-        if fresh:
-            filesystem.sync_volume(paths.root)
         recovery = Recovery(filesystem, paths, log, queues, dispatcher, parse_delay_levels(config.message_delay_level))
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
         housekeeping = Housekeeping(
@@ -108,6 +105,18 @@ def open_store(
     for line in report.lines():
         logger.log(logging.WARNING if report.damaged else logging.INFO, line)
     return OpenStore(housekeeping, marker), report
+
+
+def _make_durable_folder(filesystem: FileSystem, folder: str) -> None:
+    """Create ``folder`` and its parents so that their names survive a power cut."""
+    parents = []
+    path = folder
+    while not filesystem.exists(path):
+        path = path.rpartition("/")[0] or "/"
+        parents.append(path)
+    filesystem.make_folders(folder)
+    for parent in parents:
+        filesystem.sync_directory(parent)
 
 
 def _release(

@@ -26,7 +26,7 @@ class QueueFiles:
         self._max_open = max_open
         self._open: OrderedDict[tuple[str, int, int], File] = OrderedDict()
         self._unsynced: set[str] = set()
-        self._new_names = False
+        self._unsynced_folders: set[str] = set()
         self.file_size = file_size
         self.items_per_file = file_size // ITEM_BYTES
 
@@ -55,7 +55,7 @@ class QueueFiles:
                 raise
             self._filesystem.make_folders(self._paths.queue(queue.topic, queue.queue_id))
             file = self._filesystem.open(path, create=True)
-            self._new_names = True
+            self._names_changed(queue.topic, queue.queue_id)
         if file.size() < self.file_size:  # new, or a crash came between creating and growing it
             file.truncate(self.file_size)
         while len(self._open) >= self._max_open:
@@ -127,7 +127,7 @@ class QueueFiles:
             if start >= end and start > 0:
                 self._forget((queue.topic, queue.queue_id, start))
                 self._filesystem.remove(self.path(queue.topic, queue.queue_id, start))
-                self._new_names = True
+                self._names_changed(queue.topic, queue.queue_id)
             elif start + self.file_size > end:
                 file = self._file(queue, start)
                 file.truncate(end - start)
@@ -141,6 +141,7 @@ class QueueFiles:
         for start in dead:
             self._forget((queue.topic, queue.queue_id, start))
             self._filesystem.remove(self.path(queue.topic, queue.queue_id, start))
+            self._names_changed(queue.topic, queue.queue_id)
         return len(dead)
 
     def remove_queue(self, queue: ConsumeQueue) -> None:
@@ -148,10 +149,18 @@ class QueueFiles:
         for start in self.offsets(queue.topic, queue.queue_id):
             self._forget((queue.topic, queue.queue_id, start))
         self._filesystem.remove_tree(self._paths.queue(queue.topic, queue.queue_id))
+        self._names_changed(queue.topic, queue.queue_id)
 
     def remove_topic(self, topic: str) -> None:
         """Remove the folder of ``topic``, whose queues have been removed."""
         self._filesystem.remove_tree(f"{self._paths.queues}/{topic}")
+
+    def _names_changed(self, topic: str, queue_id: int) -> None:
+        self._unsynced_folders |= {
+            self._paths.queues,
+            f"{self._paths.queues}/{topic}",
+            self._paths.queue(topic, queue_id),
+        }
 
     def _forget(self, key: tuple[str, int, int]) -> None:
         self._unsynced.discard(self.path(*key))
@@ -159,19 +168,19 @@ class QueueFiles:
         if file is not None:
             file.close()
 
-    def take_unsynced(self) -> tuple[frozenset[str], bool]:
-        """Return the files written since the last call, and whether files were made or removed; the caller makes them
+    def take_unsynced(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the files written, and the folders whose names changed, since the last call; the caller makes them
         durable, or calls :meth:`put_back`.
         """
-        taken = frozenset(self._unsynced), self._new_names
+        taken = frozenset(self._unsynced), frozenset(self._unsynced_folders)
         self._unsynced.clear()
-        self._new_names = False
+        self._unsynced_folders.clear()
         return taken
 
-    def put_back(self, paths: frozenset[str], names_changed: bool) -> None:
+    def put_back(self, paths: frozenset[str], folders: frozenset[str]) -> None:
         """Take again what :meth:`take_unsynced` returned: it may not have become durable."""
         self._unsynced |= paths
-        self._new_names |= names_changed
+        self._unsynced_folders |= folders
 
     def close(self) -> None:
         """Close all files."""

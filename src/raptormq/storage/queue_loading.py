@@ -26,21 +26,23 @@ class QueueFilesMissing(Exception):
     """Not an error: a queue lacks a file in the middle, so that all queues have to be built again from the log."""
 
 
-def load_queues(filesystem: FileSystem, paths: StorePaths, table: QueueTable, replay_from: int | None) -> None:
+def load_queues(
+    filesystem: FileSystem, paths: StorePaths, table: QueueTable, replay_from: int | None, *, rebuild: bool = False
+) -> None:
     """Fill ``table`` with the queues on disk; ``replay_from`` is the log offset of the replay after a crash, None
-    after a clean stop.
+    after a clean stop. With ``rebuild`` the replay covers the whole log.
 
     Raises:
         StoreDamaged: a file does not start at a multiple of the configured size.
-        QueueFilesMissing: after a clean stop, when a file is missing.
+        QueueFilesMissing: without ``rebuild``, when a file is missing.
     """
     for topic in filesystem.names(paths.queues):
         for name in filesystem.names(f"{paths.queues}/{topic}"):
             if name.isascii() and name.isdigit():
-                _load_queue(table, topic, int(name), replay_from)
+                _load_queue(table, topic, int(name), replay_from, rebuild)
 
 
-def _load_queue(table: QueueTable, topic: str, queue_id: int, replay_from: int | None) -> None:
+def _load_queue(table: QueueTable, topic: str, queue_id: int, replay_from: int | None, rebuild: bool) -> None:
     files = table.files
     starts = files.offsets(topic, queue_id)
     if not starts:
@@ -50,9 +52,12 @@ def _load_queue(table: QueueTable, topic: str, queue_id: int, replay_from: int |
             f"{files.path(topic, queue_id, starts[-1])} does not start at a multiple of "
             f"mappedFileSizeConsumeQueue={files.file_size}"
         )
-    if replay_from is None and starts[-1] - starts[0] != (len(starts) - 1) * files.file_size:
-        raise QueueFilesMissing
     queue = table.find_or_make(topic, queue_id)
+    if starts[-1] - starts[0] != (len(starts) - 1) * files.file_size:
+        if not rebuild:
+            raise QueueFilesMissing
+        table.reset(queue)
+        return
     queue.min_offset = starts[0] // ITEM_BYTES
     queue.min_checked_at = -1
     _find_end(table, queue, starts, replay_from if replay_from is not None else _NO_LIMIT)

@@ -75,14 +75,14 @@ class Recovery:
         if not self.log.segments:
             self.filesystem.remove_tree(self.paths.queues)
             self.filesystem.make_folders(self.paths.queues)
-        start = None
-        if not crashed:
-            start = self._end_of_complete_queues()
-        report = RecoveryReport(clean=start is not None and not crashed)
+        start = None if crashed else self._load_complete_queues(None)
+        report = RecoveryReport(clean=start is not None)
+        if crashed:
+            start = self._load_complete_queues(self._replay_start(checkpoint))
         if start is None:
             self.queues.clear()
-            start = self._replay_start(checkpoint) if crashed else self.log.min_offset
-            load_queues(self.filesystem, self.paths, self.queues, start)
+            start = self.log.min_offset
+            load_queues(self.filesystem, self.paths, self.queues, start, rebuild=True)
         report.start_offset = start
         self._replay(report)
         if not report.clean:
@@ -93,12 +93,18 @@ class Recovery:
             queue.next_offset = queue.max_offset
         return report
 
-    def _end_of_complete_queues(self) -> int | None:
-        """Return the end of the last record that any queue has; None when files are missing or the log disagrees."""
+    def _load_complete_queues(self, replay_from: int | None) -> int | None:
+        """Load the queues and return where the replay starts: after a clean stop (None) at the end of what they have.
+
+        None means that files are missing or the log disagrees, so that all has to be built again.
+        """
         try:
-            load_queues(self.filesystem, self.paths, self.queues, None)
+            load_queues(self.filesystem, self.paths, self.queues, replay_from)
         except QueueFilesMissing:
             return None
+        return self._end_of_queues() if replay_from is None else replay_from
+
+    def _end_of_queues(self) -> int | None:
         last = max((queue.max_physical for queue in self.queues), default=-1)
         if last < 0:
             return self.log.min_offset
