@@ -45,7 +45,9 @@ def running(
 ) -> AbstractContextManager[RunningSystem]:
     """Start `system` with settings for broker.conf; `prefix` goes before the broker's command (taskset, nice)."""
     if system is System.ROCKETMQ:
-        return RocketMQServers(java, folder, heap=ROCKETMQ_HEAP, prefix=prefix, settings=settings)
+        # As little opinion about how full the disk is as it allows.
+        merged = {"diskMaxUsedSpaceRatio": "95", **(settings or {})}
+        return RocketMQServers(java, folder, heap=ROCKETMQ_HEAP, prefix=prefix, settings=merged)
     return RaptorMQDev(folder, prefix=prefix, settings=settings)
 
 

@@ -13,6 +13,12 @@ from typing import Self
 from tests.interop.rocketmq_java import WatchedProcess
 
 START_TIMEOUT_SECONDS = 60.0
+ANY_DISK = {
+    "diskMaxUsedSpaceRatio": "95",
+    "diskSpaceCleanForciblyRatio": "98",
+    "diskSpaceWarningLevelRatio": "100",
+}
+"""Settings with which the broker has no opinion about how full the machine's disk is."""
 
 
 class RaptorMQDev:
@@ -21,7 +27,7 @@ class RaptorMQDev:
     def __init__(self, folder: Path, *, settings: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
         """`folder` receives data and log, `settings` go to the broker, `prefix` before the command (taskset, nice)."""
         self.folder = folder
-        self._settings = dict(settings or {})
+        self._settings = ANY_DISK | dict(settings or {})
         self._prefix = list(prefix)
         self._ports = {"namesrv": 0, "broker": 0, "metrics": 0}
         self.broker: WatchedProcess | None = None
