@@ -90,14 +90,15 @@ async def test_retention_runs_by_itself() -> None:
     store.close()
 
 
-async def test_cold_reads_fetch_in_a_thread_and_answer() -> None:
+@pytest.mark.parametrize("cold", ["/", "/commitlog/", "/consumequeue/"])
+async def test_cold_reads_fetch_in_a_thread_and_answer(cold: str) -> None:
     volume = MemoryFileSystem()
     store = open_store(volume)
     put(store, *(message(str(number)) for number in range(30)))
     store.close()
     store = open_store(volume)
     store.set_loop(asyncio.get_running_loop())
-    volume.cold = True
+    volume.cold = cold
     result = store.get_messages("topic", 0, 3, 4, 1 << 20)
     assert (result.status, result.cold, result.next_offset, result.buffers) == (GetStatus.FOUND, True, 3, [])
     result = await store.get_messages_cold("topic", 0, 3, 4, 1 << 20)
@@ -111,7 +112,7 @@ async def test_cold_reads_fetch_in_a_thread_and_answer() -> None:
 async def test_new_messages_are_never_cold() -> None:
     volume = MemoryFileSystem()
     store = open_store(volume)
-    volume.cold = True
+    volume.cold = "/"
     put(store, *(message(str(number)) for number in range(5)))
     assert bodies(read_queue(store)) == list("01234")
 

@@ -11,11 +11,12 @@ import pytest
 from raptormq.errors import StorageError
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record, iter_records
 from raptormq.protocol.tags import tag_hash
-from raptormq.storage import GetStatus, MessageStore, PendingRecord, StoreConfig
+from raptormq.storage import AppendResult, GetStatus, MessageStore, PendingRecord, StoreConfig
 from raptormq.storage.consume_queue import ITEM
 from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.message_reader import SCAN_ITEMS
 from raptormq.storage.results import Boundary
-from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue
+from tests.storage.stores import Clock, bodies, message, open_store, open_sync_store, put, read_queue, small_config
 
 V6 = bytes(range(16)) + b"\0\0\x2a\x9f"
 
@@ -236,3 +237,40 @@ async def test_pages_that_left_the_memory_are_fetched(tmp_path: Path) -> None:
         offset = result.next_offset
     assert found == list(range(1000))
     store.close()
+
+
+def test_a_queue_whose_messages_all_have_another_tag_ends_as_removed_or_unmatched() -> None:
+    store = open_store(segment_size=1 << 16)
+    put(store, *(message(str(number), tag="A") for number in range(900)))
+    first = store.get_messages("topic", 0, 0, 32, 1 << 20, frozenset({tag_hash("B")}))
+    assert (first.status, first.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, SCAN_ITEMS)
+
+
+def test_builders_see_every_record_once_and_in_order() -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    class Keys:
+        def build(self, batch: AppendResult) -> None:
+            for record, offset, physical in zip(
+                batch.records, batch.queue_offsets, batch.physical_offsets, strict=True
+            ):
+                seen.append((record.topic, offset, physical))
+
+    volume = MemoryFileSystem()
+    store = MessageStore(small_config(), fs=volume, clock=Clock(), builders=[Keys()])
+    store.open()
+    put(store, message("a"), message("b"), message("c", topic="other"))
+    assert seen == [("topic", 0, 0), ("topic", 1, 97), ("other", 0, 194)]
+    seen.clear()
+    again = MessageStore(small_config(), fs=volume.after_kill(), clock=Clock(), builders=[Keys()])
+    again.open()
+    assert seen == [("topic", 0, 0), ("topic", 1, 97), ("other", 0, 194)]
+
+
+def test_what_waits_for_a_flush_when_its_topic_goes_stays_out() -> None:
+    store = open_sync_store()
+    store.append([message("a"), message("b", topic="other")])
+    store.delete_topic("topic")
+    store.flush()
+    assert store.dispatch() == [("other", 0, 1, 0)]
+    assert store.topics() == ["other"]

@@ -63,8 +63,9 @@ class _Names:
 class MemoryFile:
     """An open file of a :class:`MemoryFileSystem`."""
 
-    def __init__(self, volume: MemoryFileSystem, node: _Node) -> None:
+    def __init__(self, volume: MemoryFileSystem, path: str, node: _Node) -> None:
         self._volume = volume
+        self._path = path
         self._node = node
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -72,8 +73,9 @@ class MemoryFile:
         return bytes(self._node.data[offset : offset + size])
 
     def read_cached(self, offset: int, size: int) -> bytes | None:
-        """See :class:`~raptormq.storage.filesystem.File`; None while :attr:`MemoryFileSystem.cold` is set."""
-        return None if self._volume.cold else self.read_at(offset, size)
+        """See :class:`~raptormq.storage.filesystem.File`; None as :attr:`MemoryFileSystem.cold` says."""
+        cold = self._volume.cold
+        return None if cold is not None and cold in self._path else self.read_at(offset, size)
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
@@ -137,8 +139,8 @@ class MemoryFileSystem:
     def __init__(self, capacity: int = 1 << 40, clock: Callable[[], int] = lambda: 0) -> None:
         self.capacity = capacity
         self.clock = clock
-        self.cold = False
-        """No page is in memory: ``read_cached`` answers None."""
+        self.cold: str | None = None
+        """No page of files with this in their path is in memory: ``read_cached`` answers None."""
         self.now = _Names()
         self.durable = _Names()
 
@@ -180,7 +182,7 @@ class MemoryFileSystem:
             if not create or os.path.dirname(path) not in self.now.folders:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             node = self.now.files[path] = _Node(self.clock())
-        return MemoryFile(self, node)
+        return MemoryFile(self, path, node)
 
     def names(self, path: str) -> list[str]:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
