@@ -31,7 +31,13 @@ def main(context: click.Context) -> None:
 @click.option("--quick", is_flag=True, help="One short round, not kept: to see that it works.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--system", "names", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one.")
-@click.option("--layout", "layouts", type=click.Choice([*Layout]), multiple=True, help="Only this use of the CPUs.")
+@click.option(
+    "--layout",
+    "layouts",
+    type=click.Choice([layout.value for layout in Layout]),
+    multiple=True,
+    help="Only this use of the CPUs.",
+)
 @click.option("--nice", "niceness", type=click.IntRange(0, 19), default=0, help="Be nice to other users.")
 def client_load_command(
     quick: bool = False,
@@ -46,7 +52,7 @@ def client_load_command(
     load_before = machine.load_average()
     measured = client_load.measure(plan, count, systems, [Layout(name) for name in layouts] or list(Layout), niceness)
     text = output.show(client_load_table.table(measured), load_before)
-    if not quick:
+    if not (quick or names or layouts):
         output.keep("client_load", text, client_load_table.values(measured), load_before)
 
 

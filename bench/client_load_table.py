@@ -14,7 +14,7 @@ from bench.peers import System
 
 NAMES = {"sync": "sync, {} threads", "async": "async, {1} under way", "batch": "`send(list)` of {1}, {0} threads"}
 CPUS = {Layout.SHARED: "shared", Layout.APART: "apart"}
-HEADER = ["1 KiB messages", "system", "msg/s", "p50 ms", "p99 ms", "CPU s per 1M", "resident MB", "of it heap"]
+HEADER = ["1 KiB messages", "system", "msg/s", "p50 ms", "p99 ms", "CPU s per 1M", "resident MB", "of it private"]
 
 
 def load_name(load: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -13,31 +12,7 @@ import pytest
 from raptormq.protocol import batch, command, message_id, properties, record
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.language import Language
-
-GOLDEN = Path(__file__).resolve().parent.parent / "golden"
-RECORDINGS = ("client-json", "client-binary", "registration-json", "registration-binary")
-
-
-def entries(recording: str) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = json.loads((GOLDEN / f"{recording}.json").read_text(encoding="utf-8"))
-    return entries
-
-
-def frame_of(recording: str, entry: dict[str, Any]) -> bytes:
-    return (GOLDEN / f"{recording}.bin").read_bytes()[entry["offset"] : entry["offset"] + entry["length"]]
-
-
-def all_frames() -> list[Any]:
-    return [
-        pytest.param(frame_of(name, entry), entry, id=f"{name}-{entry['offset']}-code{entry['requestCode']}")
-        for name in RECORDINGS
-        for entry in entries(name)
-    ]
-
-
-def decode(frame: bytes) -> command.RemotingCommand:
-    (payload,) = FrameDecoder().feed(frame)
-    return command.decode(payload)
+from tests.protocol.golden import GOLDEN, RECORDINGS, all_frames, decode, entries
 
 
 def assert_bytes_are(content: bytes, expected: dict[str, Any]) -> None:
