@@ -52,6 +52,7 @@ class CommitLog:
         self._gate = gate
         self._hot_bytes = hot_bytes
         self._hot_from = 0
+        self._released = 0
         self._retry_at = 0
         self._unsynced_names = False
         self._making = threading.Lock()
@@ -216,6 +217,15 @@ class CommitLog:
     def is_hot(self, offset: int) -> bool:
         """Whether the bytes at ``offset`` are so new that they are in memory, as this process has written them."""
         return offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes
+
+    def release_cold(self) -> None:
+        """Let go of the mapped bytes that are not hot any more, which would count as memory of this process."""
+        limit = self.end_offset - self._hot_bytes
+        if limit - self._released >= min(self._hot_bytes, self.segment_size) // 4:
+            for segment in self.segments:
+                if segment.end > self._released:
+                    segment.release_before(limit)
+            self._released = limit
 
     def read(self, offset: int, size: int, *, wait: bool) -> Buffer:
         """Return the bytes ``[offset, offset + size)``, which lie in one segment.

@@ -179,6 +179,10 @@ class FaultyFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         return self._inner.map(size)
 
+    def release(self, view: memoryview, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        self._inner.release(view, size)
+
     def close(self) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         self._inner.close()

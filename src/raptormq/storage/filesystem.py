@@ -61,6 +61,11 @@ class File(Protocol):
         referenced.
         """
 
+    def release(self, view: memoryview, size: int) -> None:
+        """Take the first ``size`` bytes of a view of ``map`` out of the memory of this process; they come back when
+        they are used.
+        """
+
     def close(self) -> None:
         """Close; views of ``map`` stay valid."""
 

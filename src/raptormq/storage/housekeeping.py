@@ -66,6 +66,7 @@ class Housekeeping:
             await _in_slices(self.retention.clean_queues)
 
         async def queues() -> None:
+            self.log.release_cold()
             if self.log.wants_spare():
                 await background.run(self.log.make_spare)
             await self._write_tails()

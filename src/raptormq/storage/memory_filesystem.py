@@ -117,6 +117,9 @@ class MemoryFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         return memoryview(self._node.data)[:size].toreadonly()
 
+    def release(self, view: memoryview, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+
     def close(self) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
 

@@ -103,6 +103,12 @@ class RealFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         return memoryview(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ))
 
+    def release(self, view: memoryview, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        mapping = view.obj
+        assert isinstance(mapping, mmap.mmap)
+        mapping.madvise(mmap.MADV_DONTNEED, 0, size - size % mmap.PAGESIZE)
+
     def close(self) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         os.close(self._fd)

@@ -1,0 +1,51 @@
+"""The log as bytes: what is mapped, and how much of it counts as memory of the broker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from raptormq.storage import MessageStore, StoreConfig
+from tests.storage.stores import bodies, message, open_store, put, read_queue
+
+MIB = 1 << 20
+
+
+def mapped_kib(root: Path) -> int:
+    """Resident part of the mappings of the log below `root`."""
+    total, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            ours = str(root) in line
+        elif ours and line.startswith("Rss:"):
+            total += int(line.split()[1])
+    return total
+
+
+def test_only_hot_bytes_stay_in_the_memory_of_the_process(tmp_path: Path) -> None:
+    store = MessageStore(StoreConfig(tmp_path, segment_size=4 * MIB, hot_bytes=MIB))
+    store.open()
+    slices = []
+    for _ in range(10):
+        put(store, *(message("x" * 100_000) for _ in range(10)))
+        end = store.queue_bounds("topic", 0)[1]
+        result = store.get_messages("topic", 0, end - 5, 5, MIB)
+        slices += [bytes(each) and each for each in result.buffers]
+    before = mapped_kib(tmp_path)
+    assert before > 3 * 1024
+    store._log.release_cold()
+    assert mapped_kib(tmp_path) < before
+    del slices[:-1]
+    store._log.release_cold()
+    assert mapped_kib(tmp_path) <= 2 * 1024 + 64
+    assert bytes(slices[0])[-100:].count(b"x") > 50
+    assert len(read_queue(store)) == 100
+    store.close()
+
+
+def test_released_bytes_are_read_again() -> None:
+    store = open_store(hot_bytes=2000)
+    for number in range(40):
+        put(store, message(f"{number:0300d}"))
+        store._log.release_cold()
+    assert [int(body) for body in bodies(read_queue(store))] == list(range(40))
