@@ -270,3 +270,32 @@ def test_a_lost_message_hides_nothing_before_it() -> None:
     assert store.queue_bounds("topic", 0) == (0, 3)
     assert bodies(read_queue(store)) == ["0", "2"]
     assert store.offset_by_time("topic", 0, 0) == 0
+
+
+@pytest.mark.parametrize("byte", [27, 24, 20])
+def test_a_damaged_queue_offset_costs_one_message(byte: int, caplog: pytest.LogCaptureFixture) -> None:
+    volume = filled(60)
+    size = int.from_bytes(volume.open(LOG).read_at(0, 4))
+    flip(volume, LOG, 4 * size + byte)
+    volume.remove_tree("/store/consumequeue")
+    store, report = reopened(crash(volume))
+    assert (report.records, report.damaged) == (60, [])
+    assert bodies(read_queue(store)) == [str(number) for number in range(60) if number != 4]
+    assert store.queue_bounds("topic", 0) == (0, 60)
+    assert "topic/0 goes back from offset 69 to 5" in caplog.text or "does not follow 4" in caplog.text
+    store.close()
+    store, report = reopened(volume)
+    assert report.clean
+    assert len(read_queue(store)) == 59
+
+
+def test_a_queue_that_goes_back_below_its_files_is_cut() -> None:
+    volume = filled(70)
+    size = int.from_bytes(volume.open(LOG).read_at(0, 4))
+    for number in range(3):  # the offsets of messages 1, 2 and 3 become 65, 66 and 67
+        flip(volume, LOG, (1 + number) * size + 27)
+    volume.remove_tree("/store/consumequeue")
+    store, _ = reopened(crash(volume))
+    assert bodies(read_queue(store)) == [str(number) for number in range(70) if number not in (1, 2, 3)]
+    store.close()
+    assert len(read_queue(reopened(volume)[0])) == 67

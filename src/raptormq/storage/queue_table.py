@@ -6,12 +6,15 @@ start). Belongs to one thread.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator
 
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.queue_files import QueueFiles
+
+logger = logging.getLogger(__name__)
 
 MAX_GAP_ITEMS = 1_000_000
 """More missing messages in the middle of a queue than this are taken for a damaged offset."""
@@ -80,13 +83,13 @@ class QueueTable:
         """Add an item that is not simply the next one: only recovery meets these."""
         if physical <= queue.max_physical:
             return
+        if offset - queue.max_offset > MAX_GAP_ITEMS and queue.max_offset:
+            logger.warning("offset %d of the record at %d does not follow %d", offset, physical, queue.max_offset)
+            return
         if offset < queue.max_offset:
-            # The topic was deleted and made again: what the log has later is the truth.
-            self.reset(queue)
+            self._cut_back(queue, offset)
         if queue.max_offset == 0 and offset > 0:
             self.files.begin(queue, offset)
-        elif offset - queue.max_offset > MAX_GAP_ITEMS:
-            return
         if queue.tail is None:
             queue.tail = bytearray()
             self._dirty.append(queue)
@@ -94,6 +97,23 @@ class QueueTable:
         queue.tail += ITEM.pack(physical, size, tag_code)
         queue.max_offset = offset + 1
         queue.max_physical = physical
+
+    def _cut_back(self, queue: ConsumeQueue, offset: int) -> None:
+        """Make ``offset`` the next item: what the log has later is the truth.
+
+        A topic that was deleted and made again starts at 0; anything else means that one of the records is damaged.
+        """
+        if offset <= queue.min_offset:
+            self.reset(queue)
+            return
+        logger.warning("%s/%d goes back from offset %d to %d", queue.topic, queue.queue_id, queue.max_offset, offset)
+        if offset >= queue.written and queue.tail is not None:
+            del queue.tail[(offset - queue.written) * ITEM_BYTES :]
+        else:
+            queue.tail = None
+            queue.written = offset
+            self.files.truncate(queue, self.files.offsets(queue.topic, queue.queue_id))
+        queue.max_offset = offset
 
     def reset(self, queue: ConsumeQueue) -> None:
         """Make ``queue`` empty again, files included."""
