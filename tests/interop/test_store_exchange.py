@@ -33,4 +33,5 @@ def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path) -> None
         outcomes.append(turn(built, raptormq, 1))
     with RocketMQServers(built, tmp_path, settings=PATIENCE) as rocketmq:
         outcomes.append(turn(built, rocketmq, 2))
+        rocketmq.kill()
     assert outcomes == [{"found": True, "consumed": True, "left": True}] * 3

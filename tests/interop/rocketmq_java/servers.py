@@ -97,6 +97,13 @@ class RocketMQServers:
             self.namesrv.stop()
             self.namesrv = None
 
+    def kill(self) -> None:
+        """End both at once, where nobody needs the store any more: a clean stop takes some ten seconds."""
+        for process in (self.broker, self.namesrv):
+            if process is not None:
+                process.kill()
+        self.broker = self.namesrv = None
+
     def __enter__(self) -> Self:
         self.start()
         return self

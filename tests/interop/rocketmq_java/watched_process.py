@@ -102,6 +102,13 @@ class WatchedProcess:
         self._reader.join(STOP_TIMEOUT_SECONDS)
         self._close()
 
+    def kill(self) -> None:
+        """SIGKILL; returns when the process is gone."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(STOP_TIMEOUT_SECONDS)
+        self._close()
+
     def lines(self) -> list[str]:
         with self._lock:
             return list(self._lines)
