@@ -61,12 +61,18 @@ class MemoryBroker:
         self.requests: dict[int, int] = {}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.closed_connections = 0
         self._server = Server(self._router(), "127.0.0.1", 0)
 
     @property
     def address(self) -> str:
         """`host:port`, of the name server as of the broker."""
         return f"127.0.0.1:{self._server.port}"
+
+    @property
+    def open_connections(self) -> int:
+        """Connections of all clients."""
+        return self._server.connection_count
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -94,6 +100,7 @@ class MemoryBroker:
 
     def _router(self) -> Router:
         router = Router()
+        router.on_closed(self._closed)
         router.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader, self._route)
         router.add(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, self._topic_list)
         router.add(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, self._min_offset)
@@ -102,6 +109,9 @@ class MemoryBroker:
         router.add(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, self._commit)
         router.add(RequestCode.PULL_MESSAGE, PullMessageRequestHeader, self._pull)
         return router
+
+    def _closed(self, _: Connection) -> None:
+        self.closed_connections += 1
 
     def _queue(self, topic: str, queue_id: int) -> MemoryQueue:
         if topic not in self.topics or queue_id >= len(self.topics[topic]):

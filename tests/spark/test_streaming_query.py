@@ -125,7 +125,13 @@ def test_a_driver_that_dies_in_a_batch_repeats_exactly_that_batch(
 
 def test_progress_and_lag_are_reported(spark: SparkSession, tmp_path: Path) -> None:
     lags: list[Lag] = []
+    connections: list[tuple[int, int]] = []
     listener = LagListener(lags.append)
+
+    def sink(frame: DataFrame, batch_id: int) -> None:
+        frame.collect()
+        connections.append((broker.open_connections, broker.closed_connections))
+
     with MemoryBroker() as broker:
         broker.create("t", 1)
         for number in range(90):
@@ -133,12 +139,15 @@ def test_progress_and_lag_are_reported(spark: SparkSession, tmp_path: Path) -> N
         spark.streams.addListener(listener)
         try:
             options = {"maxOffsetsPerTrigger": "30", "consumerGroup": "reports"}
-            run(spark, broker.address, "t", tmp_path / "checkpoint", Sink(), **options)
+            run(spark, broker.address, "t", tmp_path / "checkpoint", sink, **options)
             bus = spark.sparkContext._jsc.sc().listenerBus()
             bus.waitUntilEmpty()
         finally:
             spark.streams.removeListener(listener)
         assert broker.committed["reports", "t", 0] == 60
+        # One connection for the offsets and one for each of the two cores: workers keep theirs from batch to batch.
+        assert len(connections) == 3
+        assert all(2 <= opened <= 3 and closed == 0 for opened, closed in connections)
     assert [lag.total for lag in lags] == [60, 30, 0]
 
 
