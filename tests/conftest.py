@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,11 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 ASYNC_TEST_TIMEOUT_S = 60.0
+
+# A shell starts background jobs, and some CI runners start everything, with SIGINT ignored; children inherit that, and
+# the programs that tests interrupt would never end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says something about the machine and nothing about the code.
 settings.register_profile("raptormq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
