@@ -197,6 +197,15 @@ async def test_a_closed_pool_refuses() -> None:
             await pool.request(peer.address, request(ECHO), 5)
 
 
+async def test_who_waits_for_a_connection_learns_that_the_pool_was_closed() -> None:
+    async with serving() as (peer, pool):
+        waiting = asyncio.ensure_future(pool.request(peer.address, request(ECHO), 5))
+        await asyncio.sleep(0)
+        await pool.close()
+        with pytest.raises(ClientClosed):
+            await waiting
+
+
 async def read_until_closed(peer: Peer, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", peer.server.port)
     writer.write(data)
@@ -220,6 +229,20 @@ async def test_garbage_closes_its_own_connection_only(garbage: bytes) -> None:
 async def test_silence_ends_after_the_idle_time() -> None:
     async with serving(ServerLimits(idle_seconds=0.0)) as (peer, _):
         assert await read_until_closed(peer, b"\0\0\1\0half") == b""
+
+
+async def test_an_idle_peer_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_SECONDS", 0.1)
+    limits = ConnectionLimits(write_high_water_bytes=1 << 16, hold_reading=True)
+    async with serving(ServerLimits(idle_seconds=0.3, connection=limits)) as (peer, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", peer.server.port)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(64):
+            writer.write(encode(request(ECHO, body=bytes(1 << 18))))
+        async with asyncio.timeout(10):
+            await peer.gone.get()
+        assert not peer.server.connection_count
+        writer.close()
 
 
 async def test_connections_beyond_the_limit_are_refused() -> None:

@@ -73,7 +73,13 @@ class ConnectionPool:
         if task is None:
             task = self._connecting[address] = asyncio.ensure_future(self._connect(address))
             task.add_done_callback(lambda done: self._connected(address, done))
-        return await asyncio.shield(task)  # a cancelled caller must not take the others' attempt along
+        try:
+            return await asyncio.shield(task)  # a cancelled caller must not take the others' attempt along
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not task.cancelled() or (caller is not None and caller.cancelling()):
+                raise
+            raise ClientClosed("the connection pool is closed") from None  # `close` cancelled the attempt
 
     async def _connect(self, address: str) -> Connection:
         host, port = parse_address(address)

@@ -106,6 +106,9 @@ class Server:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._limits.idle_seconds
         for connection in [c for c in self._connections if c.last_read < oldest]:
+            if connection.is_closed:  # since an earlier sweep: it does not read what it is owed, and never will
+                connection.abort()
+                continue
             logger.info("closing %s: idle for %.0f s", connection.peer_name, self._limits.idle_seconds)
             connection.close()
         self._sweeper = loop.call_later(_IDLE_SWEEP_SECONDS, self._sweep_idle)
