@@ -20,13 +20,16 @@ from raptormq.client import (
 )
 from raptormq.errors import ClientClosed, ClientError, ConfigError, NoRoute, RecordError, ServerError, TransportError
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import OffsetResponseHeader
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
-from raptormq.protocol.record import iter_records
+from raptormq.protocol.record import StoredMessage, encode_record, iter_records
+from raptormq.transport.connection import Connection
 from tests.client.cluster import Cluster
 from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route, silence
 
 Q0 = MessageQueue("t", "broker-0", 0)
+Q1 = MessageQueue("t", "broker-0", 1)
 
 
 async def fill(cluster: Cluster, count: int, queues: int = 1, tags: str = "A") -> None:
@@ -284,6 +287,30 @@ async def test_a_damaged_record_is_raised_and_not_skipped() -> None:
             with pytest.raises(RecordError):
                 await consumer.poll(5)
             assert consumer.position(Q0) == 0
+
+
+async def test_a_damaged_record_of_one_queue_takes_nothing_of_another_along() -> None:
+    good = encode_record(StoredMessage("t", 0, b"x", "", queue_offset=0))
+
+    def reply(connection: Connection, request: RemotingCommand) -> None:
+        first, at_start = request.ext_fields["queueId"] == "0", request.ext_fields["queueOffset"] == "0"
+        if at_start:
+            header = PullMessageResponseHeader(0, 1, 0, 1)
+            connection.send(response_to(request, header=header, body=good if first else b"\0" * 100))
+
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, peer))
+        peer.on(RequestCode.GET_MIN_OFFSET, answer(header=OffsetResponseHeader(0)))
+        peer.on(PULL, reply)
+        async with PullConsumer(name_servers=peer.address) as consumer:
+            consumer.assign([Q0, Q1])
+            assert await consumer.poll(0) == []  # starts both pulls
+            await peer.wait_for(PULL, 2)
+            await asyncio.sleep(0.1)  # both answers are here
+            assert [message.body for message in await consumer.poll(5)] == [b"x"]
+            with pytest.raises(RecordError):
+                await consumer.poll(5)
+            assert (consumer.position(Q0), consumer.position(Q1)) == (1, 0)
 
 
 async def test_a_connection_that_breaks_during_a_pull_is_made_again() -> None:

@@ -30,6 +30,7 @@ from raptormq.errors import (
     ClientError,
     NoRoute,
     RaptorMQError,
+    RecordError,
     TransportError,
 )
 from raptormq.protocol.bodies.heartbeat import Subscription
@@ -266,11 +267,17 @@ class PullConsumer:
             del self._pulls[queue]
             try:
                 result = task.result()
+                wanted = self._wanted(result, queue)
             except (TransportError, NoRoute) as failure:
                 log.info("%s cannot be read now: %s", queue, failure)
                 self._failures[queue] = failure
                 continue
-            messages += self._wanted(result, queue)
+            except RecordError:
+                if not messages:
+                    raise
+                self._pulls[queue] = task  # likewise: the positions of what is here have moved on
+                continue
+            messages += wanted
             self._positions[queue] = result.next_offset
         return messages
 
