@@ -101,6 +101,13 @@ async def puts_off(messages: list[MessageExt]) -> ConsumeResult | None:
     return ConsumeResult.RECONSUME_LATER
 
 
+async def awaits_what_was_cancelled(messages: list[MessageExt]) -> ConsumeResult | None:
+    other = asyncio.get_running_loop().create_future()
+    other.cancel()
+    await other
+    return None
+
+
 async def never_ends(messages: list[MessageExt]) -> ConsumeResult | None:
     await asyncio.Event().wait()
     return None
@@ -114,6 +121,14 @@ async def test_failure_gives_the_message_back(
         hand_out([message(1), message(2)])
         await reader.until(2)
         assert sorted(m.queue_offset for m in giving.given) == [1, 2]
+
+
+async def test_a_cancellation_from_inside_a_listener_leaves_its_worker_alive() -> None:
+    async with listening(awaits_what_was_cancelled, config=ConsumerConfig(concurrency=1)) as (_, reader, giving, hand):
+        hand([message(0), message(1)])
+        async with asyncio.timeout(5):
+            await reader.until(2)
+        assert [each.queue_offset for each in giving.given] == [0, 1]
 
 
 async def test_a_message_that_nobody_takes_back_is_handed_out_again_and_stays_unfinished() -> None:

@@ -137,6 +137,11 @@ class Listening:
                 return await listener(messages) is not ConsumeResult.RECONSUME_LATER
         except TimeoutError:
             log.exception("a listener of group %s took too long, or timed out itself", self._group)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            # Nobody cancelled this worker: something that the listener waited for was cancelled.
+            log.exception("a listener of group %s was cancelled from inside", self._group)
         except Exception:
             log.exception("a listener of group %s failed", self._group)
         return False
