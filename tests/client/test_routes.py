@@ -11,7 +11,7 @@ import pytest
 from raptormq.client.name_servers import NameServers
 from raptormq.client.routes import RouteTable
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import BodyError, NoRoute, ServerError, TransportError
+from raptormq.errors import BodyError, ClientClosed, NoRoute, ServerError, TransportError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
@@ -62,6 +62,16 @@ async def test_a_caller_that_gives_up_does_not_take_the_answer_from_the_others()
         await asyncio.sleep(0)
         first.cancel()
         assert len((await second).read_queues) == 2
+
+
+async def test_who_waits_for_a_route_learns_that_the_client_was_closed() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, silence)
+        waiting = asyncio.ensure_future(routes.find("t"))
+        await peer.wait_for(ASK)
+        await routes.close()
+        with pytest.raises(ClientClosed):
+            await waiting
 
 
 async def test_changes_are_told_once() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from raptormq.client.answers import require_success
 from raptormq.client.name_servers import NameServers
 from raptormq.client.topic_queues import TopicQueues, topic_queues
-from raptormq.errors import NoRoute, RaptorMQError
+from raptormq.errors import ClientClosed, NoRoute, RaptorMQError
 from raptormq.protocol.bodies.route import TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
@@ -98,7 +98,13 @@ class RouteTable:
         if fetch is None:
             fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
             fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
-        return await asyncio.shield(fetch)  # one caller that is cancelled must not take the answer from the others
+        try:
+            return await asyncio.shield(fetch)  # one caller that is cancelled must not take the answer from the others
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not fetch.cancelled() or (caller is not None and caller.cancelling()):
+                raise
+            raise ClientClosed("the client is closed") from None  # `close` cancelled the fetch
 
     def refresh_soon(self, topic: str) -> None:
         """Ask for the route in the background, at most once a second per topic; ten times for one without a route."""
