@@ -180,9 +180,10 @@ async def test_a_refusal_is_tried_again_and_logged_once(
     await server.server.stop()
 
 
-async def test_a_name_that_cannot_be_resolved_does_not_stop_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "two..dots"])
+async def test_a_name_that_cannot_be_resolved_does_not_stop_the_others(tmp_path: Path, name: str) -> None:
     server = await NameServer().started()
-    async with running(tmp_path, {"namesrvAddr": f"no-such-host.invalid:9876;{server.address}"}):
+    async with running(tmp_path, {"namesrvAddr": f"{name}:9876;{server.address}"}), asyncio.timeout(10):
         await server.next()
     await server.server.stop()
 

@@ -206,6 +206,13 @@ async def test_who_waits_for_a_connection_learns_that_the_pool_was_closed() -> N
             await waiting
 
 
+async def test_a_name_that_breaks_the_rules_is_a_server_that_cannot_be_reached() -> None:
+    pool = ConnectionPool()
+    with pytest.raises(ConnectError):
+        await pool.connection("name..server:1")
+    await pool.close()
+
+
 async def read_until_closed(peer: Peer, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", peer.server.port)
     writer.write(data)

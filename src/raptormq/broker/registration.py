@@ -224,7 +224,7 @@ async def _resolve(host: str, port: int) -> list[str]:
     try:
         async with asyncio.timeout(RESOLVE_SECONDS):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: the name breaks the rules of DNS names
         logger.warning("cannot resolve name server %s: %s", host, error)
         return []
     # One family only: a name like localhost has an address of each, and the server listens on one of them.

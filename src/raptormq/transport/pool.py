@@ -91,7 +91,7 @@ class ConnectionPool:
                 )
         except TimeoutError as error:
             raise ConnectError(f"no connection to {address} within {self._connect_timeout:g} s") from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: the name breaks the rules of DNS names
             raise ConnectError(f"no connection to {address}: {error}") from error
         if self._closed:
             connection.abort()
