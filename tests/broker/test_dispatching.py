@@ -17,7 +17,8 @@ async def test_groups_of_one_turn_share_a_run(tmp_path: Path, monkeypatch: pytes
     store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
     store.open()
     seen: list[list[Arrival]] = []
-    dispatcher = Dispatcher(store, lambda arrivals: seen.append(list(arrivals)))
+    dispatcher = Dispatcher(store)
+    dispatcher.listen(lambda arrivals: seen.append(list(arrivals)))
     for body in (b"1", b"2"):
         store.append([PendingRecord("t", 0, body)])
         dispatcher.schedule()
@@ -36,7 +37,8 @@ async def test_a_failed_run_is_logged_and_made_up_for(
     store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
     store.open()
     seen: list[Arrival] = []
-    dispatcher = Dispatcher(store, seen.extend)
+    dispatcher = Dispatcher(store)
+    dispatcher.listen(seen.extend)
 
     def fail() -> list[Arrival]:
         raise OSError("no more files")

@@ -8,7 +8,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from raptormq.broker.background_service import BackgroundService
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
@@ -23,6 +25,7 @@ from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.handlers.records import RecordHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
+from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.queue_locks import QueueLocks
 from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
@@ -51,6 +54,13 @@ SETTLE_SECONDS = 2.0
 _REPLICATION_PORT_STEP = 1
 
 
+class Handlers(Protocol):
+    """The handlers of one area."""
+
+    def register(self, router: Router) -> None:
+        """Enter them into the table."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The broker's own tables with the files they live in."""
@@ -76,11 +86,22 @@ class Assembly:
     dispatcher: Dispatcher
     registrar: Registrar
     locks: QueueLocks
+    services: tuple[BackgroundService, ...]
     clock: Callable[[], int]
 
     def expire_locks(self) -> None:
         """Forget queue locks that nobody renews."""
         self.locks.expire(self.clock())
+
+    def start_services(self) -> None:
+        """Start what works beside the requests."""
+        for service in self.services:
+            service.start()
+
+    async def stop_services(self) -> None:
+        """Stop it again, the last one first."""
+        for service in reversed(self.services):
+            await service.stop()
 
     async def save_tables(self) -> None:
         """Write what is not written yet; an error is logged, since there is nobody left to tell."""
@@ -146,47 +167,102 @@ def assemble(
         StoreDamaged: a table cannot be read.
         ConfigError: the list of name servers is malformed.
     """
-    identity, policies = config.identity, config.policies
+    tables = load_tables(config, filesystem, clock)
     host, _, port = address.rpartition(":")
     replication = f"{host}:{int(port) + _REPLICATION_PORT_STEP}"
-    tables = load_tables(config, filesystem, clock)
-    topics, groups = tables.topics, tables.groups
-    registrar = Registrar(identity, BrokerAddress(address, replication), topics, policies.permission)
-    settling = _Settling(tables, registrar)
-    counters, locks, registry = Counters(), QueueLocks(), ClientRegistry[Connection]()
-    rates = Rates(counters, clock)
-    router = Router()
-    pulls = PullHandlers(store, topics, groups, registry, config, counters, clock)
-    clients = ClientHandlers(registry, groups, topics, policies, clock)
-    dispatcher = Dispatcher(store, pulls.arrived)
-    sync_flush = config.keeping.flush_disk_type == "SYNC_FLUSH"
-    unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(router))
-    creator = TopicCreator(topics, enabled=policies.auto_create_topic)
-    admission = Admission(config, max_body_bytes(config), topics, creator, unique_ids, clock)
-    answers = SendAnswers(store_host, policies.region_id, trace_on=policies.trace_on)
-    waits = FlushWaits(store, answers, config.keeping.sync_flush_timeout_ms / 1000) if sync_flush else None
-    sends = SendGroups(
-        store,
-        admission,
-        answers,
-        dispatcher,
-        counters,
-        tables.topics_saver.saved,
-        waits,
+    registrar = Registrar(
+        config.identity, BrokerAddress(address, replication), tables.topics, config.policies.permission
     )
-    for handlers in (
-        sends,
-        pulls,
-        clients,
-        LockHandlers(locks, clock),
-        OffsetHandlers(store, topics, groups, policies),
-        TopicHandlers(store, topics, settling, identity, policies),
-        GroupHandlers(store, groups, topics, settling),
-        ConsumerHandlers(store, topics, registry, identity),
-        RecordHandlers(store),
-        RuntimeHandlers(store, topics, config, rates),
-    ):
+    core = _Core(config, store, store_host, tables, registrar, clock)
+    sends = _sends(core)
+    pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, clock)
+    clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, clock)
+    core.dispatcher.listen(pulls.arrived)
+    router = Router()
+    areas: list[Handlers] = [sends, pulls, clients, *_consuming(core), *_administration(core)]
+    for handlers in areas:
         handlers.register(router)
-    topics.listen(registrar.topic_changed)
-    topics.listen(pulls.topic_changed)
-    return Assembly(router, topics, groups, tables, rates, clients, pulls, sends, dispatcher, registrar, locks, clock)
+    core.topics.listen(registrar.topic_changed)
+    core.topics.listen(pulls.topic_changed)
+    return Assembly(
+        router,
+        core.topics,
+        core.groups,
+        tables,
+        core.rates,
+        clients,
+        pulls,
+        sends,
+        core.dispatcher,
+        registrar,
+        core.locks,
+        _services(core),
+        clock,
+    )
+
+
+class _Core:
+    """What several areas share; handed to the functions below and to nothing else: each part gets what it needs."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        store_host: bytes,
+        tables: Tables,
+        registrar: Registrar,
+        clock: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.store_host = store_host
+        self.tables = tables
+        self.topics = tables.topics
+        self.groups = tables.groups
+        self.clock = clock
+        self.sync_flush = config.keeping.flush_disk_type == "SYNC_FLUSH"
+        self.counters = Counters()
+        self.rates = Rates(self.counters, clock)
+        self.locks = QueueLocks()
+        self.registry = ClientRegistry[Connection]()
+        self.settling = _Settling(tables, registrar)
+        self.dispatcher = Dispatcher(store)
+        self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
+
+
+def _sends(core: _Core) -> SendGroups:
+    """Messages coming in."""
+    config, policies = core.config, core.config.policies
+    unique_ids = UniqueIdFactory(core.store_host[:-4], os.getpid(), id(core))
+    creator = TopicCreator(core.topics, enabled=policies.auto_create_topic)
+    admission = Admission(config, max_body_bytes(config), core.topics, creator, unique_ids, core.clock)
+    answers = SendAnswers(core.store_host, policies.region_id, trace_on=policies.trace_on)
+    timeout = config.keeping.sync_flush_timeout_ms / 1000
+    waits = FlushWaits(core.store, answers, timeout) if core.sync_flush else None
+    saved = core.tables.topics_saver.saved
+    return SendGroups(core.store, admission, answers, core.dispatcher, core.counters, saved, waits)
+
+
+def _consuming(core: _Core) -> tuple[Handlers, ...]:
+    """What consumers need besides pulls."""
+    return (
+        LockHandlers(core.locks, core.clock),
+        OffsetHandlers(core.store, core.topics, core.groups, core.config.policies),
+        ConsumerHandlers(core.store, core.topics, core.registry, core.config.identity),
+        RecordHandlers(core.store),
+    )
+
+
+def _administration(core: _Core) -> tuple[Handlers, ...]:
+    """What operators ask for."""
+    config = core.config
+    return (
+        TopicHandlers(core.store, core.topics, core.settling, config.identity, config.policies),
+        GroupHandlers(core.store, core.groups, core.topics, core.settling),
+        RuntimeHandlers(core.store, core.topics, config, core.rates),
+    )
+
+
+def _services(core: _Core) -> tuple[BackgroundService, ...]:
+    """What works beside the requests, in the order of its start."""
+    return ()

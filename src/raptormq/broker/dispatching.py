@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from raptormq.storage.log_batch import Arrival
 from raptormq.storage.store import MessageStore
@@ -21,10 +21,14 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Runs the store's dispatch when there is something to do."""
 
-    def __init__(self, store: MessageStore, on_arrivals: Callable[[Iterable[Arrival]], None]) -> None:
+    def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._on_arrivals = on_arrivals
+        self._listeners: list[Callable[[Sequence[Arrival]], None]] = []
         self._scheduled = False
+
+    def listen(self, listener: Callable[[Sequence[Arrival]], None]) -> None:
+        """Tell ``listener`` of every message that becomes visible; it must not raise."""
+        self._listeners.append(listener)
 
     def schedule(self) -> None:
         """Dispatch once more in this turn of the loop."""
@@ -41,4 +45,5 @@ class Dispatcher:
             logger.exception("dispatch failed")
             return
         if arrivals:
-            self._on_arrivals(arrivals)
+            for listener in self._listeners:
+                listener(arrivals)

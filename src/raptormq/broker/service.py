@@ -81,6 +81,7 @@ class Broker:
         assembly = assemble(config, self._store, self._store_host, self.address, self._filesystem, self._clock)
         self._assembly = assembly
         self._store.set_loop(loop, assembly.dispatcher.schedule)
+        assembly.start_services()
         limits = ServerLimits(max_connections=network.max_connections, idle_seconds=network.idle_seconds)
         server = Server(assembly.router, network.bind_address, self._port, limits)
         await server.start()
@@ -117,6 +118,7 @@ class Broker:
         if self._server is not None:
             await self._server.stop()
         await assembly.router.stop()
+        await assembly.stop_services()
         await assembly.save_tables()
 
     def _pages(self, assembly: Assembly, server: Server) -> dict[str, Callable[[], tuple[int, bytes]]]:

@@ -1,0 +1,60 @@
+"""Messages that the broker itself writes: retries, due delayed messages, halves of transactions, checkpoints of POP.
+
+They take the same way as a producer's (one append, then dispatch in the same turn of the loop) and count as received
+messages (``BrokerController.getEscapeBridge``, ``MessageStore.putMessage`` in Apache RocketMQ).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from raptormq.broker.counters import Counters
+from raptormq.broker.dispatching import Dispatcher
+from raptormq.errors import StorageError
+from raptormq.storage.log_batch import AppendResult, PendingRecord
+from raptormq.storage.store import MessageStore
+
+
+class InternalWriter:
+    """Appends records that no producer waits for."""
+
+    def __init__(self, store: MessageStore, dispatcher: Dispatcher, counters: Counters, *, sync_flush: bool) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._counters = counters
+        self._sync_flush = sync_flush
+
+    def write(self, records: Sequence[PendingRecord]) -> AppendResult:
+        """Append a group; it becomes visible in this turn of the loop (under SYNC_FLUSH, once it is on disk).
+
+        Raises:
+            StorageError: nothing of the group is stored (a full disk, a failed one, a record that fits no segment).
+        """
+        result = self._store.append(records)
+        self._counters.messages_in += len(records)
+        self._counters.bytes_in += result.end_offset - result.start_offset
+        self._dispatcher.schedule()
+        return result
+
+    async def stored(self, records: Sequence[PendingRecord]) -> AppendResult:
+        """The same, and under SYNC_FLUSH wait until the group is on disk.
+
+        Raises:
+            StorageError: as :meth:`write`, or the flush failed.
+        """
+        result = self.write(records)
+        if self._sync_flush:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def flushed(error: StorageError | None) -> None:
+                if done.done():
+                    return
+                if error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(error)
+
+            self._store.on_flushed(result.end_offset, flushed)
+            await done
+        return result
