@@ -58,6 +58,14 @@ def test_empty_input_sends_nothing(raptormq: Run, dev_server: Any) -> None:
     assert (done.returncode, done.stderr) == (0, b"0 messages sent to nothing\n")
 
 
+def test_a_topic_name_is_judged_before_the_first_line(raptormq: Run, free_port: int) -> None:
+    done = raptormq("produce", "bad topic", "-n", f"127.0.0.1:{free_port}", stdin=b"")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"raptormq: ")
+    assert done.stderr.count(b"\n") == 1
+    assert b"bad topic" in done.stderr
+
+
 def test_a_line_of_4_mib_and_one_byte_is_refused(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
     done = raptormq("produce", "large", "-n", address, stdin=b"small\n" + b"x" * (4 * 1024 * 1024 + 1))

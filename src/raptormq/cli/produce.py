@@ -18,6 +18,7 @@ from raptormq.cli.options import name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
 from raptormq.client import ClientConfig, Message, Producer
 from raptormq.errors import RaptorMQError
+from raptormq.protocol.topic_names import check_topic
 
 GROUP = "raptormq-cli"
 BATCH_BYTES_MAX = 256 * 1024
@@ -84,6 +85,7 @@ def produce(
     Lines are sent as they arrive. Empty lines are left out, because a message needs a body. The number of messages goes
     to stderr.
     """
+    check_topic(topic)  # now: the first line may be long in coming
     job = Job(topic, tag, keys, batch_size, timeout_s)
     totals = Totals()
     try:
