@@ -12,6 +12,7 @@ from pathlib import Path
 
 from raptormq.errors import ConfigError
 from raptormq.storage.consume_queue import ITEM_BYTES
+from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.storage.paths import StorePaths
 
 MIB = 1 << 20
@@ -79,8 +80,8 @@ class StoreConfig:
     disk_full_ratio: float = 0.90
     """Above it writes are refused, key ``diskSpaceWarningLevelRatio``."""
 
-    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    """Delays of the levels from 1 on, key ``messageDelayLevel``."""
+    delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_LEVELS)
+    """Delays of the levels from 1 on, key ``messageDelayLevel`` (there as text)."""
 
     max_open_queue_files: int = 4096
     """Open consume queue files at most; the least recently used one is closed."""

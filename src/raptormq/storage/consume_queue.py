@@ -32,6 +32,7 @@ class ConsumeQueue:
     """
 
     __slots__ = (
+        "delay_ms",
         "deleted",
         "magic",
         "max_offset",
@@ -67,6 +68,8 @@ class ConsumeQueue:
         self.tail: bytearray | None = None
         """Items that no file has yet, None when there are none."""
         self.deleted = False
+        self.delay_ms: int | None = None
+        """For a queue of delayed messages: its tag codes are the times at which they are due."""
 
 
 def encode_topic_field(topic: str) -> bytes:

@@ -21,7 +21,6 @@ from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.recovery import Recovery, RecoveryReport
 from raptormq.storage.retention import Retention
 from raptormq.storage.running_marker import RunningMarker
-from raptormq.storage.tag_codes import parse_delay_levels
 from raptormq.storage.write_gate import WriteGate
 
 logger = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ def open_store(
         marker = RunningMarker(filesystem, paths)
         checkpoint_file = CheckpointFile(filesystem, paths.checkpoint)
         filesystem.sync_directory(paths.root)
-        recovery = Recovery(filesystem, paths, log, queues, dispatcher, parse_delay_levels(config.message_delay_level))
+        recovery = Recovery(filesystem, paths, log, queues, dispatcher)
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
         housekeeping = Housekeeping(
             config, filesystem, clock, log, queues, dispatcher, flusher, retention, offsets, gate, checkpoint_file

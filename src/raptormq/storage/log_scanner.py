@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raptormq.errors import RecordError
+from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from raptormq.protocol.tags import tag_hash
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.log_batch import AppendResult, PendingRecord
 from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp
 from raptormq.storage.segment import Segment
-from raptormq.storage.tag_codes import tag_code_of
 
 WINDOW_BYTES = 4 << 20
 _MAGIC_SPAN = 7
@@ -37,9 +38,8 @@ class DamagedRange(NamedTuple):
 class LogScanner:
     """One walk from an offset to the end of the log; ``end_offset`` and ``damaged`` are complete when it is over."""
 
-    def __init__(self, log: CommitLog, start: int, delays_ms: tuple[int, ...] = ()) -> None:
+    def __init__(self, log: CommitLog, start: int) -> None:
         self._log = log
-        self._delays_ms = delays_ms
         self.end_offset = start
         self.damaged: list[DamagedRange] = []
         self._window = b""
@@ -89,7 +89,7 @@ class LogScanner:
             if len(batch.sizes) >= _BATCH_RECORDS:
                 yield self._finish(batch)
                 batch = self._new_batch()
-            _add(batch, record, self._delays_ms)
+            _add(batch, record)
             self.end_offset = record.physical_offset + record.size
         if batch.sizes:
             yield self._finish(batch)
@@ -196,25 +196,25 @@ def _magic_places(window: bytes) -> Iterator[int]:
     yield from sorted(places)
 
 
-def _add(batch: AppendResult, record: ParsedRecord, delays_ms: tuple[int, ...]) -> None:
+def _add(batch: AppendResult, record: ParsedRecord) -> None:
     records = batch.records
     timestamps = batch.store_timestamps
     assert isinstance(records, list)
     assert isinstance(timestamps, list)
-    records.append(_as_pending(record, delays_ms))
+    records.append(_as_pending(record))
     timestamps.append(record.store_timestamp)
     batch.physical_offsets.append(record.physical_offset)
     batch.sizes.append(record.size)
     batch.queue_offsets.append(record.queue_offset)
 
 
-def _as_pending(record: ParsedRecord, delays_ms: tuple[int, ...]) -> PendingRecord:
+def _as_pending(record: ParsedRecord) -> PendingRecord:
     return PendingRecord(
         record.topic,
         record.queue_id,
         b"",
         record.properties,
-        tag_code_of(record.topic, record.properties.decode(), record.store_timestamp, delays_ms),
+        tag_hash(find_property(record.properties.decode(), TAGS)),
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
     )

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.queue_files import QueueFiles
@@ -23,8 +24,10 @@ MAX_GAP_ITEMS = 1_000_000
 class QueueTable:
     """The queues, and which of them have items that no file has yet."""
 
-    def __init__(self, files: QueueFiles) -> None:
+    def __init__(self, files: QueueFiles, delays_ms: tuple[int, ...] = ()) -> None:
+        """``delays_ms`` are the delays of the queues of SCHEDULE_TOPIC_XXXX (:mod:`~raptormq.storage.delay_levels`)."""
         self.files = files
+        self._delays_ms = delays_ms
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: deque[ConsumeQueue] = deque()
 
@@ -43,6 +46,8 @@ class QueueTable:
             sibling = next(iter(queues.values()), None)
             field = sibling.topic_field if sibling else encode_topic_field(topic)
             queue = queues[queue_id] = ConsumeQueue(sibling.topic if sibling else topic, queue_id, field)
+            if topic == SCHEDULE_TOPIC and 0 <= queue_id < len(self._delays_ms):
+                queue.delay_ms = self._delays_ms[queue_id]
         return queue
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -63,19 +68,21 @@ class QueueTable:
     def build(self, batch: AppendResult) -> None:
         """Add the items of ``batch`` to their queues; items that are there already are left alone."""
         pack, dirty = ITEM.pack, self._dirty
-        for record, queue, offset, physical, size in zip(
-            batch.records, batch.queues, batch.queue_offsets, batch.physical_offsets, batch.sizes, strict=True
-        ):
+        for record, queue, offset, physical, size, stored in zip(
+            batch.records, batch.queues, batch.queue_offsets, batch.physical_offsets, batch.sizes,
+            batch.store_timestamps, strict=True,
+        ):  # fmt: skip
             if queue is None or queue.deleted:
                 continue
+            tag_code = record[4] if queue.delay_ms is None else stored + queue.delay_ms
             if offset != queue.max_offset or physical <= queue.max_physical:
-                self._place(queue, offset, physical, size, record[4])
+                self._place(queue, offset, physical, size, tag_code)
                 continue
             tail = queue.tail
             if tail is None:
                 tail = queue.tail = bytearray()
                 dirty.append(queue)
-            tail += pack(physical, size, record[4])
+            tail += pack(physical, size, tag_code)
             queue.max_offset = offset + 1
             queue.max_physical = physical
 

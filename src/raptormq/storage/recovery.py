@@ -61,8 +61,6 @@ class Recovery:
     log: CommitLog
     queues: QueueTable
     dispatcher: Dispatcher
-    delays_ms: tuple[int, ...]
-    """Delay of each level, for the tag codes of delayed messages."""
 
     def run(self, checkpoint: Checkpoint, *, crashed: bool) -> RecoveryReport:
         """Recover; on return the log takes writes at its end and the queues agree with it.
@@ -126,7 +124,7 @@ class Recovery:
         return self.log.min_offset
 
     def _replay(self, report: RecoveryReport) -> None:
-        scanner = LogScanner(self.log, report.start_offset, self.delays_ms)
+        scanner = LogScanner(self.log, report.start_offset)
         for number, batch in enumerate(scanner.batches(), 1):
             self._find_queues(batch)
             self.dispatcher.apply(batch)

@@ -61,7 +61,9 @@ class MessageStore:
         paths = config.paths
         self._gate = WriteGate()
         self._log = CommitLog(self._fs, paths.log, config.segment_size, config.hot_bytes, self._gate, clock)
-        self._queues = QueueTable(QueueFiles(self._fs, paths, config.queue_file_size, config.max_open_queue_files))
+        self._queues = QueueTable(
+            QueueFiles(self._fs, paths, config.queue_file_size, config.max_open_queue_files), config.delays_ms
+        )
         self._dispatcher = Dispatcher([self._queues, *builders])
         self._reader = MessageReader(self._log, self._queues)
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -256,6 +258,15 @@ class MessageStore:
         if queue is None:
             return 0, 0
         return self._queues.min_offset(queue, self._log.min_offset), queue.max_offset
+
+    def tag_code(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Return the tag code that a queue keeps for one message, in a queue of delayed messages the time at which it
+        is due; None when there is no such message. May wait for the disk.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not self._queues.min_offset(queue, self._log.min_offset) <= offset < queue.max_offset:
+            return None
+        return self._queues.item(queue, offset)[2]
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it
