@@ -26,22 +26,24 @@ def test_what_is_no_time_is_refused(text: str, part: str) -> None:
         parse_delay_levels(text)
 
 
-def test_the_queues_keep_due_times_and_a_rebuild_gives_the_same(tmp_path: Path) -> None:
+async def test_the_queues_keep_due_times_and_a_rebuild_gives_the_same(tmp_path: Path) -> None:
     config = StoreConfig(tmp_path, segment_size=1 << 20, delays_ms=(1000, 5000))
     store = MessageStore(config, clock=lambda: 100)
     store.open()
     record = PendingRecord(SCHEDULE_TOPIC, 1, b"x", b"TAGS\x01A\x02DELAY\x012\x02", tag_hash("A"))
-    store.append([record, record._replace(queue_id=2), record._replace(topic="t")])
+    store.append([record, record._replace(queue_id=2), record._replace(topic="t"), record])
     store.dispatch()
-    before = [store.tag_code(topic, queue, 0) for topic, queue in ((SCHEDULE_TOPIC, 1), (SCHEDULE_TOPIC, 2), ("t", 1))]
-    assert before == [100 + 5000, tag_hash("A"), tag_hash("A")]  # a level that is not configured has no due times
+    assert await store.tag_codes(SCHEDULE_TOPIC, 1, 0, 9) == [5100, 5100]
+    assert await store.tag_codes(SCHEDULE_TOPIC, 1, 1, 1) == [5100]
+    assert await store.tag_codes(SCHEDULE_TOPIC, 2, 0, 9) == [tag_hash("A")]  # a level that is not configured
+    assert await store.tag_codes("t", 1, 0, 9) == [tag_hash("A")]
     store.close()
     for file in tmp_path.glob("consumequeue/*/*/*"):
         file.unlink()
     (tmp_path / "abort").write_text("1")  # a crash: queues are built again from the log
     again = MessageStore(config, clock=lambda: 200)
     again.open()
-    assert [again.tag_code(SCHEDULE_TOPIC, 1, 0), again.tag_code("t", 1, 0)] == [100 + 5000, tag_hash("A")]
-    assert again.tag_code(SCHEDULE_TOPIC, 1, 1) is None
-    assert again.tag_code("nowhere", 0, 0) is None
+    assert await again.tag_codes(SCHEDULE_TOPIC, 1, 0, 9) == [5100, 5100]
+    assert await again.tag_codes("t", 1, 0, 9) == [tag_hash("A")]
+    assert await again.tag_codes(SCHEDULE_TOPIC, 1, 2, 9) == await again.tag_codes("nowhere", 0, 0, 9) == []
     again.close()

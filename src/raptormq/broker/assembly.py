@@ -14,6 +14,8 @@ from raptormq.broker.background_service import BackgroundService
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
+from raptormq.broker.delay.delivery import DelayedDelivery
+from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.clients import ClientHandlers
@@ -24,11 +26,13 @@ from raptormq.broker.handlers.offsets import OffsetHandlers
 from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.handlers.records import RecordHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
+from raptormq.broker.handlers.send_back import SendBackHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.queue_locks import QueueLocks
 from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
+from raptormq.broker.retries import Retries
 from raptormq.broker.saving import TableSaver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
@@ -69,6 +73,8 @@ class Tables:
     groups: GroupTable
     topics_saver: TableSaver
     groups_saver: TableSaver
+    delays: DelayProgress
+    delays_saver: TableSaver
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +145,15 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
         groups = GroupTable(groups_file.load(), clock)
     except BodyError as error:
         raise StoreDamaged(f"a table in {folder} does not have the expected shape: {error}") from error
+    delays_file = JsonFile(str(folder / "delayOffset.json"), filesystem)
+    delays = DelayProgress(delays_file, clock)
     tables = Tables(
         topics,
         groups,
         TableSaver(topics_file, topics.to_dict),
         TableSaver(groups_file, groups.to_dict),
+        delays,
+        TableSaver(delays_file, delays.to_dict),
     )
     topics.listen(lambda _: tables.topics_saver.save_soon())
     groups.listen(tables.groups_saver.save_soon)
@@ -227,6 +237,7 @@ class _Core:
         self.registry = ClientRegistry[Connection]()
         self.settling = _Settling(tables, registrar)
         self.dispatcher = Dispatcher(store)
+        self.retries = Retries(self.topics, self.groups, auto_create_group=config.policies.auto_create_group)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
 
 
@@ -235,7 +246,7 @@ def _sends(core: _Core) -> SendGroups:
     config, policies = core.config, core.config.policies
     unique_ids = UniqueIdFactory(core.store_host[:-4], os.getpid(), id(core))
     creator = TopicCreator(core.topics, enabled=policies.auto_create_topic)
-    admission = Admission(config, max_body_bytes(config), core.topics, creator, unique_ids, core.clock)
+    admission = Admission(config, max_body_bytes(config), core.topics, creator, unique_ids, core.clock, core.retries)
     answers = SendAnswers(core.store_host, policies.region_id, trace_on=policies.trace_on)
     timeout = config.keeping.sync_flush_timeout_ms / 1000
     waits = FlushWaits(core.store, answers, timeout) if core.sync_flush else None
@@ -250,6 +261,9 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
         OffsetHandlers(core.store, core.topics, core.groups, core.config.policies),
         ConsumerHandlers(core.store, core.topics, core.registry, core.config.identity),
         RecordHandlers(core.store),
+        SendBackHandlers(
+            core.store, core.writer, core.retries, core.tables.topics_saver, core.config.policies.permission
+        ),
     )
 
 
@@ -265,4 +279,7 @@ def _administration(core: _Core) -> tuple[Handlers, ...]:
 
 def _services(core: _Core) -> tuple[BackgroundService, ...]:
     """What works beside the requests, in the order of its start."""
-    return ()
+    tables = core.tables
+    delayed = DelayedDelivery(core.store, core.writer, core.topics, tables.delays, tables.delays_saver, core.clock)
+    core.dispatcher.listen(delayed.arrived)
+    return (delayed,)

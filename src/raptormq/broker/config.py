@@ -28,6 +28,8 @@ from raptormq.config_file import (
     size,
     unknown_key_warnings,
 )
+from raptormq.errors import ConfigError
+from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 
 _PORT = integer(0, 65_535)
 _COUNT = integer(1, 1_000_000)
@@ -44,6 +46,14 @@ def _hours(text: str) -> str:
     hours = text.split(";")
     if not all(hour.isdecimal() and int(hour) < 24 for hour in hours):
         raise ValueError("hours from 00 to 23, separated by ;")
+    return text
+
+
+def _delay_levels(text: str) -> str:
+    try:
+        parse_delay_levels(text)
+    except ConfigError:
+        raise ValueError("times such as 1s 5s 10m 2h 1d, one for each level") from None
     return text
 
 
@@ -141,6 +151,7 @@ class Keeping:
     disk_used_percent_clean: int = setting(75, "diskMaxUsedSpaceRatio", parse=integer(10, 95))
     disk_used_percent_forced: int = setting(85, "diskSpaceCleanForciblyRatio", parse=integer(30, 99))
     disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100))
+    delay_levels: str = setting(DEFAULT_LEVELS, "messageDelayLevel", parse=_delay_levels)
     max_open_queue_files: int = setting(4_096, "maxOpenQueueFiles", parse=_COUNT)
     check_crc: bool = setting(True, "checkCRCOnRecover", parse=parse_bool)
 

@@ -75,7 +75,7 @@ _STORE = """
     mappedFileSizeTimerLog maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
     maxFilterMessageSize maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMap
     maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength memTableFlushIntervalMs messageCRCCheck
-    messageDelayLevel messageIndexEnable messageIndexSafe messageVersionOnTopicLen minInSyncReplicas multiDispatchNum
+    messageIndexEnable messageIndexSafe messageVersionOnTopicLen minInSyncReplicas multiDispatchNum
     notifyMessageArriveInBatch offsetCheckInSlave osPageCacheBusyTimeOutMills putMsgIndexHightWater
     readOnlyCommitLogStorePaths readUnCommitted recheckReputOffsetFromCq redeleteHangedFileInterval
     rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency sampleCountThreshold sampleSteps

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
 from raptormq.storage.config import FlushDiskType, StoreConfig
+from raptormq.storage.delay_levels import parse_delay_levels
 
 _RECORD_OVERHEAD_BYTES = 70_000
 """Room for topic, properties and the fixed part of a record beside its body."""
@@ -33,6 +34,7 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         disk_max_used_ratio=keeping.disk_used_percent_clean / 100,
         disk_clean_ratio=keeping.disk_used_percent_forced / 100,
         disk_full_ratio=keeping.disk_used_percent_full / 100,
+        delays_ms=parse_delay_levels(keeping.delay_levels),
         max_open_queue_files=keeping.max_open_queue_files,
         store_host=store_host,
     )

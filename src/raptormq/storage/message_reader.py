@@ -137,6 +137,20 @@ class MessageReader:
             raise PagesMissing(missing)
         return buffers
 
+    def tag_codes(self, topic: str, queue_id: int, offset: int, count: int, *, wait: bool) -> list[int]:
+        """Return the tag codes of up to ``count`` items of a queue, none where ``offset`` is outside of it.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return []
+        if not self._queues.min_offset(queue, self._log.min_offset, wait=wait) <= offset < queue.max_offset:
+            return []
+        items = self._queues.files.read(queue, offset, count, wait=wait)
+        return [code for _, _, code in ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES])]
+
     def message_at(self, physical: int, *, wait: bool) -> Buffer | None:
         """Return the stored record at a log offset, None when none starts there.
 

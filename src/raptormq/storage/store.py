@@ -259,14 +259,11 @@ class MessageStore:
             return 0, 0
         return self._queues.min_offset(queue, self._log.min_offset), queue.max_offset
 
-    def tag_code(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """Return the tag code that a queue keeps for one message, in a queue of delayed messages the time at which it
-        is due; None when there is no such message. May wait for the disk.
+    async def tag_codes(self, topic: str, queue_id: int, offset: int, count: int) -> list[int]:
+        """Return the tag codes of up to ``count`` messages of a queue from ``offset`` on; in a queue of delayed
+        messages they are the times at which these are due.
         """
-        queue = self._queues.get(topic, queue_id)
-        if queue is None or not self._queues.min_offset(queue, self._log.min_offset) <= offset < queue.max_offset:
-            return None
-        return self._queues.item(queue, offset)[2]
+        return await self._warmed(lambda wait: self._reader.tag_codes(topic, queue_id, offset, count, wait=wait))
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it

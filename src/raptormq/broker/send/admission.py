@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple, NoReturn
 
 from raptormq.broker.config import BrokerConfig
+from raptormq.broker.delay.postponing import delay_level, postpone
+from raptormq.broker.retries import Retries
 from raptormq.broker.send.auto_create import TopicCreator
+from raptormq.broker.send.tag_code import tag_code
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import HeaderError, RecordError
+from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.bodies.topic_config import Perm
@@ -30,8 +32,8 @@ from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
-from raptormq.protocol.tags import java_hash
 from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
+from raptormq.storage.delay_levels import parse_delay_levels
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.transport.router import Refused
 
@@ -53,9 +55,6 @@ _REQUIRED_V1 = itemgetter(
     "bornTimestamp",
     "flag",
 )
-_TAGS = b"TAGS\x01"
-_PAIR_BYTE = ord(names.PAIR_SEPARATOR)
-
 _new_tuple = tuple.__new__
 """Makes a named tuple from its fields in half the time of its own constructor, which is a Python function."""
 _Place = tuple[str, int, int, int, bytes, int, int]
@@ -84,9 +83,12 @@ class Admission:
         creator: TopicCreator,
         unique_ids: UniqueIdFactory,
         clock: Callable[[], int],
+        retries: Retries,
     ) -> None:
         policies = config.policies
         self._configs = topics.configs
+        self._retries = retries
+        self._level_count = len(parse_delay_levels(config.keeping.delay_levels))
         self.creator = creator
         self._unique_ids = unique_ids
         self._clock = clock
@@ -132,6 +134,11 @@ class Admission:
             queue_id = random.randrange(config.write_queue_nums)
         elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} is not a queue of topic {topic}")
+        if topic[0] == "%":
+            limit = ext.get("maxReconsumeTimes" if request.code == 10 else "l")
+            dead = self._retries.redirected(topic, times, limit)
+            if dead is not None:
+                topic, queue_id = dead, 0
         if sys_flag & _UNSUPPORTED_FLAGS:
             _refuse_flags(sys_flag)
         if config.topic_filter_type == "MULTI_TAG":
@@ -147,8 +154,10 @@ class Admission:
         if len(body) > self._max_body_bytes:
             self._refuse_size(len(body))
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
+        level = 0
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
             _refuse_later_features(text)
+            level = _delay_level(text, topic)
         unique_key = _unique_key(text)
         if text and text[-1] != "\x02":
             text += "\x02"
@@ -163,8 +172,15 @@ class Admission:
             )
         code = tag_code(properties)
         fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, times, 0
-        records.append(_new_tuple(PendingRecord, fields))
+        record = _new_tuple(PendingRecord, fields)
+        records.append(record if level <= 0 else self._postpone(record, level))
         return _new_tuple(Admitted, (request, 1, queue_id, unique_key, "WAIT\x01false" not in text))
+
+    def _postpone(self, record: PendingRecord, level: int) -> PendingRecord:
+        try:
+            return postpone(record, level, self._level_count)
+        except MessageError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
     def _admit_batch(self, request: RemotingCommand, place: _Place, records: list[PendingRecord]) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, _, _ = place
@@ -175,6 +191,8 @@ class Admission:
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text:
             _refuse_later_features(text)
+            if _delay_level(text, topic) > 0:
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
         try:
             inner = decode_batch(request.body, MAX_BATCH_RECORDS)
         except RecordError as error:
@@ -212,26 +230,18 @@ def _unique_key(text: str) -> str | None:
     return (text[at + 9 : end] if end >= 0 else text[at + 9 :]) or None
 
 
-def tag_code(properties: bytes) -> int:
-    """Hash of the TAGS property of a text form, 0 without one; the last one counts."""
-    at = properties.rfind(_TAGS)
-    while at > 0 and properties[at - 1] != _PAIR_BYTE:  # the end of a longer name
-        at = properties.rfind(_TAGS, 0, at)
-    if at < 0:
-        return 0
-    end = properties.find(b"\x02", at)
-    return _hash(properties[at + 5 : end] if end >= 0 else properties[at + 5 :])
-
-
-@lru_cache(maxsize=4096)
-def _hash(tag: bytes) -> int:
-    return java_hash(tag.decode("utf-8", "replace")) if tag else 0
-
-
 def _complain(request: RemotingCommand) -> NoReturn:
     header = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
     decode_header(header, request.ext_fields)
     raise HeaderError("a number of the send header is outside its range")
+
+
+def _delay_level(text: str, topic: str) -> int:
+    """Return the delay level that the properties ask for; dead letters do not wait."""
+    try:
+        return 0 if topic.startswith(DLQ_PREFIX) else delay_level(text)
+    except MessageError as error:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
 
 def _refuse_flags(sys_flag: int) -> NoReturn:
@@ -247,5 +257,5 @@ def _refuse_later_features(text: str) -> None:
         _refuse_flags(_TRANSACTION)
     if names.INNER_NUM in found:
         _refuse_flags(0)
-    if found.keys() & {names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}:
-        raise Refused(ResponseCode.SYSTEM_ERROR, "delayed messages are not supported by this version")
+    if found.keys() & {"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "messages with a delivery time are not supported by this version")

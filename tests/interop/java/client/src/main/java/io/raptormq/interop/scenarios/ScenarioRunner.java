@@ -25,6 +25,8 @@ public final class ScenarioRunner {
 
     static {
         SCENARIOS.put("Rebalance", new Rebalance());
+        SCENARIOS.put("Retries", new Retries());
+        SCENARIOS.put("DelayedMessages", new DelayedMessages());
         SCENARIOS.put("StartingPoint", new StartingPoint());
         SCENARIOS.put("TagFilter", new TagFilter());
         SCENARIOS.put("GroupRestart", new GroupRestart());

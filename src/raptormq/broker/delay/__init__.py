@@ -1,0 +1,1 @@
+"""Messages that wait for their time: delay levels, and with them the retries of consumers."""

@@ -1,0 +1,154 @@
+"""Delivers delayed messages when they are due (``ScheduleMessageService``).
+
+One task looks at the first waiting message of every level and sleeps until the earliest of them is due, or until a
+message arrives at a level that had none: within a level, messages become due in the order of their queue.
+
+A message is written to its own topic first and counted as delivered then: a crash in between delivers it twice, never
+not at all. While writing fails (a full disk), the same messages are tried again every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import takewhile
+
+from raptormq.broker.delay.postponing import restore
+from raptormq.broker.delay.progress import DelayProgress
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import RecordError, StorageError
+from raptormq.protocol.record import decode_record
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC
+from raptormq.storage.log_batch import Arrival, PendingRecord
+from raptormq.storage.results import GetStatus
+from raptormq.storage.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+_GROUP = 64
+"""Messages delivered with one append at most."""
+_GROUP_BYTES = 4 << 20
+_RETRY_S = 1.0
+_SAVE_S = 5.0
+_LONGEST_SLEEP_S = 10.0
+"""The clock may be set while the task sleeps."""
+
+
+class DelayedDelivery:
+    """A background service of the broker."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: InternalWriter,
+        topics: TopicTable,
+        progress: DelayProgress,
+        saver: TableSaver,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._progress = progress
+        self._saver = saver
+        self._clock = clock
+        self._delays_ms = store.config.delays_ms
+        self._arrived = asyncio.Event()
+        self._idle_levels: set[int] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._saving: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin with what became due while the broker was away."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End; what was delivered is on record."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
+            self._saver.save_soon()
+        with suppress(StorageError):  # it has been logged; a few messages will be delivered twice
+            await self._saver.saved()
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Look at a level again that had nothing to wait for."""
+        if self._idle_levels and not self._arrived.is_set():
+            for topic, queue_id, _, _ in arrivals:
+                if topic == SCHEDULE_TOPIC and queue_id + 1 in self._idle_levels:
+                    self._arrived.set()
+                    return
+
+    async def _run(self) -> None:
+        while True:
+            self._arrived.clear()
+            self._idle_levels.clear()
+            try:
+                due = [await self._deliver_level(level) for level in range(1, len(self._delays_ms) + 1)]
+                next_due = min((at for at in due if at is not None), default=None)
+                pause = None if next_due is None else min(max(0.0, (next_due - self._clock()) / 1000), _LONGEST_SLEEP_S)
+            except Exception:
+                logger.exception("delayed messages cannot be delivered, they are tried again")
+                pause = _RETRY_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), pause)
+
+    async def _deliver_level(self, level: int) -> int | None:
+        """Deliver what is due and return when the next message is, None when none waits."""
+        delay = self._delays_ms[level - 1]
+        while True:
+            low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+            offset = min(max(self._progress.offsets.get(level, 0), low), high)
+            times = await self._store.tag_codes(SCHEDULE_TOPIC, level - 1, offset, _GROUP)
+            now = self._clock()
+            count = sum(1 for _ in takewhile(lambda due: _is_due(due, now, delay), times))  # noqa: B023 - used at once
+            if count:
+                await self._deliver(level, offset, count)
+            elif times:
+                return times[0]
+            else:
+                self._idle_levels.add(level)
+                return None
+
+    async def _deliver(self, level: int, offset: int, count: int) -> None:
+        found = await self._store.get_messages_cold(SCHEDULE_TOPIC, level - 1, offset, count, _GROUP_BYTES)
+        if found.status is GetStatus.FOUND:
+            records = [record for data in found.buffers for record in self._restored(data)]
+            if records:
+                await self._writer.stored(records)
+        self._progress.offsets[level] = min(max(found.next_offset, offset + 1), offset + count)
+        if self._saving is None:
+            self._saving = asyncio.get_running_loop().call_later(_SAVE_S, self._save)
+
+    def _restored(self, data: bytes | bytearray | memoryview) -> Iterable[PendingRecord]:
+        at = 0
+        while at < len(data):
+            try:
+                message = decode_record(data, at)
+            except RecordError as error:
+                logger.warning("a delayed message is lost, its record is damaged: %s", error)
+                return
+            at += message.total_size
+            record = restore(message)
+            if record is None or record.topic not in self._topics.configs:
+                logger.warning("a delayed message at %d has no topic any more", message.physical_offset)
+            else:
+                yield record
+
+    def _save(self) -> None:
+        self._saving = None
+        self._saver.save_soon()
+
+
+def _is_due(due: int, now: int, delay_ms: int) -> bool:
+    """Also when the clock was set back since the message was stored: nothing waits longer than its delay."""
+    return due <= now or due > now + delay_ms

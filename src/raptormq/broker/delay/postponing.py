@@ -1,0 +1,69 @@
+"""What a message becomes while it waits, and what it becomes again (``HookUtils.handleScheduleMessage``,
+``ScheduleMessageService.messageTimeUp``).
+
+A message with ``DELAY=level`` is stored in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX with ``REAL_TOPIC`` and
+``REAL_QID`` added to its properties. The copy that is delivered keeps them all, DELAY too, as RocketMQ's does.
+"""
+
+from __future__ import annotations
+
+from raptormq.broker.send.tag_code import tag_code
+from raptormq.errors import MessageError
+from raptormq.protocol import properties as names
+from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC
+from raptormq.storage.log_batch import PendingRecord
+
+
+def delay_level(text: str) -> int:
+    """Return the level that properties (text form) ask for, 0 or less for none.
+
+    Raises:
+        MessageError: DELAY is not a number.
+    """
+    value = names.find_property(text, names.DELAY)
+    if value is None:
+        return 0
+    try:
+        return int(value)
+    except ValueError:
+        raise MessageError(f"the property DELAY is {value!r:.40}, expected the number of a delay level") from None
+
+
+def postpone(record: PendingRecord, level: int, level_count: int) -> PendingRecord:
+    """Return ``record`` as it waits with ``level`` (from 1 on), at most the highest.
+
+    Raises:
+        MessageError: the properties get too long by the two that are added.
+    """
+    level = min(level, level_count)
+    found = decode_properties(record.properties.decode())
+    found |= {
+        names.DELAY: str(level),
+        names.REAL_TOPIC: record.topic,
+        names.REAL_QUEUE_ID: str(record.queue_id),
+    }
+    return record._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=encode_properties(found).encode())
+
+
+def restore(waiting: StoredMessage) -> PendingRecord | None:
+    """Return the message whose time has come, None when nothing says where it belongs."""
+    topic = names.find_property(waiting.properties, names.REAL_TOPIC)
+    queue = names.find_property(waiting.properties, names.REAL_QUEUE_ID)
+    if topic is None or queue is None or not queue.isascii() or not queue.isdigit():
+        return None
+    properties = waiting.properties.encode()
+    return PendingRecord(
+        topic=topic,
+        queue_id=int(queue),
+        body=waiting.body,
+        properties=properties,
+        tag_code=tag_code(properties),
+        born_timestamp=waiting.born_timestamp,
+        born_host=waiting.born_host,
+        flag=waiting.flag,
+        sys_flag=waiting.sys_flag,
+        reconsume_times=waiting.reconsume_times,
+        prepared_transaction_offset=waiting.prepared_transaction_offset,
+    )

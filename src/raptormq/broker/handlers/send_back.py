@@ -1,0 +1,103 @@
+"""CONSUMER_SEND_MSG_BACK (36): a message that a consumer could not consume is to come again later
+(``AbstractSendMessageProcessor.consumerSendMsgBack``).
+
+The broker reads the message from its own log, so a retry costs the consumer a header and no body. The copy has one more
+in its reconsume times, RETRY_TOPIC (where it came from first) and ORIGIN_MESSAGE_ID (the id it had first), and waits
+with the delay level that the consumer names or, for 0, with a level that grows from retry to retry.
+"""
+
+from __future__ import annotations
+
+from raptormq.broker.delay.postponing import postpone
+from raptormq.broker.groups import GroupConfig
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.send.tag_code import tag_code
+from raptormq.errors import MessageError, RecordError
+from raptormq.protocol import properties as names
+from raptormq.protocol.bodies.topic_config import Perm
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.client import SendBackRequestHeader
+from raptormq.protocol.message_id import offset_id
+from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.record import StoredMessage, decode_record
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class SendBackHandlers:
+    """Takes messages back."""
+
+    def __init__(
+        self, store: MessageStore, writer: InternalWriter, retries: Retries, topics_saver: TableSaver, permission: int
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._retries = retries
+        self._topics_saver = topics_saver
+        self._permission = permission
+        self._level_count = len(store.config.delays_ms)
+
+    def register(self, router: Router) -> None:
+        """Enter the handler into the table."""
+        router.add(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackRequestHeader, self.send_back)
+
+    async def send_back(
+        self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
+    ) -> RemotingCommand:
+        """36: answered when the copy is stored, so that the consumer may forget the message."""
+        if not self._permission & Perm.WRITE:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker takes no messages (brokerPermission)")
+        group = self._retries.group(header.group)
+        if group.retry_queue_nums <= 0:  # this group wants no retries
+            return response_to(command)
+        message = await self._read(header.offset)
+        record = self._copy(message, group, header)
+        await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
+        await self._writer.stored([record])
+        return response_to(command)
+
+    async def _read(self, offset: int) -> StoredMessage:
+        data = await self._store.message_at_cold(offset)
+        if data is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at offset {offset} any more")
+        try:
+            return decode_record(data)
+        except RecordError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the message at offset {offset} is damaged: {error}") from error
+
+    def _copy(self, message: StoredMessage, group: GroupConfig, header: SendBackRequestHeader) -> PendingRecord:
+        most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
+        level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+        found = decode_properties(message.properties)
+        found.setdefault(names.RETRY_TOPIC, message.topic)
+        found.setdefault(names.ORIGIN_MESSAGE_ID, offset_id(message.store_host, message.physical_offset))
+        found[names.WAIT] = "false"
+        dead = message.reconsume_times >= most or header.delay_level < 0
+        if dead:
+            topic, queue_id = self._retries.dead_letter_topic(group.name), 0
+            found[names.DELAY] = "0"
+        else:
+            config, queue_id = self._retries.retry_place(group)
+            topic = config.topic_name
+        try:
+            properties = encode_properties(found).encode()
+            record = PendingRecord(
+                topic=topic,
+                queue_id=queue_id,
+                body=message.body,
+                properties=properties,
+                tag_code=tag_code(properties),
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                flag=message.flag,
+                sys_flag=message.sys_flag,
+                reconsume_times=message.reconsume_times + 1,
+            )
+            return record if dead else postpone(record, level, self._level_count)
+        except MessageError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message cannot be retried: {error}") from error
