@@ -13,6 +13,7 @@ another broker)::
     |  |- BodyError             a JSON body does not have the expected shape
     |  `- RecordError           a stored or batched message is cut, damaged or lies about its size
     |- MessageError             a message breaks a rule before anything is sent (topic, size, properties)
+    |- FilterError              an SQL92 filter cannot be understood or is too large
     |- StorageError
     |  |- StoreLocked           another process uses the directory
     |  |- StoreReadOnly         writes are refused: volume read-only, or a flush has failed
@@ -70,6 +71,10 @@ class RecordError(ProtocolError):
 
 class MessageError(RaptorMQError):
     """A message breaks a rule of the broker and was not sent."""
+
+
+class FilterError(RaptorMQError):
+    """An SQL92 filter cannot be understood, or is larger or deeper than allowed."""
 
 
 class StorageError(RaptorMQError):

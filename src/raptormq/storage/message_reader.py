@@ -14,6 +14,7 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import Extent, PagesMissing
+from raptormq.storage.property_scan import PropertyFilter, scan
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_parser import are_intact, peek, peek_physical_offset, peek_store_timestamp
 from raptormq.storage.results import GetResult, GetStatus
@@ -39,6 +40,7 @@ class MessageReader:
         max_count: int,
         max_bytes: int,
         tag_filter: frozenset[int] | None,
+        property_filter: PropertyFilter | None = None,
         *,
         wait: bool,
     ) -> GetResult:
@@ -61,6 +63,11 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, [], offset, low, high)
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, [], high, low, high)
+        if property_filter is not None:
+            items = self._queues.files.read(queue, offset, min(SCAN_ITEMS, property_filter.max_scanned), wait=wait)
+            wanted, done, size = scan(self._log, items, max_count, max_bytes, property_filter, wait=wait)
+            status = GetStatus.FOUND if wanted else GetStatus.NO_MATCHED_MESSAGE
+            return GetResult(status, wanted, offset + done, low, high, len(wanted), size)
         count = max_count if tag_filter is None else max(max_count, SCAN_ITEMS)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)

@@ -63,6 +63,20 @@ def peek_physical_offset(data: Buffer) -> int:
     return int(offset)
 
 
+def peek_properties(data: Buffer) -> Buffer:
+    """Return the text form of the properties of what is taken for a record; empty when its lengths do not add up."""
+    try:
+        (sys_flag,) = _SYS_FLAG.unpack_from(data, SYS_FLAG_AT)
+        body_at = _FIXED[sys_flag & _V6_HOSTS].size
+        topic_at = body_at + int.from_bytes(data[body_at - 4 : body_at], "big")
+        name_at = topic_at + (1 if _PEEK.unpack_from(data, 0)[1] == MAGIC_V1 else 2)
+    except struct.error:
+        return b""
+    length_at = name_at + int.from_bytes(data[topic_at:name_at], "big")
+    length = int.from_bytes(data[length_at : length_at + 2], "big")
+    return data[length_at + 2 : length_at + 2 + length]
+
+
 def are_intact(data: Buffer, offset: int) -> bool:
     """Return whether ``data``, read from log offset ``offset``, is whole records with the right CRC."""
     at, end = 0, len(data)

@@ -26,6 +26,7 @@ from raptormq.storage.lifecycle import OpenStore, open_store
 from raptormq.storage.log_batch import AppendResult, Arrival, PendingRecord
 from raptormq.storage.message_reader import MessageReader
 from raptormq.storage.page_cache import PagesMissing, fetch
+from raptormq.storage.property_scan import PropertyFilter
 from raptormq.storage.queue_files import QueueFiles
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.real_filesystem import RealFileSystem
@@ -214,15 +215,18 @@ class MessageStore:
         max_count: int,
         max_bytes: int,
         tag_filter: frozenset[int] | None = None,
+        property_filter: PropertyFilter | None = None,
     ) -> GetResult:
         """Read up to ``max_count`` messages (and ``max_bytes``, but always a whole one) whose tag code is in
-        ``tag_filter`` (None: all).
+        ``tag_filter`` (None: all) and whose properties ``property_filter`` wants.
 
         Never waits for the disk: where it would have to, the result is ``cold``. Buffers of hot messages are slices of
         the mapped log and stay valid as long as they are referenced.
         """
         try:
-            return self._reader.get(topic, queue_id, offset, max_count, max_bytes, tag_filter, wait=False)
+            return self._reader.get(
+                topic, queue_id, offset, max_count, max_bytes, tag_filter, property_filter, wait=False
+            )
         except PagesMissing:
             return GetResult(GetStatus.FOUND, [], offset, 0, 0, cold=True)
 
@@ -234,10 +238,13 @@ class MessageStore:
         max_count: int,
         max_bytes: int,
         tag_filter: frozenset[int] | None = None,
+        property_filter: PropertyFilter | None = None,
     ) -> GetResult:
         """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``."""
         return await self._warmed(
-            lambda wait: self._reader.get(topic, queue_id, offset, max_count, max_bytes, tag_filter, wait=wait)
+            lambda wait: self._reader.get(
+                topic, queue_id, offset, max_count, max_bytes, tag_filter, property_filter, wait=wait
+            )
         )
 
     async def _warmed(self, attempt: Callable[[bool], T]) -> T:

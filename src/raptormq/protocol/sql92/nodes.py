@@ -1,0 +1,190 @@
+"""Parts of a compiled SQL92 filter: functions from properties to values, with what the parser must know of them.
+
+Three-valued logic: ``None`` is "unknown", which is not a match. Source: RocketMQ ``LogicExpression``,
+``ComparisonExpression``, ``UnaryExpression``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from raptormq.errors import FilterError
+from raptormq.protocol.sql92.values import Value, equals, negated, ordered
+
+Properties = Mapping[str, str]
+Evaluate = Callable[[Properties], Value]
+
+
+class Kind(Enum):
+    """What an expression is, as far as the grammar's checks ask."""
+
+    NUMBER = auto()
+    TEXT = auto()
+    TRUTH = auto()
+    """The constants TRUE, FALSE and NULL."""
+    PROPERTY = auto()
+    BOOLEAN = auto()
+    """A comparison, or comparisons tied by AND, OR, NOT."""
+    NEGATED = auto()
+    """A value with a minus sign."""
+
+
+CONSTANTS = frozenset({Kind.NUMBER, Kind.TEXT, Kind.TRUTH})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An expression; ``value`` is that of a constant, ``depth`` counts the calls that an evaluation nests."""
+
+    kind: Kind
+    evaluate: Evaluate
+    depth: int = 1
+    value: Value = None
+
+
+def constant(kind: Kind, value: Value) -> Node:
+    """A literal."""
+    return Node(kind, lambda _: value, 1, value)
+
+
+def named(name: str) -> Node:
+    """A property; unknown where the message does not have it."""
+    return Node(Kind.PROPERTY, lambda properties: properties.get(name))
+
+
+def _boolean(evaluate: Evaluate, *parts: Node) -> Node:
+    return Node(Kind.BOOLEAN, evaluate, 1 + max(part.depth for part in parts))
+
+
+def truth(node: Node) -> Node:
+    """A part of AND, OR, NOT, or the whole: a property by itself is text and so never true.
+
+    Raises:
+        FilterError: a number or a text stands where a condition belongs.
+    """
+    if node.kind in (Kind.BOOLEAN, Kind.TRUTH):
+        return node
+    if node.kind is not Kind.PROPERTY:
+        raise FilterError("the filter has a number or a text where a condition belongs")
+    value = node.evaluate
+    return _boolean(lambda properties: None if value(properties) is None else False, node)
+
+
+def all_of(nodes: Sequence[Node]) -> Node:
+    """AND: false as soon as one is false, unknown when one is unknown."""
+    parts = [node.evaluate for node in nodes]
+
+    def evaluate(properties: Properties) -> Value:
+        outcome: Value = True
+        for part in parts:
+            value = part(properties)
+            if value is None:
+                outcome = None
+            elif not value:
+                return False
+        return outcome
+
+    return _boolean(evaluate, *nodes)
+
+
+def any_of(nodes: Sequence[Node]) -> Node:
+    """OR: true as soon as one is true, unknown when one is unknown."""
+    parts = [node.evaluate for node in nodes]
+
+    def evaluate(properties: Properties) -> Value:
+        outcome: Value = False
+        for part in parts:
+            value = part(properties)
+            if value is None:
+                outcome = None
+            elif value:
+                return True
+        return outcome
+
+    return _boolean(evaluate, *nodes)
+
+
+def negation(node: Node) -> Node:
+    """NOT."""
+    operand = node.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = operand(properties)
+        return None if value is None else not value
+
+    return _boolean(evaluate, node)
+
+
+def minus(node: Node) -> Node:
+    """A minus sign; what it makes of text is unknown."""
+    operand = node.evaluate
+    return Node(Kind.NEGATED, lambda properties: negated(operand(properties)), node.depth + 1)
+
+
+def is_null(node: Node) -> Node:
+    """IS NULL."""
+    operand = node.evaluate
+    return _boolean(lambda properties: operand(properties) is None, node)
+
+
+def equal(left: Node, right: Node) -> Node:
+    """``=``.
+
+    Raises:
+        FilterError: NULL is compared, or a truth value with a number or text.
+    """
+    for node in (left, right):
+        if node.kind is Kind.TRUTH and node.value is None:
+            raise FilterError("NULL cannot be compared; use IS NULL")
+    if left.kind is Kind.TRUTH and right.kind in (Kind.NUMBER, Kind.TEXT):
+        raise FilterError(f"{left.value!r} cannot be compared with {right.value!r}")
+    one, other = left.evaluate, right.evaluate
+    return _boolean(lambda properties: equals(one(properties), other(properties)), left, right)
+
+
+def order(left: Node, right: Node, holds: Callable[[int], bool]) -> Node:
+    """``<``, ``<=``, ``>`` or ``>=``: ``holds`` tells for a negative number, 0 or a positive one.
+
+    Raises:
+        FilterError: one side is a condition or a constant that is no number.
+    """
+    for node in (left, right):
+        if node.kind in (Kind.BOOLEAN, Kind.TRUTH, Kind.TEXT):
+            raise FilterError("only numbers and properties can be compared by <, <=, > and >=")
+    one, other = left.evaluate, right.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        difference = ordered(one(properties), other(properties))
+        return None if difference is None else holds(difference)
+
+    return _boolean(evaluate, left, right)
+
+
+def member(node: Node, texts: frozenset[str], *, inside: bool) -> Node:
+    """IN and NOT IN.
+
+    Raises:
+        FilterError: the left side is no property.
+    """
+    if node.kind is not Kind.PROPERTY:
+        raise FilterError("only a property can be looked for by IN")
+    operand = node.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = operand(properties)
+        return None if value is None else (value in texts) is inside
+
+    return _boolean(evaluate, node)
+
+
+def text_search(node: Node, found: Callable[[str, str], bool], text: str, *, wanted: bool) -> Node:
+    """CONTAINS, STARTSWITH and ENDSWITH: false, also with NOT, for an empty ``text`` and for what is no text."""
+    operand = node.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = operand(properties) if text else None
+        return isinstance(value, str) and found(value, text) is wanted
+
+    return _boolean(evaluate, node)
