@@ -110,6 +110,14 @@ async def connected(broker: Broker) -> AsyncIterator[Peer]:
         await pool.close()
 
 
+async def held(peer: Peer, count: int) -> None:
+    """Return when the broker has read everything sent before: its answer comes behind, and pulls are held as they are
+    read."""
+    for _ in range(count):
+        await asyncio.sleep(0)  # the pulls go out first
+    await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})
+
+
 def send_fields(topic: str, queue_id: int = 0, properties: str = "") -> dict[str, object]:
     return {
         "a": "producers",

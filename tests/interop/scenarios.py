@@ -25,6 +25,11 @@ BINARY = (
     "GroupRestart",
 )
 RUN_TIMEOUT_SECONDS = 300.0
+SETTINGS = {"enablePropertyFilter": "true"}
+"""What the scenarios want of either broker."""
+REBALANCE_MS = 2_000
+"""How often consumers look which queues are theirs; as they are delivered, a retry topic may wait 20 s for the second
+look."""
 
 Outcomes = dict[str, dict[str, Any]]
 """Encoding and scenario ("json/SyncSend") -> its line: {"scenario", "seconds", "outcome" or "error"}."""
@@ -68,7 +73,12 @@ def _start(built: JavaBuild, servers: Servers, encoding: str, scenarios: Sequenc
         [servers.name_servers, f"{encoding}_", *scenarios],
         class_path=built.client_class_path,
         log=servers.folder / f"scenarios-{encoding}.log",
-        options=["-Xmx384m", f"-Drocketmq.serialize.type={serialize_type}", f"-Duser.home={servers.folder}"],
+        options=[
+            "-Xmx384m",
+            f"-Drocketmq.serialize.type={serialize_type}",
+            f"-Drocketmq.client.rebalance.waitInterval={REBALANCE_MS}",
+            f"-Duser.home={servers.folder}",
+        ],
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import build
-from tests.interop.scenarios import Outcomes, play
+from tests.interop.scenarios import SETTINGS, Outcomes, play
 
 REFERENCE: dict[str, Any] = json.loads(Path(__file__).with_name("reference_outcomes.json").read_text(encoding="utf-8"))
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     built = build()
-    with RaptorMQDev(tmp_path_factory.mktemp("raptormq")) as servers:
+    with RaptorMQDev(tmp_path_factory.mktemp("raptormq"), settings=SETTINGS) as servers:
         return play(built, servers)
 
 

@@ -39,6 +39,7 @@ from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
+from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.system_topics import system_topics
 from raptormq.broker.topics import TopicTable
@@ -93,11 +94,10 @@ class Assembly:
     registrar: Registrar
     locks: QueueLocks
     services: tuple[BackgroundService, ...]
-    clock: Callable[[], int]
 
     def expire_locks(self) -> None:
         """Forget queue locks that nobody renews."""
-        self.locks.expire(self.clock())
+        self.locks.expire(steady_ms())
 
     def start_services(self) -> None:
         """Start what works beside the requests."""
@@ -185,7 +185,7 @@ def assemble(
     )
     core = _Core(config, store, store_host, tables, registrar, clock)
     sends = _sends(core)
-    pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, clock)
+    pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, steady_ms)
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, clock)
     core.dispatcher.listen(pulls.arrived)
     router = Router()
@@ -207,7 +207,6 @@ def assemble(
         registrar,
         core.locks,
         _services(core),
-        clock,
     )
 
 
@@ -257,7 +256,7 @@ def _sends(core: _Core) -> SendGroups:
 def _consuming(core: _Core) -> tuple[Handlers, ...]:
     """What consumers need besides pulls."""
     return (
-        LockHandlers(core.locks, core.clock),
+        LockHandlers(core.locks, steady_ms),
         OffsetHandlers(core.store, core.topics, core.groups, core.config.policies),
         ConsumerHandlers(core.store, core.topics, core.registry, core.config.identity),
         RecordHandlers(core.store),

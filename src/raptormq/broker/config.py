@@ -101,6 +101,8 @@ class Policies:
     trace_topic: bool = setting(False, "traceTopicEnable", parse=parse_bool)
     validate_system_topics: bool = setting(True, "validateSystemTopicWhenUpdateTopic", parse=parse_bool)
     reject_transactions: bool = setting(False, "rejectTransactionMessage", parse=parse_bool)
+    property_filters: bool = setting(False, "enablePropertyFilter", parse=parse_bool)
+    """Whether consumers may filter by SQL92 expressions."""
     lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool)
     notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool)
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS)

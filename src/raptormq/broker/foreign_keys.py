@@ -26,7 +26,7 @@ _BROKER = """
     controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
     disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConsumeQueueExt
     enableDetailStat enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePropertyFilter
+    enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
     enableRemoteEscape enableRetryTopicV2 enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
     enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
     expectConsumerNumUseFilter fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup

@@ -13,6 +13,7 @@ from raptormq.broker.clients import ClientRegistry, Presence
 from raptormq.broker.config import Policies
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.wanted import Subscriptions, compiled, is_tag_type
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -25,7 +26,6 @@ from raptormq.protocol.headers.client import (
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-TAG = "TAG"
 MAX_CLIENTS_PER_GROUP = 10_000
 """Members of one group; one more is refused, because everybody's list is sent to everybody."""
 
@@ -42,6 +42,7 @@ class ClientHandlers:
         clock: Callable[[], int],
     ) -> None:
         self._registry = registry
+        self._subscriptions = Subscriptions(registry, sql92=policies.property_filters)
         self._groups = groups
         self._topics = topics
         self._policies = policies
@@ -96,8 +97,12 @@ class ClientHandlers:
     def check_subscription(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """46: say before the first pull whether a filter expression is understood."""
         value = loads_object(command.body).get("subscriptionData")
-        if value is not None and Subscription.from_dict(value).expression_type != TAG:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "the broker does not support consumers that filter by SQL92")
+        if value is not None:
+            subscription = Subscription.from_dict(value)
+            kind = subscription.expression_type
+            if not is_tag_type(kind):
+                self._subscriptions.require_switched_on(kind)
+                compiled(kind, subscription.expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
         return response_to(command)
 
     def connection_closed(self, connection: Connection) -> None:
@@ -123,6 +128,6 @@ class ClientHandlers:
 
 def _compiled(subscription: Subscription) -> Subscription:
     """Return the subscription with its hashes computed here: not every client sends them."""
-    if subscription.expression_type != TAG:
+    if not is_tag_type(subscription.expression_type):
         return subscription
     return Subscription.parse(subscription.topic, subscription.expression, subscription.version)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raptormq.broker.checks import require_group, require_read_queue
 from raptormq.broker.clients import ClientRegistry
@@ -26,8 +26,8 @@ from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.hold import BUCKET_MS, HeldPull, PullHolds
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import MessageError
-from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.broker.wanted import Subscriptions, Wanted
+from raptormq.protocol.bodies.heartbeat import BROADCASTING
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -60,9 +60,13 @@ class _Pull:
     connection: Connection
     request: RemotingCommand
     header: PullMessageRequestHeader
-    tag_filter: frozenset[int] | None
+    wanted: Wanted
+    offset: int
+    """Where it reads on: behind the header's, once it has been held and found nothing that it wants."""
     max_count: int
     max_bytes: int
+    until_ms: int = 0
+    """How long it may be held, 0 before it was."""
 
 
 class PullHandlers:
@@ -76,15 +80,17 @@ class PullHandlers:
         registry: ClientRegistry[Connection],
         config: BrokerConfig,
         counters: Counters,
-        clock: Callable[[], int],
+        steady_clock: Callable[[], int],
     ) -> None:
+        """``steady_clock`` gives ms that no change of the time of day moves."""
         self._store = store
         self._topics = topics
         self._groups = groups
         self._registry = registry
         self._config = config
         self._counters = counters
-        self._clock = clock
+        self._steady_clock = steady_clock
+        self._subscriptions = Subscriptions(registry, sql92=config.policies.property_filters)
         self._holds: PullHolds[_Pull] = PullHolds(config.pulling.max_held)
         self._sweeper: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,7 +126,7 @@ class PullHandlers:
                 request, ResponseCode.NO_PERMISSION, forbidden[1], _response_header(header, forbidden[0])
             )
         require_read_queue(self._topics, header.topic, header.queue_id)
-        tag_filter = self._tag_filter(header)
+        wanted = self._wanted(header)
         pulling = self._config.pulling
         if header.max_msg_bytes is None:
             max_count, max_bytes = pulling.memory_count, pulling.memory_bytes
@@ -131,7 +137,8 @@ class PullHandlers:
             self._store.consumer_offsets.commit(
                 header.topic, header.consumer_group, header.queue_id, header.commit_offset
             )
-        self._serve(_Pull(connection, request, header, tag_filter, max_count, max_bytes), may_wait=True)
+        pull = _Pull(connection, request, header, wanted, header.queue_offset, max_count, max_bytes)
+        self._serve(pull, may_wait=True)
         return None
 
     def _forbidden(self, header: PullMessageRequestHeader) -> tuple[int, str] | None:
@@ -146,28 +153,18 @@ class PullHandlers:
         if topic is not None and not topic.perm & _READ:
             return 3, f"topic {header.topic} is not readable"
         consumers = self._registry.consumers.get(header.consumer_group)
-        if consumers and consumers.message_model == "BROADCASTING" and not group.consume_broadcast_enable:
+        carries = header.sys_flag & _SUBSCRIPTION
+        if not carries and consumers and consumers.message_model == BROADCASTING and not group.consume_broadcast_enable:
             return 4, f"group {group.name} may not consume by broadcasting"
         return None
 
-    def _tag_filter(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
-        """Return the tags the pull wants: from the request, or from the group's heartbeats."""
+    def _wanted(self, header: PullMessageRequestHeader) -> Wanted:
+        """Return what the pull wants: from the request, or from the group's heartbeats."""
         if header.sys_flag & _SUBSCRIPTION:
-            _require_tag_language(header.expression_type)
-            try:
-                subscription = Subscription.parse(header.topic, header.subscription or "*", header.sub_version)
-            except MessageError as error:
-                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-            return subscription.code_set or None
-        known = self._registry.subscription(header.consumer_group, header.topic)
-        if known is None:
-            remark = f"the broker knows no subscription of group {header.consumer_group} to {header.topic} yet"
-            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-        if known.version < header.sub_version:
-            remark = f"the subscription of group {header.consumer_group} to {header.topic} is not the latest"
-            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
-        _require_tag_language(known.expression_type)
-        return known.code_set or None
+            return self._subscriptions.asked(
+                header.topic, header.subscription, header.expression_type, header.sub_version
+            )
+        return self._subscriptions.announced(header.consumer_group, header.topic, header.sub_version)
 
     # --- answering ---
 
@@ -177,7 +174,7 @@ class PullHandlers:
             return
         header = pull.header
         result = self._store.get_messages(
-            header.topic, header.queue_id, header.queue_offset, pull.max_count, pull.max_bytes, pull.tag_filter
+            header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted
         )
         if result.cold:
             self._spawn(self._serve_cold(pull))
@@ -186,22 +183,25 @@ class PullHandlers:
 
     def _held(self, pull: _Pull, result: GetResult) -> bool:
         header = pull.header
-        if not header.sys_flag & _SUSPEND or _response_code(result, header) != ResponseCode.PULL_NOT_FOUND:
+        offset = _where_to_wait(pull, result)
+        if offset is None or not header.sys_flag & _SUSPEND:
             return False
+        now = self._steady_clock()
         pulling = self._config.pulling
         wait_ms = header.suspend_timeout_millis if pulling.long_polling else pulling.short_polling_ms
+        wait_ms = pull.until_ms - now if pull.until_ms else min(wait_ms, MAX_WAIT_MS)
         if wait_ms <= 0:
             return False
-        held = HeldPull(header.topic, header.queue_id, header.queue_offset, pull.tag_filter, pull.connection, pull)
-        if not self._holds.hold(held, self._clock(), min(wait_ms, MAX_WAIT_MS)):
+        pull = replace(pull, offset=offset, until_ms=now + wait_ms)
+        held = HeldPull(header.topic, header.queue_id, offset, pull.wanted.tags, pull.connection, pull)
+        if not self._holds.hold(held, now, wait_ms):
             return False
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(BUCKET_MS / 1000, self._sweep)
         return True
 
     def _answer(self, pull: _Pull, result: GetResult) -> None:
-        header = pull.header
-        code = _response_code(result, header)
+        code = _response_code(result, pull.offset)
         response = response_to(
             pull.request,
             code,
@@ -232,7 +232,7 @@ class PullHandlers:
             max_count, max_bytes = min(max_count, pulling.disk_count), min(max_bytes, pulling.disk_bytes)
         try:
             result = await self._store.get_messages_cold(
-                header.topic, header.queue_id, header.queue_offset, max_count, max_bytes, pull.tag_filter
+                header.topic, header.queue_id, pull.offset, max_count, max_bytes, *pull.wanted
             )
         except Exception as error:  # noqa: BLE001 - the client must get an answer whatever the disk does
             answer(pull.connection, pull.request, failure(pull.request, error))
@@ -243,7 +243,7 @@ class PullHandlers:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Try the held pulls again that messages have arrived for."""
-        self._retry(self._holds.take_arrived(arrivals))
+        self._retry(self._holds.take_arrived(arrivals), may_wait=True)
 
     def topic_changed(self, topic: str) -> None:
         """Try the held pulls of a topic again, which may be gone."""
@@ -252,16 +252,16 @@ class PullHandlers:
 
     def _sweep(self) -> None:
         self._sweeper = None
-        self._retry(self._holds.take_expired(self._clock()))
+        self._retry(self._holds.take_expired(self._steady_clock()))
         if len(self._holds):
             self._sweeper = asyncio.get_running_loop().call_later(BUCKET_MS / 1000, self._sweep)
 
-    def _retry(self, woken: list[HeldPull[_Pull]]) -> None:
+    def _retry(self, woken: list[HeldPull[_Pull]], *, may_wait: bool = False) -> None:
         for held in woken:
             pull = held.payload
             try:
                 require_read_queue(self._topics, pull.header.topic, pull.header.queue_id)
-                self._serve(pull, may_wait=False)
+                self._serve(pull, may_wait=may_wait and pull.wanted.properties is not None)
             except Exception as error:  # noqa: BLE001 - one pull must not keep the others from their answers
                 answer(pull.connection, pull.request, failure(pull.request, error))
 
@@ -280,20 +280,22 @@ class PullHandlers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _response_code(result: GetResult, header: PullMessageRequestHeader) -> ResponseCode:
+def _where_to_wait(pull: _Pull, result: GetResult) -> int | None:
+    """Return the offset that a pull waits at for messages, None when it is answered."""
+    if _response_code(result, pull.offset) == ResponseCode.PULL_NOT_FOUND:
+        return pull.offset
+    # An arrival says nothing of its properties: one that is not wanted must not cost an answer and another request.
+    unwanted = pull.until_ms and result.status is GetStatus.NO_MATCHED_MESSAGE
+    return result.next_offset if unwanted and result.next_offset == result.max_offset else None
+
+
+def _response_code(result: GetResult, offset: int) -> ResponseCode:
     code = _CODES.get(result.status)
     if code is not None:
         return code
     # No such queue yet, or nothing in it: normal for a consumer that starts at 0, else its offset is from another life.
-    return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
 
 
 def _response_header(header: PullMessageRequestHeader, forbidden_type: int) -> PullMessageResponseHeader:
     return PullMessageResponseHeader(0, header.queue_offset, 0, 0, forbidden_type)
-
-
-def _require_tag_language(expression_type: str | None) -> None:
-    if expression_type not in (None, "", "TAG"):
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR, f"the broker does not support consumers that filter by {expression_type}"
-        )

@@ -9,6 +9,9 @@ from raptormq.errors import BodyError
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.tags import parse_expression, tag_hash
 
+CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
+"""Message models: each message to one member of a group, or to each."""
+
 
 @dataclass(slots=True)
 class Subscription:

@@ -29,6 +29,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("DelayedMessages", new DelayedMessages());
         SCENARIOS.put("StartingPoint", new StartingPoint());
         SCENARIOS.put("TagFilter", new TagFilter());
+        SCENARIOS.put("SqlFilter", new SqlFilter());
         SCENARIOS.put("GroupRestart", new GroupRestart());
         SCENARIOS.put("LitePull", new LitePull());
         SCENARIOS.put("OrderedConsumption", new OrderedConsumption());

@@ -1,0 +1,128 @@
+"""Pulls that filter by SQL92: by heartbeat and by the pull itself, held and at once, refused and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
+from raptormq.protocol.bodies.tolerant_json import dumps
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from tests.broker.harness import Peer, bodies, connected, held, running
+
+ON = {"enablePropertyFilter": "true"}
+LONG = 20_000
+
+
+async def announce(peer: Peer, expression: str, kind: str = "SQL92") -> None:
+    subscription = Subscription("t", expression, version=1, expression_type=kind)
+    data = HeartbeatData("me", consumers=[ConsumerData("consumers", subscriptions=[subscription])])
+    assert (await peer.call(RequestCode.HEART_BEAT, None, data.to_json())).code == 0
+
+
+async def send_priced(peer: Peer, *prices: int) -> None:
+    for price in prices:
+        await peer.send("t", b"%d" % price, properties=f"price\x01{price}\x02")
+
+
+async def by_sql(peer: Peer, expression: str, offset: int = 0, **more: object) -> RemotingCommand:
+    return await peer.pull("t", offset, subscription=expression, expressionType="SQL92", **more)
+
+
+async def test_the_filter_of_a_heartbeat_and_of_a_pull(tmp_path: Path) -> None:
+    async with running(tmp_path, ON) as broker, connected(broker) as peer:
+        await send_priced(peer, 5, 10, 15, 20)
+        await announce(peer, "price > 10")
+        announced = await peer.pull("t", 0, sysFlag=0, subVersion=1)
+        carried = await by_sql(peer, "price <= 10")
+        nobody = await by_sql(peer, "price > 20")
+    assert bodies(announced) == [b"15", b"20"]
+    assert bodies(carried) == [b"5", b"10"]
+    assert (nobody.code, nobody.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "4")
+
+
+async def test_count_and_bytes_bound_what_is_wanted(tmp_path: Path) -> None:
+    async with running(tmp_path, ON) as broker, connected(broker) as peer:
+        await send_priced(peer, 1, 9, 1, 9, 9)
+        two = await by_sql(peer, "price = 9", count=2)
+        one = await by_sql(peer, "price = 9", maxMsgBytes=1)
+    assert (bodies(two), two.ext_fields["nextBeginOffset"]) == ([b"9", b"9"], "4")
+    assert (bodies(one), one.ext_fields["nextBeginOffset"]) == ([b"9"], "3")
+
+
+async def test_a_large_filter_reads_fewer_messages_at_a_time(tmp_path: Path) -> None:
+    large = " OR ".join(["price = 5"] * 512)
+    async with running(tmp_path, ON) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"x"] * 300)
+        first = await by_sql(peer, large)
+    assert (first.code, first.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+    assert first.ext_fields["nextBeginOffset"] == str(100_000 // 1024)
+
+
+async def test_a_held_pull_stays_held_over_messages_that_it_does_not_want(tmp_path: Path) -> None:
+    async with running(tmp_path, ON) as broker, connected(broker) as peer, connected(broker) as producer:
+        await send_priced(producer, 1)
+        waiting = asyncio.ensure_future(by_sql(peer, "price > 10", offset=1, sysFlag=6, suspendTimeoutMillis=LONG))
+        await held(peer, 1)
+        await send_priced(producer, 2, 3)
+        assert not waiting.done()
+        await send_priced(producer, 11)
+        woken = await waiting
+    assert (bodies(woken), woken.ext_fields["nextBeginOffset"]) == ([b"11"], "4")
+
+
+async def test_a_held_pull_that_nothing_comes_for_ends_behind_what_it_did_not_want(tmp_path: Path) -> None:
+    async with running(tmp_path, ON) as broker, connected(broker) as peer, connected(broker) as producer:
+        await send_priced(producer, 1)
+        waiting = asyncio.ensure_future(by_sql(peer, "price > 10", offset=1, sysFlag=6, suspendTimeoutMillis=300))
+        await held(peer, 1)
+        await send_priced(producer, 2)
+        ended = await waiting
+    assert (ended.code, ended.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "2")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expression", "kind", "code"),
+    [
+        (ON, "price >", "SQL92", ResponseCode.FILTER_DATA_NOT_EXIST),
+        (ON, "price > 1", "SQL99", ResponseCode.FILTER_DATA_NOT_EXIST),
+        ({}, "price >", "SQL92", ResponseCode.FILTER_DATA_NOT_EXIST),
+        ({}, "price > 1", "SQL92", ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_a_bad_filter_of_a_heartbeat(
+    tmp_path: Path, pairs: dict[str, str], expression: str, kind: str, code: int
+) -> None:
+    async with running(tmp_path, pairs) as broker, connected(broker) as peer:
+        await send_priced(peer, 1)
+        await announce(peer, expression, kind)
+        assert (await peer.pull("t", 0, sysFlag=0, subVersion=1)).code == code
+
+
+async def test_a_bad_filter_of_a_pull(tmp_path: Path) -> None:
+    async with running(tmp_path, ON) as broker, connected(broker) as peer:
+        await send_priced(peer, 1)
+        refused = await by_sql(peer, "price > 'text'")
+    assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert "only numbers and properties" in (refused.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expression", "code", "remark"),
+    [
+        (ON, "a BETWEEN 1 AND 2", 0, None),
+        (ON, "a BETWEEN 2 AND 1", ResponseCode.SUBSCRIPTION_PARSE_FAILED, "BETWEEN 2 AND 1 holds for nothing"),
+        ({}, "a = 1", 1, "The broker does not support consumer to filter message by SQL92"),
+    ],
+)
+async def test_check_of_a_filter(
+    tmp_path: Path, pairs: dict[str, str], expression: str, code: int, remark: str | None
+) -> None:
+    subscription = Subscription("t", expression, version=1, expression_type="SQL92")
+    body = dumps({"clientId": "me", "group": "consumers", "subscriptionData": subscription.to_dict()})
+    async with running(tmp_path, pairs) as broker, connected(broker) as peer:
+        answer = await peer.call(RequestCode.CHECK_CLIENT_CONFIG, None, body)
+    assert (answer.code, answer.remark) == (code, remark)
