@@ -11,7 +11,7 @@ from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subs
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from tests.broker.harness import Peer, bodies, connected, held, running
+from tests.broker.harness import Peer, bodies, connected, held, pull_fields, running
 
 ON = {"enablePropertyFilter": "true"}
 LONG = 20_000
@@ -28,8 +28,9 @@ async def send_priced(peer: Peer, *prices: int) -> None:
         await peer.send("t", b"%d" % price, properties=f"price\x01{price}\x02")
 
 
-async def by_sql(peer: Peer, expression: str, offset: int = 0, **more: object) -> RemotingCommand:
-    return await peer.pull("t", offset, subscription=expression, expressionType="SQL92", **more)
+async def by_sql(peer: Peer, expression: str, offset: int = 0, **more: int) -> RemotingCommand:
+    fields = pull_fields("t", offset) | {"subscription": expression, "expressionType": "SQL92"} | more
+    return await peer.call(RequestCode.PULL_MESSAGE, fields)
 
 
 async def test_the_filter_of_a_heartbeat_and_of_a_pull(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ async def test_the_filter_of_a_heartbeat_and_of_a_pull(tmp_path: Path) -> None:
 async def test_count_and_bytes_bound_what_is_wanted(tmp_path: Path) -> None:
     async with running(tmp_path, ON) as broker, connected(broker) as peer:
         await send_priced(peer, 1, 9, 1, 9, 9)
-        two = await by_sql(peer, "price = 9", count=2)
+        two = await by_sql(peer, "price = 9", maxMsgNums=2)
         one = await by_sql(peer, "price = 9", maxMsgBytes=1)
     assert (bodies(two), two.ext_fields["nextBeginOffset"]) == ([b"9", b"9"], "4")
     assert (bodies(one), one.ext_fields["nextBeginOffset"]) == ([b"9"], "3")
