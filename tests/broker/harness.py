@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -58,13 +58,13 @@ class Peer:
         self.notices: asyncio.Queue[RemotingCommand] = asyncio.Queue()
 
     async def call(
-        self, code: int, fields: dict[str, object] | None = None, body: bytes = b"", *, binary: bool = False
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, binary: bool = False
     ) -> RemotingCommand:
         """Send a request with these header fields and return the response."""
         command = RemotingCommand(code, _text(fields), body, serialize_type=int(binary))
         return await self.connection.request(command, TIMEOUT)
 
-    def oneway(self, code: int, fields: dict[str, object] | None = None, body: bytes = b"") -> None:
+    def oneway(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> None:
         self.connection.oneway(RemotingCommand(code, _text(fields), body, flag=CommandFlag.ONEWAY))
 
     async def send(
@@ -156,5 +156,5 @@ def bodies(response: RemotingCommand) -> list[bytes]:
     return [message.body for message in messages(response)]
 
 
-def _text(fields: dict[str, object] | None) -> dict[str, str]:
+def _text(fields: Mapping[str, object] | None) -> dict[str, str]:
     return {name: str(value) for name, value in (fields or {}).items()}

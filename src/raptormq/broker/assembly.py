@@ -25,10 +25,13 @@ from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.handlers.offsets import OffsetHandlers
 from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.handlers.records import RecordHandlers
+from raptormq.broker.handlers.relays import RelayHandlers
+from raptormq.broker.handlers.resets import ResetHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.queue_locks import QueueLocks
 from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
@@ -185,15 +188,17 @@ def assemble(
     )
     core = _Core(config, store, store_host, tables, registrar, clock)
     sends = _sends(core)
-    pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, steady_ms)
+    pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, core.resets, steady_ms)
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, clock)
     core.dispatcher.listen(pulls.arrived)
     router = Router()
-    areas: list[Handlers] = [sends, pulls, clients, *_consuming(core), *_administration(core)]
+    resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
+    areas: list[Handlers] = [sends, pulls, clients, resets, *_consuming(core), *_administration(core)]
     for handlers in areas:
         handlers.register(router)
     core.topics.listen(registrar.topic_changed)
     core.topics.listen(pulls.topic_changed)
+    core.topics.listen(resets.topic_changed)
     return Assembly(
         router,
         core.topics,
@@ -233,6 +238,7 @@ class _Core:
         self.counters = Counters()
         self.rates = Rates(self.counters, clock)
         self.locks = QueueLocks()
+        self.resets = OffsetResets()
         self.registry = ClientRegistry[Connection]()
         self.settling = _Settling(tables, registrar)
         self.dispatcher = Dispatcher(store)
@@ -257,7 +263,8 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
     """What consumers need besides pulls."""
     return (
         LockHandlers(core.locks, steady_ms),
-        OffsetHandlers(core.store, core.topics, core.groups, core.config.policies),
+        OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
+        RelayHandlers(core.store, core.topics, core.groups, core.registry, core.config.identity),
         ConsumerHandlers(core.store, core.topics, core.registry, core.config.identity),
         RecordHandlers(core.store),
         SendBackHandlers(

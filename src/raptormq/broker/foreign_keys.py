@@ -48,7 +48,7 @@ _BROKER = """
     startAcceptSendRequestTimeStamp storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
     syncBrokerMetadataPeriod syncControllerMetadataPeriod transactionCheckInterval transactionCheckMax
     transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
-    transferMsgByHeap useServerSideResetOffset useStaticSubscription waitTimeMillsInAckQueue
+    transferMsgByHeap useStaticSubscription waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
 """

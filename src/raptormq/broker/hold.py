@@ -8,7 +8,7 @@ nothing is ever scanned. Time is passed in, in ms.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -93,9 +93,10 @@ class PullHolds(Generic[Payload]):
         self._swept = max(self._swept, until)
         return expired
 
-    def take_topic(self, topic: str) -> list[HeldPull[Payload]]:
-        """Take out and return the pulls of a topic, which was deleted or changed."""
-        pulls = [pull for (held_topic, _), waiting in self._by_queue.items() if held_topic == topic for pull in waiting]
+    def take_topic(self, topic: str, chosen: Callable[[Payload], bool] = lambda _: True) -> list[HeldPull[Payload]]:
+        """Take out and return the ``chosen`` pulls of a topic, which was deleted, changed or read from anew."""
+        queues = [waiting for (held_topic, _), waiting in self._by_queue.items() if held_topic == topic]
+        pulls = [pull for waiting in queues for pull in waiting if chosen(pull.payload)]
         for pull in pulls:
             self._remove(pull)
         return pulls

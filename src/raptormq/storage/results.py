@@ -27,6 +27,8 @@ class GetStatus(Enum):
     """There is no such queue (yet)."""
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
     """The queue never had a message."""
+    OFFSET_RESET = "OFFSET_RESET"
+    """The broker has moved the group to another offset; no read of the store ends so."""
 
 
 class GetResult(NamedTuple):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from raptormq.broker.checks import require_group, require_read_queue
 from raptormq.broker.config import Policies
 from raptormq.broker.groups import GroupTable
+from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.queue_ages import first_stored_at, is_young
 from raptormq.broker.topics import TopicTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -27,8 +28,11 @@ from raptormq.transport.router import Refused, Router
 class OffsetHandlers:
     """Answers questions about offsets; none waits for the disk on the loop."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable, groups: GroupTable, policies: Policies) -> None:
+    def __init__(
+        self, store: MessageStore, topics: TopicTable, groups: GroupTable, resets: OffsetResets, policies: Policies
+    ) -> None:
         self._store = store
+        self._resets = resets
         self._topics = topics
         self._groups = groups
         self._policies = policies
@@ -67,7 +71,9 @@ class OffsetHandlers:
         require_read_queue(self._topics, header.topic, header.queue_id)
         if header.commit_offset < 0:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"offset {header.commit_offset} is negative")
-        self._store.consumer_offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        place = header.topic, header.consumer_group, header.queue_id
+        if not self._resets.pending(*place):  # else it is what the client had done before the reset
+            self._store.consumer_offsets.commit(*place, header.commit_offset)
         return response_to(command)
 
     async def search(

@@ -10,6 +10,7 @@ NO_MATCHED_MESSAGE, MESSAGE_WAS_...    20: ask again from ``nextBeginOffset``
 NO_..._QUEUE                           19 for offset 0, else 21
 OFFSET_OVERFLOW_ONE                    19, or held
 OFFSET_OVERFLOW_BADLY, TOO_SMALL       21: ask again from ``nextBeginOffset``
+OFFSET_RESET                           21: an administrator has moved the group
 =====================================  ====================================
 """
 
@@ -25,6 +26,7 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.hold import BUCKET_MS, HeldPull, PullHolds
+from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import Subscriptions, Wanted
 from raptormq.protocol.bodies.heartbeat import BROADCASTING
@@ -50,6 +52,7 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 
 
@@ -80,6 +83,7 @@ class PullHandlers:
         registry: ClientRegistry[Connection],
         config: BrokerConfig,
         counters: Counters,
+        resets: OffsetResets,
         steady_clock: Callable[[], int],
     ) -> None:
         """``steady_clock`` gives ms that no change of the time of day moves."""
@@ -89,6 +93,7 @@ class PullHandlers:
         self._registry = registry
         self._config = config
         self._counters = counters
+        self._resets = resets
         self._steady_clock = steady_clock
         self._subscriptions = Subscriptions(registry, sql92=config.policies.property_filters)
         self._holds: PullHolds[_Pull] = PullHolds(config.pulling.max_held)
@@ -134,9 +139,9 @@ class PullHandlers:
             max_count, max_bytes = pulling.asked_count, min(max(header.max_msg_bytes, 1), pulling.asked_bytes)
         max_count = min(max(header.max_msg_nums, 1), max_count)
         if header.sys_flag & _COMMIT and header.commit_offset >= 0:
-            self._store.consumer_offsets.commit(
-                header.topic, header.consumer_group, header.queue_id, header.commit_offset
-            )
+            place = header.topic, header.consumer_group, header.queue_id
+            if not self._resets.pending(*place):
+                self._store.consumer_offsets.commit(*place, header.commit_offset)
         pull = _Pull(connection, request, header, wanted, header.queue_offset, max_count, max_bytes)
         self._serve(pull, may_wait=True)
         return None
@@ -173,6 +178,12 @@ class PullHandlers:
             self._spawn(self._serve_when_drained(pull))
             return
         header = pull.header
+        if self._resets:
+            offset = self._resets.take(header.topic, header.consumer_group, header.queue_id)
+            if offset is not None:
+                bounds = self._store.queue_bounds(header.topic, header.queue_id)
+                self._answer(pull, GetResult(GetStatus.OFFSET_RESET, [], offset, *bounds))
+                return
         result = self._store.get_messages(
             header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted
         )
@@ -249,6 +260,11 @@ class PullHandlers:
         """Try the held pulls of a topic again, which may be gone."""
         if len(self._holds):
             self._retry(self._holds.take_topic(topic))
+
+    def reset(self, topic: str, group: str) -> None:
+        """Answer the held pulls of a group whose offsets an administrator has moved."""
+        if len(self._holds):
+            self._retry(self._holds.take_topic(topic, lambda pull: pull.header.consumer_group == group))
 
     def _sweep(self) -> None:
         self._sweeper = None

@@ -1,0 +1,155 @@
+"""What an administrator asks consumers through the broker: progress (223), running info (307), consuming one message
+(309) (``AdminBrokerProcessor.callConsumer``, ``Broker2Client``).
+
+The broker passes the question on over the client's own connection and the answer back. A client that is not there is
+code 1, one that does not answer in time 207.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from raptormq.broker.clients import ClientRegistry, Member
+from raptormq.broker.config import Identity
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import BodyError, MessageError, RequestTimeout, TransportError
+from raptormq.protocol.bodies.queue_offsets import decode_progress, encode_group_progress
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request, response_to
+from raptormq.protocol.headers.relay import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    ConsumerStatusRequestHeader,
+)
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+logger = logging.getLogger(__name__)
+
+MAX_RELAYS = 1_000
+"""Questions on their way to clients at a time; one more is refused."""
+_CLIENT_SECONDS = 10.0
+_PROGRESS_SECONDS = 5.0
+_SIGNATURE = frozenset({"AccessKey", "SecurityToken", "Signature"})
+"""Fields that prove who the administrator is; they are for the broker alone."""
+
+
+class RelayHandlers:
+    """Asks clients and hands back what they say. ``client_seconds`` is how long they may think."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        registry: ClientRegistry[Connection],
+        identity: Identity,
+        client_seconds: float = _CLIENT_SECONDS,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._registry = registry
+        self._broker_name = identity.broker_name
+        self._client_seconds = client_seconds
+        self._under_way = 0
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader, self.progress)
+        router.add(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, self.running_info)
+        router.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, self.consume_directly)
+
+    async def progress(
+        self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader
+    ) -> RemotingCommand:
+        """223: where each member stands in the queues it has; one that does not answer is left out."""
+        group = self._registry.consumers.get(header.group)
+        members = list(group.members.values()) if group is not None else []
+        if not members:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+        if header.client_addr:
+            members = [member for member in members if member.client_id == header.client_addr]
+        answers = await asyncio.gather(*(self._progress_of(member, header) for member in members))
+        known = {
+            member.client_id: answer for member, answer in zip(members, answers, strict=True) if answer is not None
+        }
+        return response_to(command, body=encode_group_progress(known))
+
+    async def _progress_of(
+        self, member: Member[Connection], header: ConsumerStatusRequestHeader
+    ) -> dict[MessageQueue, int] | None:
+        question = request(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader(header.topic, header.group)
+        )
+        try:
+            answer = await self._ask(member, question, min(_PROGRESS_SECONDS, self._client_seconds))
+            return decode_progress(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
+        except (TransportError, BodyError) as error:
+            logger.info("client %s did not tell its progress: %s", member.client_id, error)
+            return None
+
+    async def running_info(
+        self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
+    ) -> RemotingCommand:
+        """307: what one member is doing, in its own words."""
+        return await self._relay(command, header.consumer_group, header.client_id, {}, command.body)
+
+    async def consume_directly(
+        self, _: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
+    ) -> RemotingCommand:
+        """309: one member consumes the message with an offset id now, whether it has done so before or not."""
+        fields = {"brokerName": self._broker_name}
+        topic = self._topics.get(header.topic) if header.topic else None
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        group = self._groups.get(header.consumer_group)
+        if group is not None:
+            fields["groupSysFlag"] = str(group.others.get("groupSysFlag", 0))
+        record = await self._record(header.msg_id or "")
+        return await self._relay(command, header.consumer_group, header.client_id or "", fields, record)
+
+    async def _record(self, message_id: str) -> bytes:
+        try:
+            offset = parse_offset_id(message_id).physical_offset
+        except MessageError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        record = await self._store.message_at_cold(offset)
+        if record is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message with the id {message_id:.80}")
+        return bytes(record)
+
+    async def _relay(
+        self, command: RemotingCommand, group: str, client_id: str, fields: dict[str, str], body: bytes
+    ) -> RemotingCommand:
+        consumers = self._registry.consumers.get(group)
+        member = consumers.members.get(client_id) if consumers is not None else None
+        if member is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        asked = {name: value for name, value in command.ext_fields.items() if name not in _SIGNATURE}
+        question = RemotingCommand(command.code, asked | fields, body)
+        try:
+            answer = await self._ask(member, question, self._client_seconds)
+        except RequestTimeout as error:
+            remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
+            raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from None
+        except TransportError as error:
+            remark = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
+        response = response_to(command, answer.code, answer.remark, body=answer.body)
+        response.ext_fields = answer.ext_fields
+        return response
+
+    async def _ask(self, member: Member[Connection], question: RemotingCommand, seconds: float) -> RemotingCommand:
+        if self._under_way >= MAX_RELAYS:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_RELAYS} questions are on their way to clients already")
+        self._under_way += 1
+        try:
+            return await member.connection.request(question, seconds)
+        finally:
+            self._under_way -= 1

@@ -1,0 +1,75 @@
+"""Bodies that hold an offset for each of several queues: resets (220, 222) and progress (221, 223).
+
+Tables are keyed by queue objects, which is not JSON but what Java writes and reads (``ResetOffsetBody``,
+``GetConsumerStatusBody``); C++ clients take a list instead (``ResetOffsetBodyForC``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.queues import queue_from_dict, queue_to_dict
+from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
+from raptormq.protocol.message import MessageQueue
+
+QueueOffsets = Mapping[MessageQueue, int]
+
+
+def encode_reset(offsets: QueueOffsets) -> bytes:
+    """Return the body of 220 and of the answer to 222."""
+    return b'{"offsetTable":' + _dump(offsets) + b"}"
+
+
+def encode_reset_list(offsets: QueueOffsets) -> bytes:
+    """Return the body of 220 for C++ clients."""
+    rows = [queue_to_dict(queue) | {"offset": offset} for queue, offset in offsets.items()]
+    return dumps({"offsetTable": rows})
+
+
+def decode_reset(data: bytes) -> dict[MessageQueue, int]:
+    """Read the body of 220 or of the answer to 222, in either form; raises :class:`BodyError`."""
+    table = loads_object(data).get("offsetTable") or {}
+    if isinstance(table, list):
+        return {queue_from_dict(row): _offset(row.get("offset")) for row in table}
+    return _table(table)
+
+
+def encode_progress(offsets: QueueOffsets) -> bytes:
+    """Return the answer to 221."""
+    return b'{"consumerTable":{},"messageQueueTable":' + _dump(offsets) + b"}"
+
+
+def decode_progress(data: bytes) -> dict[MessageQueue, int]:
+    """Read the answer to 221; raises :class:`BodyError`."""
+    return _table(loads_object(data).get("messageQueueTable") or {})
+
+
+def encode_group_progress(members: Mapping[str, QueueOffsets]) -> bytes:
+    """Return the answer to 223: the table of each member by its client id."""
+    tables = b",".join(dumps(client_id) + b":" + _dump(offsets) for client_id, offsets in members.items())
+    return b'{"consumerTable":{' + tables + b'},"messageQueueTable":{}}'
+
+
+def decode_group_progress(data: bytes) -> dict[str, dict[MessageQueue, int]]:
+    """Read the answer to 223; raises :class:`BodyError`."""
+    members = loads_object(data).get("consumerTable") or {}
+    return {str(client_id): _table(table) for client_id, table in members.items()}
+
+
+def _dump(offsets: QueueOffsets) -> bytes:
+    return dump_object_keyed((queue_to_dict(queue), offset) for queue, offset in offsets.items())
+
+
+def _table(value: Any) -> dict[MessageQueue, int]:
+    if not isinstance(value, dict):
+        raise BodyError("the table of offsets is not an object")
+    return {queue_from_dict(loads_object(key.encode())): _offset(offset) for key, offset in value.items()}
+
+
+def _offset(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise BodyError(f"not an offset: {value!r:.40}") from error
