@@ -24,9 +24,17 @@ BINARY = (
     "LitePull",
     "GroupRestart",
 )
+SEQUELS = ("BrokerRestart.After", "Transactions.After")
+"""Played after the restart."""
 RUN_TIMEOUT_SECONDS = 300.0
-SETTINGS = {"enablePropertyFilter": "true"}
-"""What the scenarios want of either broker."""
+SETTINGS = {
+    "enablePropertyFilter": "true",
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+    "transactionCheckMax": "1000",
+    "transactionOpBatchInterval": "100",
+}
+"""What the scenarios want of either broker: features that are off by default, and quick clocks."""
 REBALANCE_MS = 2_000
 """How often consumers look which queues are theirs; as they are delivered, a retry topic may wait 20 s for the second
 look."""
@@ -58,7 +66,7 @@ def play(built: JavaBuild, servers: Servers) -> Outcomes:
     for encoding, run in runs:
         outcomes |= _outcomes(encoding, run)
     servers.restart()
-    return outcomes | play_some(built, servers, ["BrokerRestart.After"])
+    return outcomes | play_some(built, servers, SEQUELS)
 
 
 def play_some(built: JavaBuild, servers: Servers, scenarios: Sequence[str]) -> Outcomes:

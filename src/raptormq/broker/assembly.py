@@ -30,6 +30,7 @@ from raptormq.broker.handlers.resets import ResetHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
+from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.queue_locks import QueueLocks
@@ -46,6 +47,8 @@ from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.system_topics import system_topics
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.transaction.questions import ProducerQuestions
+from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import BodyError, StorageError, StoreDamaged
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -244,6 +247,14 @@ class _Core:
         self.dispatcher = Dispatcher(store)
         self.retries = Retries(self.topics, self.groups, auto_create_group=config.policies.auto_create_group)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
+        self.transactions = Transactions(
+            store,
+            self.writer,
+            self.topics,
+            config.transactions,
+            ProducerQuestions(self.registry, config.identity.broker_name),
+            clock,
+        )
 
 
 def _sends(core: _Core) -> SendGroups:
@@ -270,6 +281,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
         SendBackHandlers(
             core.store, core.writer, core.retries, core.tables.topics_saver, core.config.policies.permission
         ),
+        TransactionHandlers(core.store, core.transactions, core.clock),
     )
 
 
@@ -288,4 +300,5 @@ def _services(core: _Core) -> tuple[BackgroundService, ...]:
     tables = core.tables
     delayed = DelayedDelivery(core.store, core.writer, core.topics, tables.delays, tables.delays_saver, core.clock)
     core.dispatcher.listen(delayed.arrived)
-    return (delayed,)
+    core.dispatcher.listen(core.transactions.arrived)
+    return delayed, core.transactions

@@ -133,6 +133,16 @@ class Pulling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transactions:
+    """When and how often producers are asked about transactions that they left open."""
+
+    timeout_ms: int = setting(6_000, "transactionTimeOut", parse=_PERIOD_MS)
+    """Age from which a half is asked about, unless the message itself says another."""
+    check_max: int = setting(15, "transactionCheckMax", parse=_COUNT)
+    check_interval_ms: int = setting(30_000, "transactionCheckInterval", parse=integer(100, 86_400_000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
     """Where and for how long messages are kept; handed on to :class:`raptormq.storage.config.StoreConfig`."""
 
@@ -168,6 +178,7 @@ class BrokerConfig:
     network: Network = field(default_factory=Network)
     policies: Policies = field(default_factory=Policies)
     pulling: Pulling = field(default_factory=Pulling)
+    transactions: Transactions = field(default_factory=Transactions)
     keeping: Keeping = field(default_factory=Keeping)
 
     @classmethod

@@ -46,8 +46,8 @@ _BROKER = """
     reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline slaveReadEnable
     startAcceptSendRequestTimeStamp storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncBrokerMetadataPeriod syncControllerMetadataPeriod transactionCheckInterval transactionCheckMax
-    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod
+    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
     transferMsgByHeap useStaticSubscription waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
@@ -73,9 +73,9 @@ _STORE = """
     haSendHeartbeatInterval haTransferBatchSize haSlaveFallbehindMax inSyncReplicas isEnableBatchPush
     logWhenTimerIndexEmpty lowerWriteThreshold mapperFileSizeBatchConsumeQueue mappedFileSizeConsumeQueueExt
     mappedFileSizeTimerLog maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
-    maxFilterMessageSize maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMap
+    maxFilterMessageSize maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMap
     maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength memTableFlushIntervalMs messageCRCCheck
-    messageIndexEnable messageIndexSafe messageVersionOnTopicLen minInSyncReplicas multiDispatchNum
+    messageIndexSafe messageVersionOnTopicLen minInSyncReplicas multiDispatchNum
     notifyMessageArriveInBatch offsetCheckInSlave osPageCacheBusyTimeOutMills putMsgIndexHightWater
     readOnlyCommitLogStorePaths readUnCommitted recheckReputOffsetFromCq redeleteHangedFileInterval
     rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency sampleCountThreshold sampleSteps

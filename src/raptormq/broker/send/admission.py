@@ -21,6 +21,7 @@ from raptormq.broker.retries import Retries
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.tag_code import tag_code
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.transaction.half import halve, is_half
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch
@@ -43,7 +44,8 @@ _INT64 = 1 << 63
 _WRITE = int(Perm.WRITE)
 _MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 _TRANSACTION = int(SysFlag.TRANSACTION_ROLLBACK)
-_UNSUPPORTED_FLAGS = _TRANSACTION | int(SysFlag.INNER_BATCH) | int(SysFlag.NEED_UNWRAP)
+_SPECIAL_FLAGS = _TRANSACTION | int(SysFlag.INNER_BATCH) | int(SysFlag.NEED_UNWRAP)
+_UNDECIDED_OR_ROLLED_BACK = (int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK))
 _REQUIRED_V2 = itemgetter(*"abcdefgh")
 _REQUIRED_V1 = itemgetter(
     "producerGroup",
@@ -87,6 +89,7 @@ class Admission:
     ) -> None:
         policies = config.policies
         self._configs = topics.configs
+        self._rejects_transactions = policies.reject_transactions
         self._retries = retries
         self._level_count = len(parse_delay_levels(config.keeping.delay_levels))
         self.creator = creator
@@ -139,8 +142,8 @@ class Admission:
             dead = self._retries.redirected(topic, times, limit)
             if dead is not None:
                 topic, queue_id = dead, 0
-        if sys_flag & _UNSUPPORTED_FLAGS:
-            _refuse_flags(sys_flag)
+        if sys_flag & _SPECIAL_FLAGS:
+            _check_flags(request, sys_flag)
         if config.topic_filter_type == "MULTI_TAG":
             sys_flag |= _MULTI_TAGS
         place = topic, queue_id, sys_flag, born, born_host, flag, times
@@ -154,10 +157,15 @@ class Admission:
         if len(body) > self._max_body_bytes:
             self._refuse_size(len(body))
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
-        level = 0
+        level, half = 0, False
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
             _refuse_later_features(text)
             level = _delay_level(text, topic)
+            half = is_half(text) and not (times and level > 0)
+            if half and self._rejects_transactions:
+                raise Refused(
+                    ResponseCode.NO_PERMISSION, "this broker takes no transactions (rejectTransactionMessage)"
+                )
         unique_key = _unique_key(text)
         if text and text[-1] != "\x02":
             text += "\x02"
@@ -173,12 +181,17 @@ class Admission:
         code = tag_code(properties)
         fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, times, 0
         record = _new_tuple(PendingRecord, fields)
-        records.append(record if level <= 0 else self._postpone(record, level))
+        if half:
+            record = self._changed(halve, record, unique_key)
+        elif level > 0:
+            record = self._changed(postpone, record, level, self._level_count)
+        records.append(record)
         return _new_tuple(Admitted, (request, 1, queue_id, unique_key, "WAIT\x01false" not in text))
 
-    def _postpone(self, record: PendingRecord, level: int) -> PendingRecord:
+    @staticmethod
+    def _changed(change: Callable[..., PendingRecord], *arguments: object) -> PendingRecord:
         try:
-            return postpone(record, level, self._level_count)
+            return change(*arguments)
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
@@ -189,7 +202,9 @@ class Admission:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or len(topic) > 127:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to topic {topic}")
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
-        if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text:
+        if sys_flag & _TRANSACTION:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
+        if "DELAY\x01" in text or "TIMER_D" in text:
             _refuse_later_features(text)
             if _delay_level(text, topic) > 0:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
@@ -244,18 +259,24 @@ def _delay_level(text: str, topic: str) -> int:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
 
-def _refuse_flags(sys_flag: int) -> NoReturn:
-    if sys_flag & _TRANSACTION:
-        raise Refused(ResponseCode.NO_PERMISSION, "transactional messages are not supported by this version")
+def _check_flags(request: RemotingCommand, sys_flag: int) -> None:
+    if sys_flag & ~_TRANSACTION & _SPECIAL_FLAGS:
+        _refuse_inner_batch()
+    text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
+    if (sys_flag & _TRANSACTION) in _UNDECIDED_OR_ROLLED_BACK and not is_half(
+        text
+    ):  # it would be stored and never seen
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a message with transaction bits needs the property TRAN_MSG=true")
+
+
+def _refuse_inner_batch() -> NoReturn:
     raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches need a BatchCQ topic, which comes in a later version")
 
 
 def _refuse_later_features(text: str) -> None:
     """Refuse what would be delivered wrongly if it were stored as an ordinary message."""
     found = names.decode_properties(text)
-    if names.TRANSACTION_PREPARED in found:
-        _refuse_flags(_TRANSACTION)
     if names.INNER_NUM in found:
-        _refuse_flags(0)
+        _refuse_inner_batch()
     if found.keys() & {"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}:
         raise Refused(ResponseCode.SYSTEM_ERROR, "messages with a delivery time are not supported by this version")

@@ -25,6 +25,8 @@ public final class ScenarioRunner {
 
     static {
         SCENARIOS.put("Rebalance", new Rebalance());
+        SCENARIOS.put("Transactions", new Transactions());
+        SCENARIOS.put("Transactions.Before", new Transactions.Before());
         SCENARIOS.put("Retries", new Retries());
         SCENARIOS.put("DelayedMessages", new DelayedMessages());
         SCENARIOS.put("StartingPoint", new StartingPoint());
@@ -47,6 +49,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("TopicLife", new TopicLife());
         SCENARIOS.put("BrokerRestart.Before", new BrokerRestart.Before());
         SEQUELS.put("BrokerRestart.After", new BrokerRestart.After());
+        SEQUELS.put("Transactions.After", new Transactions.After());
         SEQUELS.put("StoreExchange.0", new StoreExchange(0));
         SEQUELS.put("StoreExchange.1", new StoreExchange(1));
         SEQUELS.put("StoreExchange.2", new StoreExchange(2));

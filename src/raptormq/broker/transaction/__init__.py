@@ -1,0 +1,1 @@
+"""Transactional messages: halves that nobody sees until their producer has decided."""

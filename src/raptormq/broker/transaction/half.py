@@ -1,0 +1,120 @@
+"""What a transactional message is before and after the decision (``TransactionalMessageBridge``,
+``EndTransactionProcessor``).
+
+::
+
+    send with TRAN_MSG=true --> half: RMQ_SYS_TRANS_HALF_TOPIC queue 0, REAL_TOPIC, REAL_QID, __transactionId__
+    commit   --> copy in REAL_TOPIC/REAL_QID, transaction bits 8, prepared offset = the half's place in the log
+    decision --> op: RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d, body "12,": offsets of settled halves
+
+Halves stay in the log; what is open is what no op names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from raptormq.broker.delay.postponing import restore
+from raptormq.broker.send.tag_code import tag_code
+from raptormq.protocol import properties as names
+from raptormq.protocol.headers.transaction import COMMIT
+from raptormq.protocol.properties import decode_properties, encode_properties, find_property
+from raptormq.protocol.record import StoredMessage, SysFlag
+from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.storage.log_batch import PendingRecord
+
+_TRANSACTION_BITS = int(SysFlag.TRANSACTION_ROLLBACK)
+_OP_PROPERTIES = b"TAGS\x01d\x02"
+
+
+def is_half(text: str) -> bool:
+    """Whether properties (text form) make a message half of a transaction; a retried one is so no more."""
+    return (names.find_property(text, names.TRANSACTION_PREPARED) or "").lower() == "true"
+
+
+def halve(record: PendingRecord, unique_key: str) -> PendingRecord:
+    """Return ``record`` as it waits for the decision.
+
+    Raises:
+        MessageError: the properties get too long by those that are added.
+    """
+    found = decode_properties(record.properties.decode())
+    found |= {
+        names.TRANSACTION_ID: unique_key,
+        names.REAL_TOPIC: record.topic,
+        names.REAL_QUEUE_ID: str(record.queue_id),
+    }
+    return record._replace(
+        topic=HALF_TOPIC,
+        queue_id=0,
+        properties=encode_properties(found).encode(),
+        sys_flag=record.sys_flag & ~_TRANSACTION_BITS,
+    )
+
+
+def committed(half: StoredMessage) -> PendingRecord | None:
+    """Return the message that consumers get, None when nothing says where it belongs."""
+    record = restore(half)
+    if record is None:
+        return None
+    return record._replace(
+        sys_flag=half.sys_flag & ~_TRANSACTION_BITS | COMMIT,
+        prepared_transaction_offset=half.physical_offset,
+    )
+
+
+def op_record(offset: int, now: int) -> PendingRecord:
+    """Return the record that settles the half at ``offset`` of the queue of halves."""
+    return PendingRecord(
+        OP_HALF_TOPIC, 0, b"%d," % offset, _OP_PROPERTIES, tag_code(_OP_PROPERTIES), born_timestamp=now
+    )
+
+
+def settled_by(op: StoredMessage) -> list[int]:
+    """Return the offsets that an op names; what is no number in it is left out."""
+    return [int(word) for word in op.body.split(b",") if word.isdigit()]
+
+
+def asked_again(half: StoredMessage, checks: int) -> PendingRecord:
+    """Return the half as it is written anew with each question: the number of questions must outlive a restart."""
+    return _rewritten(half, HALF_TOPIC, {names.TRANSACTION_CHECK_TIMES: str(checks)})
+
+
+def given_up(half: StoredMessage) -> PendingRecord:
+    """Return the half as operators find it when its producer never decided."""
+    return _rewritten(half, TRANS_CHECK_MAX_TIME_TOPIC, {})
+
+
+def _rewritten(half: StoredMessage, topic: str, changes: dict[str, str]) -> PendingRecord:
+    properties = encode_properties(decode_properties(half.properties) | changes).encode()
+    return PendingRecord(
+        topic=topic,
+        queue_id=0,
+        body=half.body,
+        properties=properties,
+        tag_code=tag_code(properties),
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+        flag=half.flag,
+        sys_flag=half.sys_flag,
+        reconsume_times=half.reconsume_times,
+    )
+
+
+def question(half: StoredMessage) -> StoredMessage:
+    """Return the half as the producer sees it in a question: in the topic and queue it was sent to."""
+    topic = find_property(half.properties, names.REAL_TOPIC) or half.topic
+    queue = find_property(half.properties, names.REAL_QUEUE_ID) or "0"
+    return replace(half, topic=topic, queue_id=int(queue) if queue.isdigit() else 0)
+
+
+def checks_so_far(half: StoredMessage) -> int:
+    """How often its producer was asked about ``half``."""
+    text = find_property(half.properties, names.TRANSACTION_CHECK_TIMES) or "0"
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def immunity_ms(half: StoredMessage) -> int | None:
+    """How long after its birth a half is not asked about, where the message says so itself."""
+    text = find_property(half.properties, names.CHECK_IMMUNITY_SECONDS) or ""
+    return int(text) * 1000 if text.isascii() and text.isdigit() else None

@@ -1,0 +1,58 @@
+"""Which halves are open: pure bookkeeping over the offsets of the two transaction queues.
+
+Restored from the log by naming every half and every op from the kept progress on; :attr:`Ledger.progress` is what may
+be kept: before its half offset everything is settled, and no op before its op offset names a half behind that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Ledger:
+    """Open halves by their queue offset, with the time (ms) at which the broker first saw each."""
+
+    def __init__(self, half_offset: int, op_offset: int) -> None:
+        self.open: dict[int, int] = {}
+        self._seen_end = half_offset
+        self._op_end = op_offset
+        self._ops: deque[tuple[int, int]] = deque()
+        self._settled_ahead: set[int] = set()
+
+    def half_seen(self, offset: int, now: int) -> None:
+        """A half has become visible; halves come in the order of their offsets."""
+        self._seen_end = offset + 1
+        if offset in self._settled_ahead:
+            self._settled_ahead.remove(offset)
+        else:
+            self.open[offset] = now
+
+    def op_seen(self, op_offset: int, halves: list[int]) -> None:
+        """An op has become visible."""
+        self._op_end = op_offset + 1
+        self._ops.append((op_offset, max(halves, default=-1)))
+        for half in halves:
+            self.settle(half)
+
+    def settle(self, half: int) -> None:
+        """A half is decided; it need not have been seen yet."""
+        if self.open.pop(half, None) is None and half >= self._seen_end:
+            self._settled_ahead.add(half)
+
+    def reopen(self, half: int, now: int) -> None:
+        """The decision about a half could not be written."""
+        self._settled_ahead.discard(half)
+        if half < self._seen_end:
+            self.open[half] = now
+
+    def is_open(self, half: int) -> bool:
+        """Whether a decision about this half still counts; true for one that will become visible soon."""
+        return half in self.open or (half >= self._seen_end and half not in self._settled_ahead)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Half and op offset to restore from."""
+        half = min(self.open, default=self._seen_end)
+        while self._ops and self._ops[0][1] < half:
+            self._ops.popleft()
+        return half, self._ops[0][0] if self._ops else self._op_end

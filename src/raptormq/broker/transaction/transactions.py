@@ -1,0 +1,214 @@
+"""Decides open transactions: by their producers' word, by asking, and at last by giving up
+(``TransactionalMessageServiceImpl``, ``TransactionalMessageCheckService``).
+
+What a decision writes - the committed message and the op that settles its half - goes into the log as one group, the
+message first. A crash between the two leaves the half open, and the producer is asked once more. A half that is settled
+stays settled: a second commit is refused, where RocketMQ delivers the message a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from raptormq.broker.config import Transactions as Settings
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.topics import TopicTable
+from raptormq.broker.transaction.half import (
+    asked_again,
+    checks_so_far,
+    committed,
+    given_up,
+    immunity_ms,
+    op_record,
+    settled_by,
+)
+from raptormq.broker.transaction.ledger import Ledger
+from raptormq.errors import MessageError, RecordError, StorageError
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.record import StoredMessage, decode_record, iter_records
+from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.storage.log_batch import Arrival, PendingRecord
+from raptormq.storage.results import GetStatus
+from raptormq.storage.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+GROUP = "CID_RMQ_SYS_TRANS"
+"""Consumer group whose offsets in the two queues are the progress kept over restarts, as in RocketMQ."""
+_PAGE = 1_024
+_PAGE_BYTES = 4 << 20
+_HOUR_MS = 3_600_000
+
+Ask = Callable[[StoredMessage], None]
+"""Sends a half to its producer group, with the question what became of it."""
+
+
+class Transactions:
+    """The open transactions of a broker; a background service."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: InternalWriter,
+        topics: TopicTable,
+        settings: Settings,
+        ask: Ask,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._settings = settings
+        self._ask = ask
+        self._clock = clock
+        self._ledger = Ledger(0, 0)
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def open_count(self) -> int:
+        """Transactions that nobody has decided yet."""
+        return len(self._ledger.open)
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Take up what earlier runs left open."""
+        offsets = self._store.consumer_offsets
+        half_low, half_end = self._store.queue_bounds(HALF_TOPIC, 0)
+        op_low, op_end = self._store.queue_bounds(OP_HALF_TOPIC, 0)
+        first_half = min(max(offsets.get(HALF_TOPIC, GROUP, 0) or 0, half_low), half_end)
+        first_op = min(max(offsets.get(OP_HALF_TOPIC, GROUP, 0) or 0, op_low), op_end)
+        self._ledger = Ledger(first_half, first_op)
+        for half in range(first_half, half_end):
+            self._ledger.half_seen(half, 0)
+        self._task = asyncio.get_running_loop().create_task(self._run(first_op))
+
+    async def stop(self) -> None:
+        """End and keep the progress."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+        if self._ready.is_set():
+            self._keep_progress()
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Note halves that have become visible."""
+        for topic, _, next_offset, _ in arrivals:
+            if topic == HALF_TOPIC:
+                self._ledger.half_seen(next_offset - 1, self._clock())
+
+    async def ready(self) -> None:
+        """Wait until it is known what earlier runs have settled."""
+        await self._ready.wait()
+
+    async def _run(self, first_op: int) -> None:
+        await self._read_ops(first_op)
+        self._ready.set()
+        while True:
+            await asyncio.sleep(self._settings.check_interval_ms / 1000)
+            try:
+                await self._check_all()
+                self._keep_progress()
+            except Exception:
+                logger.exception("open transactions cannot be checked, it is tried again")
+
+    async def _read_ops(self, offset: int) -> None:
+        while offset < self._store.queue_bounds(OP_HALF_TOPIC, 0)[1]:
+            found = await self._store.get_messages_cold(OP_HALF_TOPIC, 0, offset, _PAGE, _PAGE_BYTES)
+            for data in found.buffers:
+                for op in iter_records(data):
+                    self._ledger.op_seen(op.queue_offset, settled_by(op))
+            offset = max(found.next_offset, offset + 1)
+
+    def _keep_progress(self) -> None:
+        half, op = self._ledger.progress
+        self._store.consumer_offsets.commit(HALF_TOPIC, GROUP, 0, half)
+        self._store.consumer_offsets.commit(OP_HALF_TOPIC, GROUP, 0, op)
+
+    # --- decisions ---
+
+    def is_open(self, half: StoredMessage) -> bool:
+        """Whether nobody has decided about ``half`` yet."""
+        return self._ledger.is_open(half.queue_offset)
+
+    async def commit(self, half: StoredMessage) -> None:
+        """Deliver the message of an open half.
+
+        Raises:
+            StorageError: nothing has changed, the half is open.
+        """
+        record = committed(half)
+        if record is None or record.topic not in self._topics.configs:
+            logger.warning("the transaction at offset %d is dropped, its topic is gone", half.physical_offset)
+            await self._settle(half, [])
+        else:
+            await self._settle(half, [record])
+
+    async def roll_back(self, half: StoredMessage) -> None:
+        """Forget an open half.
+
+        Raises:
+            StorageError: nothing has changed, the half is open.
+        """
+        await self._settle(half, [])
+
+    async def _settle(self, half: StoredMessage, records: list[PendingRecord]) -> tuple[int, int]:
+        """Write ``records`` and the op; return queue offset and place of the first."""
+        offset = half.queue_offset
+        self._ledger.settle(offset)  # before waiting: a second decision must not pass in between
+        try:
+            result = await self._writer.stored([*records, op_record(offset, self._clock())])
+        except StorageError:
+            self._ledger.reopen(offset, self._clock())
+            raise
+        self._ledger.op_seen(result.queue_offsets[-1], [offset])
+        return result.queue_offsets[0], result.physical_offsets[0]
+
+    # --- questions ---
+
+    async def _check_all(self) -> None:
+        now = self._clock()
+        for offset, seen in list(self._ledger.open.items()):
+            if now - seen < self._settings.timeout_ms or offset not in self._ledger.open:
+                continue
+            half = await self._read(offset)
+            if half is None:
+                logger.warning("the open transaction with offset %d is gone from the log", offset)
+                self._ledger.settle(offset)
+            elif now - half.born_timestamp >= (immunity_ms(half) or self._settings.timeout_ms):
+                await self._check(half, now)
+
+    async def _check(self, half: StoredMessage, now: int) -> None:
+        checks = checks_so_far(half)
+        too_old = now - half.born_timestamp > self._store.config.file_reserved_hours * _HOUR_MS
+        if checks >= self._settings.check_max or too_old:
+            logger.warning("the transaction at offset %d is given up after %d questions", half.physical_offset, checks)
+            self._topics.add_missing([TopicConfig(TRANS_CHECK_MAX_TIME_TOPIC, 1, 1)])
+            await self._settle(half, [given_up(half)])
+            return
+        try:
+            record = asked_again(half, checks + 1)
+        except MessageError:  # no room in the properties for the count: RocketMQ could not ask about it either
+            await self._settle(half, [given_up(half)])
+            return
+        offset, place = await self._settle(half, [record])
+        properties = record.properties.decode()
+        self._ask(replace(half, properties=properties, queue_offset=offset, physical_offset=place))
+
+    async def _read(self, offset: int) -> StoredMessage | None:
+        found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, 1, _PAGE_BYTES)
+        if found.status is not GetStatus.FOUND:
+            return None
+        try:
+            half = decode_record(found.buffers[0])
+        except RecordError:
+            return None
+        return half if half.queue_offset == offset else None

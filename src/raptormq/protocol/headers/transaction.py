@@ -1,0 +1,38 @@
+"""Headers of transactions: the producer's decision (37) and the broker's question for it (39)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.protocol.schema import Header, wire
+
+NOT_DECIDED, COMMIT, ROLLBACK = 0, 8, 12
+"""``commit_or_rollback``: the transaction bits of sysFlag."""
+
+
+@dataclass(slots=True)
+class EndTransactionRequestHeader(Header):
+    """37: ``tran_state_table_offset`` is the half message's offset in its queue, ``commit_log_offset`` in the log."""
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    from_transaction_check: bool = False
+    msg_id: str = ""
+    transaction_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = wire("bname", None)
+
+
+@dataclass(slots=True)
+class CheckTransactionStateRequestHeader(Header):
+    """39: the body is the half message as a stored record, with its own topic and queue; answered by a 37."""
+
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = wire("bname", None)

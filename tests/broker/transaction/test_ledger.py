@@ -1,0 +1,65 @@
+"""Which halves are open, and from where a restart has to read, whatever the order of events."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raptormq.broker.transaction.ledger import Ledger
+
+
+def test_a_half_is_open_until_an_op_names_it() -> None:
+    ledger = Ledger(5, 2)
+    assert ledger.progress == (5, 2)
+    ledger.half_seen(5, 100)
+    ledger.half_seen(6, 200)
+    assert ledger.open == {5: 100, 6: 200}
+    ledger.op_seen(2, [6])
+    assert ledger.open == {5: 100}
+    assert ledger.progress == (5, 2)  # the op names a half behind the first open one
+    ledger.op_seen(3, [5])
+    assert ledger.progress == (7, 4)
+
+
+def test_a_decision_may_come_before_its_half_is_seen_and_counts_once() -> None:
+    ledger = Ledger(0, 0)
+    assert ledger.is_open(0)
+    ledger.settle(0)
+    assert not ledger.is_open(0)
+    ledger.half_seen(0, 1)
+    assert not ledger.open
+    assert not ledger.is_open(0)
+
+
+def test_a_decision_that_was_not_written_opens_the_half_again() -> None:
+    ledger = Ledger(0, 0)
+    ledger.half_seen(0, 1)
+    ledger.settle(0)
+    ledger.reopen(0, 2)
+    assert ledger.open == {0: 2}
+    ledger.settle(1)
+    ledger.reopen(1, 2)
+    assert ledger.is_open(1)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["half", "op"]), st.integers(0, 9)), max_size=60), st.integers(0, 60))
+def test_restoring_from_the_kept_progress_gives_the_same_open_halves(events: list[tuple[str, int]], cut: int) -> None:
+    ledger = Ledger(0, 0)
+    ops: list[list[int]] = []
+    halves, kept = 0, (0, 0)
+    for number, (kind, value) in enumerate(events):
+        if kind == "half":
+            ledger.half_seen(halves, number)
+            halves += 1
+        else:
+            named = [half for half in {value, value * 2} if half < halves]
+            ledger.op_seen(len(ops), named)
+            ops.append(named)
+        if number == cut:
+            kept = ledger.progress
+    restored = Ledger(*kept)
+    for half in range(kept[0], halves):
+        restored.half_seen(half, 0)
+    for offset in range(kept[1], len(ops)):
+        restored.op_seen(offset, ops[offset])
+    assert set(restored.open) == set(ledger.open)

@@ -1,0 +1,189 @@
+"""Transactions of a broker with a producer that decides, is asked, disappears or lies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.errors import DiskFull
+from raptormq.protocol.bodies.heartbeat import HeartbeatData
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.record import decode_record
+from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.storage.store import now_ms
+from tests.broker.harness import Peer, bodies, connected, messages, running
+
+PREPARED = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02UNIQ_KEY\x01K1\x02TAGS\x01a\x02"
+QUICK = {"transactionTimeOut": "1", "transactionCheckInterval": "100", "transactionCheckMax": "2"}
+NEVER = {"transactionCheckInterval": "86400000"}
+COMMIT, ROLLBACK = 8, 12
+
+
+async def prepare(peer: Peer, body: bytes = b"x", properties: str = PREPARED, age_ms: int = 0) -> RemotingCommand:
+    sent = await peer.send("t", body, 2, properties, f=4, g=now_ms() - age_ms)
+    assert sent.code == 0, sent.remark
+    return sent
+
+
+async def end(peer: Peer, sent: RemotingCommand, decision: int, **changes: object) -> RemotingCommand:
+    fields: dict[str, object] = {
+        "producerGroup": "producers",
+        "tranStateTableOffset": sent.ext_fields["queueOffset"],
+        "commitLogOffset": parse_offset_id(sent.ext_fields["msgId"]).physical_offset,
+        "commitOrRollback": decision,
+        "fromTransactionCheck": "false",
+        "msgId": "K1",
+    }
+    return await peer.call(RequestCode.END_TRANSACTION, fields | changes)
+
+
+async def test_nobody_sees_a_half_and_everybody_the_committed_message(tmp_path: Path) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        sent = await prepare(peer)
+        assert (sent.ext_fields["queueId"], sent.ext_fields["transactionId"]) == ("2", "K1")
+        assert (await peer.pull("t", 0, 2)).code == 19
+        assert (await end(peer, sent, COMMIT)).code == 0
+        (message,) = messages(await peer.pull("t", 0, 2))
+        (half,) = messages(await peer.pull(HALF_TOPIC, 0))
+        found = decode_properties(message.properties)
+        assert (message.body, message.sys_flag, half.sys_flag) == (b"x", COMMIT, 0)
+        assert message.prepared_transaction_offset == half.physical_offset
+        assert (found["REAL_TOPIC"], found["REAL_QID"], found["__transactionId__"]) == ("t", "2", "K1")
+        assert bodies(await peer.pull(OP_HALF_TOPIC, 0)) == [b"0,"]
+        assert bodies(await peer.pull("t", 0, 2, subscription="a")) == [b"x"]
+
+
+async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_path: Path) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        sent = await prepare(peer)
+        assert (await end(peer, sent, 0)).code == 0  # "unknown" decides nothing
+        assert (await end(peer, sent, ROLLBACK)).code == 0
+        for decision in (COMMIT, ROLLBACK):
+            again = await end(peer, sent, decision)
+            assert (again.code, again.remark) == (604, "the transaction is decided already")
+        assert (await peer.pull("t", 0, 2)).code == 19
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "part"),
+    [
+        ({"producerGroup": "others"}, 1, "not one of group others"),
+        ({"tranStateTableOffset": 7}, 1, "state table offset is wrong"),
+        ({"commitLogOffset": 1 << 40}, 1, "there is no transaction at offset"),
+        ({"commitLogOffset": 0}, 1, "there is no transaction at offset 0"),
+        ({"commitOrRollback": 4}, 29, "4 is no decision"),
+        ({"commitOrRollback": "yes"}, 1, "commitOrRollback"),
+    ],
+)
+async def test_a_decision_that_does_not_fit_is_refused_and_changes_nothing(
+    tmp_path: Path, changes: dict[str, object], code: int, part: str
+) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        await peer.send("t", b"plain")
+        sent = await prepare(peer)
+        refused = await end(peer, sent, COMMIT, **changes)
+        assert (refused.code, part in str(refused.remark)) == (code, True)
+        assert (await peer.pull("t", 0, 2)).code == 19
+        assert (await end(peer, sent, COMMIT)).code == 0
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
+
+
+async def test_a_late_decision_on_a_message_with_immunity_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        sent = await prepare(peer, b"x", PREPARED + "CHECK_IMMUNITY_TIME_IN_SECONDS\x015\x02", 5_001)
+        assert (await end(peer, sent, COMMIT)).code == 604
+        assert (await end(peer, sent, COMMIT, fromTransactionCheck="true")).code == 0
+
+
+async def question(peer: Peer) -> RemotingCommand:
+    while True:
+        notice = await asyncio.wait_for(peer.notices.get(), 20)
+        if notice.code == RequestCode.CHECK_TRANSACTION_STATE:
+            return notice
+
+
+async def announce(peer: Peer) -> None:
+    await peer.call(RequestCode.HEART_BEAT, None, HeartbeatData("p1", ["producers"], []).to_json())
+
+
+async def answer(peer: Peer, asked: RemotingCommand, decision: int) -> RemotingCommand:
+    fields = {name: asked.ext_fields[name] for name in ("tranStateTableOffset", "commitLogOffset", "msgId")}
+    decided = {"producerGroup": "producers", "commitOrRollback": decision, "fromTransactionCheck": "true"}
+    return await peer.call(RequestCode.END_TRANSACTION, fields | decided)
+
+
+async def test_the_producer_is_asked_and_its_answer_decides(tmp_path: Path) -> None:
+    async with running(tmp_path, QUICK | {"transactionCheckMax": "1000"}) as broker, connected(broker) as peer:
+        await announce(peer)
+        sent = await prepare(peer)
+        asked = await question(peer)
+        half = decode_record(asked.body)
+        assert (half.topic, half.queue_id, half.body) == ("t", 2, b"x")
+        assert (asked.ext_fields["transactionId"], asked.is_oneway) == ("K1", True)
+        assert asked.ext_fields["topic"] == HALF_TOPIC
+        late = await end(peer, sent, COMMIT)
+        assert late.code == 604  # it was written anew for the question; a commit of both would deliver it twice
+        while (await answer(peer, asked, COMMIT)).code == 604:  # the next question was quicker
+            asked = await question(peer)
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
+
+
+async def test_a_transaction_that_nobody_decides_is_given_up(tmp_path: Path) -> None:
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        await announce(peer)
+        await prepare(peer)
+        assert int((await question(peer)).ext_fields["tranStateTableOffset"]) == 1
+        asked = await question(peer)
+        while (lost := await peer.pull(TRANS_CHECK_MAX_TIME_TOPIC, 0, wait_ms=10_000)).code == 17:
+            await asyncio.sleep(0.02)  # the topic comes into being with its first message
+        (given_up,) = messages(lost)
+        assert decode_properties(given_up.properties)["TRANSACTION_CHECK_TIMES"] == "2"
+        assert (await answer(peer, asked, COMMIT)).code == 604
+        assert (await peer.pull("t", 0, 2)).code == 19
+
+
+async def test_a_transaction_older_than_the_log_keeps_is_given_up_without_a_question(tmp_path: Path) -> None:
+    async with running(tmp_path, QUICK | {"fileReservedTime": "1"}) as broker, connected(broker) as peer:
+        await announce(peer)
+        await prepare(peer, age_ms=3_600_001)
+        while (lost := await peer.pull(TRANS_CHECK_MAX_TIME_TOPIC, 0, wait_ms=10_000)).code == 17:
+            await asyncio.sleep(0.02)
+        assert bodies(lost) == [b"x"]
+
+
+async def test_every_state_survives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        committed, rolled_back = await prepare(peer, b"committed"), await prepare(peer, b"rolled back")
+        open_one = await prepare(peer, b"open")
+        assert (await end(peer, committed, COMMIT)).code == (await end(peer, rolled_back, ROLLBACK)).code == 0
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        assert (await end(peer, committed, COMMIT)).code == (await end(peer, rolled_back, COMMIT)).code == 604
+        assert (await end(peer, open_one, COMMIT)).code == 0
+        assert bodies(await peer.pull("t", 0, 2)) == [b"committed", b"open"]
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        assert (await end(peer, open_one, COMMIT)).code == 604
+
+
+async def test_a_full_disk_leaves_the_transaction_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        sent = await prepare(peer)
+
+        def fail(_: object) -> None:
+            raise DiskFull("no room")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(broker._store, "append", fail)
+            assert (await end(peer, sent, COMMIT)).code == 14
+        assert (await end(peer, sent, COMMIT)).code == 0
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
+
+
+async def test_a_broker_may_reject_transactions(tmp_path: Path) -> None:
+    async with running(tmp_path, {"rejectTransactionMessage": "true"}) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"x", 0, PREPARED, f=4)).code == 16
+        assert (await peer.send("t", b"x", 0, "", f=4)).code == 13
