@@ -83,6 +83,15 @@ class StoreConfig:
     delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_LEVELS)
     """Delays of the levels from 1 on, key ``messageDelayLevel`` (there as text)."""
 
+    index_enabled: bool = True
+    """Whether messages are found by their keys, key ``messageIndexEnable``."""
+
+    index_slots: int = 5_000_000
+    """Hash slots of an index file, key ``maxHashSlotNum``."""
+
+    index_entries: int = 20_000_000
+    """Entries of an index file, key ``maxIndexNum``."""
+
     max_open_queue_files: int = 4096
     """Open consume queue files at most; the least recently used one is closed."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.queue_files import QueueFiles
 
 _MAX_SINGLE_SYNCS = 64
@@ -25,6 +26,7 @@ class DurabilityJob:
     folder: str
     paths: frozenset[str]
     folders: frozenset[str]
+    index_paths: frozenset[str]
     file: CheckpointFile
     checkpoint: Checkpoint
 
@@ -37,25 +39,41 @@ class DurabilityJob:
         if len(self.paths) + len(self.folders) > _MAX_SINGLE_SYNCS:
             self.filesystem.sync_volume(self.folder)
         else:
-            self._sync_singly()
+            self._sync(self.paths)
+            self._sync(self.index_paths)
+            for folder in sorted(self.folders, reverse=True):
+                with contextlib.suppress(FileNotFoundError):
+                    self.filesystem.sync_directory(folder)
         self.file.save(self.checkpoint)
 
-    def _sync_singly(self) -> None:
-        for path in self.paths:
-            with contextlib.suppress(FileNotFoundError):  # its topic has been deleted meanwhile
+    def _sync(self, paths: frozenset[str]) -> None:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, with its topic or by retention
                 file = self.filesystem.open(path)
                 try:
                     file.sync()
                 finally:
                     file.close()
-        for folder in sorted(self.folders, reverse=True):
-            with contextlib.suppress(FileNotFoundError):
-                self.filesystem.sync_directory(folder)
 
 
 def take_job(
-    filesystem: FileSystem, folder: str, files: QueueFiles, file: CheckpointFile, checkpoint: Checkpoint
+    filesystem: FileSystem,
+    folder: str,
+    files: QueueFiles,
+    index: KeyIndex | None,
+    file: CheckpointFile,
+    checkpoint: Checkpoint,
 ) -> DurabilityJob:
-    """Return the job for everything that ``files`` have written; ``checkpoint`` is what will be true after it."""
+    """Return the job for everything that ``files`` and ``index`` have written; ``checkpoint`` is what will be true
+    after it.
+    """
     paths, folders = files.take_unsynced()
-    return DurabilityJob(filesystem, folder, paths, folders, file, checkpoint)
+    index_paths = index.take_unsynced() if index is not None else frozenset()
+    return DurabilityJob(filesystem, folder, paths, folders, index_paths, file, checkpoint)
+
+
+def put_back(job: DurabilityJob, files: QueueFiles, index: KeyIndex | None) -> None:
+    """Take a job again that failed."""
+    files.put_back(job.paths, job.folders)
+    if index is not None:
+        index.put_back(job.index_paths)

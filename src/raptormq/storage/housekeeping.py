@@ -19,16 +19,19 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.durability import DurabilityJob, take_job
+from raptormq.storage.durability import DurabilityJob, put_back, take_job
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
+from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.retention import Retention
 from raptormq.storage.write_gate import WriteGate
 
 _QUEUES_PER_STEP = 8
 _SLICE_S = 0.002
+_INDEX_PAGES_PER_STEP = 64
 _QUEUES = "queues"
+_INDEX = "index"
 _CHECKPOINT = "checkpoint"
 _OFFSETS = "offsets"
 
@@ -42,6 +45,7 @@ class Housekeeping:
     clock: Callable[[], int]
     log: CommitLog
     queues: QueueTable
+    index: KeyIndex | None
     dispatcher: Dispatcher
     flusher: FlushService
     retention: Retention
@@ -63,6 +67,8 @@ class Housekeeping:
         async def retention() -> None:
             if (remove := self.retention.run(self.clock())) is not None:
                 await background.run(remove)
+                if self.index is not None:
+                    self.index.remove_before(self.log.min_offset)
             await _in_slices(self.retention.clean_queues)
 
         async def queues() -> None:
@@ -87,15 +93,26 @@ class Housekeeping:
         self.gate.clear_full(_QUEUES)
         return done
 
+    def _write_index(self, limit: int) -> bool:
+        if self.index is None:
+            return True
+        try:
+            done = self.index.flush(limit)
+        except OSError as error:
+            self.gate.fail(_INDEX, f"cannot write to the index in {self.config.paths.key_index}", error)
+        self.gate.clear_full(_INDEX)
+        return done
+
     async def _checkpoint(self, background: Background) -> None:
         timestamp = self.dispatcher.last_timestamp
         await self._write_tails()
+        await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
         job = self._take_job(timestamp)
         if job is not None:
             try:
                 await background.run(self._run_job, job)
             except BaseException:
-                self.queues.files.put_back(job.paths, job.folders)
+                put_back(job, self.queues.files, self.index)
                 raise
 
     def _take_job(self, queue_timestamp: int) -> DurabilityJob | None:
@@ -110,7 +127,9 @@ class Housekeeping:
         )
         if checkpoint == self.checkpoint_file.saved:
             return None
-        return take_job(self.filesystem, self.config.paths.root, self.queues.files, self.checkpoint_file, checkpoint)
+        return take_job(
+            self.filesystem, self.config.paths.root, self.queues.files, self.index, self.checkpoint_file, checkpoint
+        )
 
     def _run_job(self, job: DurabilityJob) -> None:
         try:
@@ -145,11 +164,13 @@ class Housekeeping:
         timestamp = self.dispatcher.last_timestamp
         self.flusher.flush()
         self._write_slice(len(self.queues))
+        while not self._write_index(_INDEX_PAGES_PER_STEP):
+            pass
         if (job := self._take_job(timestamp)) is not None:
             try:
                 self._run_job(job)
             except StorageError:
-                self.queues.files.put_back(job.paths, job.folders)
+                put_back(job, self.queues.files, self.index)
                 raise
 
     def _settle_offsets(self) -> None:
@@ -157,10 +178,12 @@ class Housekeeping:
             self._save_offsets(data)
 
 
-async def _in_slices(work: Callable[[int], bool]) -> None:
-    """Call ``work`` with a few queues at a time until it says that it is done, with a turn of the loop every 2 ms."""
+async def _in_slices(work: Callable[[int], bool], step: int = _QUEUES_PER_STEP) -> None:
+    """Call ``work`` with a few queues (or pages) at a time until it says that it is done, with a turn of the loop
+    every 2 ms.
+    """
     pause_at = time.monotonic() + _SLICE_S
-    while not work(_QUEUES_PER_STEP):
+    while not work(step):
         if time.monotonic() > pause_at:
             await asyncio.sleep(0)
             pause_at = time.monotonic() + _SLICE_S

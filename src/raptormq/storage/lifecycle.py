@@ -17,6 +17,7 @@ from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.housekeeping import Housekeeping
+from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.recovery import Recovery, RecoveryReport
 from raptormq.storage.retention import Retention
@@ -48,7 +49,7 @@ class OpenStore:
         except OSError as error:
             raise translate(error, keeping.config.paths.root) from error
         finally:
-            _release(keeping.log, keeping.queues, keeping.checkpoint_file, self.marker)
+            _release(keeping.log, keeping.queues, keeping.index, keeping.checkpoint_file, self.marker)
 
 
 def translate(error: OSError, root: str) -> StorageError:
@@ -65,6 +66,7 @@ def open_store(
     clock: Callable[[], int],
     log: CommitLog,
     queues: QueueTable,
+    index: KeyIndex | None,
     dispatcher: Dispatcher,
     flusher: FlushService,
     retention: Retention,
@@ -86,17 +88,30 @@ def open_store(
         marker = RunningMarker(filesystem, paths)
         checkpoint_file = CheckpointFile(filesystem, paths.checkpoint)
         filesystem.sync_directory(paths.root)
+        if index is not None:
+            index.open(crashed=marker.crashed)
         recovery = Recovery(filesystem, paths, log, queues, dispatcher)
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
         housekeeping = Housekeeping(
-            config, filesystem, clock, log, queues, dispatcher, flusher, retention, offsets, gate, checkpoint_file
+            config,
+            filesystem,
+            clock,
+            log,
+            queues,
+            index,
+            dispatcher,
+            flusher,
+            retention,
+            offsets,
+            gate,
+            checkpoint_file,
         )
         offsets.load()
         flusher.flushed_timestamp = dispatcher.last_timestamp
         marker.mark()
         housekeeping.settle()
     except BaseException as error:
-        _release(log, queues, checkpoint_file, marker)
+        _release(log, queues, index, checkpoint_file, marker)
         if isinstance(error, OSError):
             raise translate(error, paths.root) from error
         raise
@@ -119,10 +134,16 @@ def _make_durable_folder(filesystem: FileSystem, folder: str) -> None:
 
 
 def _release(
-    log: CommitLog, queues: QueueTable, checkpoint_file: CheckpointFile | None, marker: RunningMarker | None
+    log: CommitLog,
+    queues: QueueTable,
+    index: KeyIndex | None,
+    checkpoint_file: CheckpointFile | None,
+    marker: RunningMarker | None,
 ) -> None:
     log.close()
     queues.files.close()
+    if index is not None:
+        index.close()
     if checkpoint_file is not None:
         checkpoint_file.close()
     if marker is not None:

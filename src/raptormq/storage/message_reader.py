@@ -8,8 +8,11 @@ Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMess
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
-from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from raptormq.errors import RecordError
+from raptormq.protocol.properties import KEYS, UNIQUE_KEY, find_property
+from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, decode_record
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer
@@ -173,6 +176,30 @@ class MessageReader:
             return None
         record = log.read(physical, size, wait=wait)
         return record if peek_physical_offset(record) == physical else None
+
+    def with_key(
+        self, offsets: Iterable[int], topic: str, key: str, times: tuple[int, int], limit: int, *, wait: bool
+    ) -> list[Buffer]:
+        """Return up to ``limit`` of the records at ``offsets`` that really have ``key``, once each.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+        """
+        found: dict[int, Buffer] = {}
+        for offset in offsets:
+            if len(found) >= limit:
+                break
+            if offset in found or (data := self.message_at(offset, wait=wait)) is None:
+                continue
+            try:
+                message = decode_record(data, check_crc=False)
+            except RecordError:
+                continue
+            if message.topic == topic and times[0] <= message.store_timestamp <= times[1]:
+                words = (find_property(message.properties, KEYS) or "").split()
+                if key in words or key == find_property(message.properties, UNIQUE_KEY):
+                    found[offset] = data
+        return list(found.values())
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
         """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one

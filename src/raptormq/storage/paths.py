@@ -2,6 +2,7 @@
 
 <root>/commitlog/<offset, 20 digits>                        segments, named by their first byte
 <root>/consumequeue/<topic>/<queue id>/<offset, 20 digits>  queue files, named by their first byte
+<root>/index/<yyyyMMddHHmmssSSS>                            index by message keys
 <root>/config/*.json                                        consumer offsets and the broker's tables
 <root>/checkpoint  abort  lock
 """
@@ -23,6 +24,11 @@ class StorePaths(NamedTuple):
     def queues(self) -> str:
         """Folder of the consume queues."""
         return f"{self.root}/consumequeue"
+
+    @property
+    def key_index(self) -> str:
+        """Folder of the index by message keys."""
+        return f"{self.root}/index"
 
     @property
     def config(self) -> str:

@@ -22,6 +22,7 @@ from raptormq.storage.dispatch import Dispatcher, IndexBuilder
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.flush_service import FlushCallback, FlushService
 from raptormq.storage.json_file import JsonFile
+from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.lifecycle import OpenStore, open_store
 from raptormq.storage.log_batch import AppendResult, Arrival, PendingRecord
 from raptormq.storage.message_reader import MessageReader
@@ -38,6 +39,8 @@ from raptormq.storage.write_gate import WriteGate
 
 T = TypeVar("T")
 _COLD_ATTEMPTS = 3
+_COLD_QUERY_ATTEMPTS = 256
+"""A chain of the index is read link by link."""
 
 
 def now_ms() -> int:
@@ -65,7 +68,12 @@ class MessageStore:
         self._queues = QueueTable(
             QueueFiles(self._fs, paths, config.queue_file_size, config.max_open_queue_files), config.delays_ms
         )
-        self._dispatcher = Dispatcher([self._queues, *builders])
+        self._index = (
+            KeyIndex(self._fs, paths.key_index, config.index_slots, config.index_entries, clock)
+            if config.index_enabled
+            else None
+        )
+        self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else []), *builders])
         self._reader = MessageReader(self._log, self._queues)
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._flusher = FlushService(
@@ -97,7 +105,7 @@ class MessageStore:
             StoreDamaged: files are missing, unreadable or not of the configured size.
         """
         self._opened, report = open_store(
-            self.config, self._fs, self._clock, self._log, self._queues, self._dispatcher, self._flusher,
+            self.config, self._fs, self._clock, self._log, self._queues, self._index, self._dispatcher, self._flusher,
             self._retention, self.consumer_offsets, self._gate,
         )  # fmt: skip
         self._last_timestamp = self._dispatcher.last_timestamp
@@ -247,8 +255,8 @@ class MessageStore:
             )
         )
 
-    async def _warmed(self, attempt: Callable[[bool], T]) -> T:
-        for _ in range(_COLD_ATTEMPTS):
+    async def _warmed(self, attempt: Callable[[bool], T], attempts: int = _COLD_ATTEMPTS) -> T:
+        for _ in range(attempts):
             try:
                 return attempt(False)
             except PagesMissing as missing:
@@ -299,6 +307,24 @@ class MessageStore:
     async def message_at_cold(self, physical_offset: int) -> Buffer | None:
         """Like :meth:`message_at`; a thread fetches what is not in memory."""
         return await self._warmed(lambda wait: self._reader.message_at(physical_offset, wait=wait))
+
+    async def find_by_key(self, topic: str, key: str, begin: int, end: int, limit: int) -> list[Buffer]:
+        """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
+        their unique key or as a word of KEYS, the newest first.
+        """
+        index = self._index
+        if index is None:
+            return []
+        return await self._warmed(
+            lambda wait: self._reader.with_key(
+                index.find(topic, key, begin, end, wait=wait), topic, key, (begin, end), limit, wait=wait
+            ),
+            _COLD_QUERY_ATTEMPTS,
+        )
+
+    def index_end(self) -> tuple[int, int]:
+        """Return store time (ms) and log offset of the newest message that is found by its keys."""
+        return self._index.end if self._index is not None else (0, 0)
 
     # --- keeping ---
 

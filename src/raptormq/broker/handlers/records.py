@@ -1,24 +1,38 @@
-"""VIEW_MESSAGE_BY_ID (33): one record by its place in the log (``QueryMessageProcessor``)."""
+"""VIEW_MESSAGE_BY_ID (33): one record by its place in the log; QUERY_MESSAGE (12): records by their keys
+(``QueryMessageProcessor``).
+"""
 
 from __future__ import annotations
 
+from raptormq.broker.checks import require_topic
+from raptormq.broker.topics import TopicTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import ViewMessageRequestHeader
+from raptormq.protocol.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
+
+UNIQUE_KEY_LIMIT = 32
+"""Answers to a query by unique key, whatever it asks for (``defaultQueryMaxNum``)."""
+LIMIT = 64
+"""Answers to any other query at most (``maxMsgsNumBatch``)."""
+MAX_BYTES = 8 << 20
+"""Bytes of an answer at most; one message is always sent whole."""
 
 
 class RecordHandlers:
     """Looks records up."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
         self._store = store
+        self._topics = topics
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Enter the handlers into the table."""
         router.add(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, self.view)
+        router.add(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader, self.query)
 
     async def view(
         self, connection: Connection, command: RemotingCommand, header: ViewMessageRequestHeader
@@ -29,4 +43,28 @@ class RecordHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at offset {header.offset}")
         if not command.is_oneway:
             connection.send(response_to(command), record)
+        return None
+
+    async def query(
+        self, connection: Connection, command: RemotingCommand, header: QueryMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """12: the newest messages with a key, in no particular order for the client."""
+        require_topic(self._topics, header.topic)
+        limit = UNIQUE_KEY_LIMIT if header.unique_key_query else min(header.max_num, LIMIT)
+        records = await self._store.find_by_key(
+            header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit
+        )
+        timestamp, offset = self._store.index_end()
+        found = QueryMessageResponseHeader(timestamp, offset)
+        if not records:
+            remark = f"no message of topic {header.topic} between these times has the key {header.key}"
+            return response_to(command, ResponseCode.QUERY_NOT_FOUND, remark, found)
+        size, count = 0, 0
+        for record in records:
+            size += len(record)
+            if count and size > MAX_BYTES:
+                break
+            count += 1
+        if not command.is_oneway:
+            connection.send(response_to(command, header=found), *records[:count])
         return None

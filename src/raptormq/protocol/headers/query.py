@@ -1,0 +1,29 @@
+"""Headers of QUERY_MESSAGE (12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.protocol.schema import Header, wire
+
+
+@dataclass(slots=True)
+class QueryMessageRequestHeader(Header):
+    """12: messages of ``topic`` with ``key`` stored between two times (ms), the newest ``max_num``;
+    ``unique_key_query`` asks by unique key.
+    """
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    unique_key_query: bool = wire("_UNIQUE_KEY_QUERY", False)
+
+
+@dataclass(slots=True)
+class QueryMessageResponseHeader(Header):
+    """12: how far the index has come."""
+
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
