@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from raptormq.protocol.record import decode_record
 from raptormq.protocol.tags import java_hash
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.index_file import IndexFile
-from raptormq.storage.key_hash import key_hash
+from raptormq.storage.key_hash import key_hash, key_hashes
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
@@ -22,24 +23,46 @@ from raptormq.storage.store import MessageStore
 FOREVER = (0, 1 << 62)
 
 
-@given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=60))
-def test_the_hash_is_java_s(topic: str, key: str) -> None:
-    try:
-        encoded = key.encode()
-    except UnicodeEncodeError:
-        return
-    expected = abs(java_hash(f"{topic}#{key}"))
-    assert key_hash(topic, encoded) == (0 if expected == 1 << 31 else expected)
+def java(topic: str, key: str) -> int:
+    value = abs(java_hash(f"{topic}#{key}"))
+    return 0 if value == 1 << 31 else value
 
 
-def test_very_long_keys_have_a_hash_too() -> None:
-    assert key_hash("t", b"x" * 5_000) == abs(java_hash("t#" + "x" * 5_000))
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 
 
-def test_the_smallest_hash_is_0() -> None:
-    text = "polygenelubricants"  # whose hash in Java is the smallest integer
-    assert java_hash(text) == -(1 << 31)
-    assert java_hash("a#b") == 31 * (31 * 97 + 35) + 98
+@given(st.lists(st.tuples(TEXT, TEXT), max_size=20))
+def test_the_hashes_are_java_s(pairs: list[tuple[str, str]]) -> None:
+    expected = [java(topic, key) for topic, key in pairs]
+    assert [key_hash(topic, key) for topic, key in pairs] == expected
+    assert key_hashes([topic for topic, _ in pairs], [key.encode() for _, key in pairs]).tolist() == expected
+
+
+def test_ascii_keys_of_all_lengths_are_hashed_together() -> None:
+    keys = ["".join(chr(33 + (length * place) % 90) for place in range(length)) for length in range(1, 1_030)]
+    for some in (keys, keys[:1_023], keys[:1], ["DEADBEEF01"] * 600):
+        hashes = key_hashes([f"t{len(key) % 3}" for key in some], [key.encode() for key in some])
+        assert hashes.tolist() == [java(f"t{len(key) % 3}", key) for key in some]
+
+
+def test_the_smallest_hash_becomes_0() -> None:
+    topic, key = "a", smallest_after("a#")
+    assert java_hash(f"{topic}#{key}") == -(1 << 31)
+    assert key_hash(topic, key) == key_hashes([topic], [key.encode()])[0] == 0
+
+
+def smallest_after(start: str) -> str:
+    """A text behind ``start`` with which Java's hash is the smallest integer: digits of the missing sum, base 31."""
+    length = 8
+    missing = ((1 << 31) - java_hash(start) * 31**length) % (1 << 32)
+    for turns in range(1 << 16):
+        rest, units = missing + (turns << 32), []
+        for _ in range(length):
+            units.append(64 + (rest - 64) % 31)
+            rest = (rest - units[-1]) // 31
+        if rest == 0:
+            return "".join(map(chr, reversed(units)))
+    raise AssertionError("no such text")
 
 
 def config(root: Path, **more: int) -> StoreConfig:
@@ -109,8 +132,7 @@ async def test_files_roll_when_full_and_go_with_the_log(tmp_path: Path) -> None:
 
 def test_the_bytes_are_rocketmq_s(tmp_path: Path) -> None:
     file = IndexFile(RealFileSystem(), str(tmp_path / "20231114000000000"), 5, 8)
-    file.put(12, 1000, 50_000)
-    file.put(7, 2000, 53_999)
+    file.put(np.array([12, 7], np.int32), np.array([1000, 2000]), np.array([50_000, 53_999]))
     assert file.flush(64)
     file.close()
     data = (tmp_path / "20231114000000000").read_bytes()

@@ -20,6 +20,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from raptormq.storage.filesystem import File, FileSystem
 from raptormq.storage.page_cache import Extent, PagesMissing
 
@@ -27,9 +30,10 @@ _HEADER = struct.Struct(">qqqqii")
 HEADER_BYTES = _HEADER.size
 _ENTRY = struct.Struct(">iqii")
 ENTRY_BYTES = _ENTRY.size
-_SLOT = struct.Struct(">i")
+_ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("older", ">i4")])
 _SLOT_BYTES = 4
-_PAGE_BYTES = 4096
+_PAGE_SLOTS = 1024
+_Column = NDArray[np.int32]
 
 
 class IndexFile:
@@ -62,7 +66,7 @@ class IndexFile:
             next_entry,
         ) = _HEADER.unpack(self._file.read_at(0, HEADER_BYTES))
         self._next = max(1, next_entry)
-        self._slots: bytearray | None = None
+        self._slots: NDArray[np.int32] | None = None
         """All slots, read when the first entry is added."""
         self._tail = bytearray()
         self._tail_from = self._next
@@ -73,45 +77,57 @@ class IndexFile:
     def __len__(self) -> int:
         return int(self._next) - 1
 
-    def has_room(self, keys: int) -> bool:
-        """Whether so many entries more fit."""
-        return len(self) + keys < self._entry_count
-
     # --- adding ---
 
-    def put(self, hashed: int, offset: int, timestamp: int) -> None:
-        """Add an entry; there is room for it."""
-        slots = self._slots
-        if slots is None:
-            slots = self._load_slots()
-        if self._next == 1:
-            self.begin_timestamp, self.begin_offset = timestamp, offset
-        at = hashed % self._slot_count * _SLOT_BYTES
-        (older,) = _SLOT.unpack_from(slots, at)
-        if not older:
-            self._used_slots += 1
-        seconds = min(max(timestamp - self.begin_timestamp, 0) // 1000, 0x7FFFFFFF)
-        self._tail += _ENTRY.pack(hashed, offset, seconds, older)
-        _SLOT.pack_into(slots, at, self._next)
-        self._dirty.add(at // _PAGE_BYTES)
-        self._next += 1
-        self.end_timestamp, self.end_offset = timestamp, offset
+    def room(self) -> int:
+        """How many entries more fit."""
+        return self._entry_count - int(self._next)
 
-    def _load_slots(self) -> bytearray:
-        self._slots = bytearray(self._file.read_at(HEADER_BYTES, self._slot_count * _SLOT_BYTES))
-        return self._slots
+    def put(self, hashes: NDArray[np.int32], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
+        """Add entries, one row each, in the order of the log; there is room for them."""
+        slots = self._slots if self._slots is not None else self._load_slots()
+        if self._next == 1:
+            self.begin_timestamp, self.begin_offset = int(timestamps[0]), int(offsets[0])
+        numbers = np.arange(self._next, self._next + len(hashes), dtype=np.int32)
+        places = hashes % self._slot_count
+        entries = np.empty(len(hashes), dtype=_ENTRIES)
+        entries["hash"], entries["offset"] = hashes, offsets
+        entries["seconds"] = np.clip((timestamps - self.begin_timestamp) // 1000, 0, 0x7FFFFFFF)
+        entries["older"] = self._chain(slots, places, numbers)
+        self._tail += entries.tobytes()
+        self._dirty.update(np.unique(places // _PAGE_SLOTS).tolist())
+        self._next += len(hashes)
+        self.end_timestamp, self.end_offset = int(timestamps[-1]), int(offsets[-1])
+
+    def _chain(self, slots: _Column, places: _Column, numbers: _Column) -> _Column:
+        """Let the slots lead to the new entries; return for each the entry that its slot had before."""
+        order = np.argsort(places, kind="stable")
+        place, number = places[order], numbers[order]
+        again = np.flatnonzero(place[1:] == place[:-1]) + 1
+        older = slots[place]
+        self._used_slots += int(np.count_nonzero(older == 0))
+        self._used_slots -= int(np.count_nonzero(older[again] == 0))
+        older[again] = number[again - 1]
+        slots[place] = number  # of several for one slot the last one stays, which is the newest
+        result = np.empty_like(older)
+        result[order] = older
+        return result
+
+    def _load_slots(self) -> NDArray[np.int32]:
+        data = self._file.read_at(HEADER_BYTES, self._slot_count * _SLOT_BYTES)
+        self._slots = slots = np.frombuffer(data, dtype=">i4").astype(np.int32)
+        return slots
 
     def repair(self) -> None:
         """After a crash: let every slot lead to an entry that the header counts."""
         slots = self._load_slots()
-        for index, (number,) in enumerate(_SLOT.iter_unpack(bytes(slots))):
-            found = number
+        for slot in np.flatnonzero(slots >= self._next).tolist():
+            found = int(slots[slot])
             while found >= self._next:
                 older = self._entry(found, wait=True)[3]
                 found = older if 0 <= older < found else 0
-            if found != number:
-                _SLOT.pack_into(slots, index * _SLOT_BYTES, max(found, 0))
-                self._dirty.add(index * _SLOT_BYTES // _PAGE_BYTES)
+            slots[slot] = found
+            self._dirty.add(slot // _PAGE_SLOTS)
 
     # --- writing behind ---
 
@@ -135,9 +151,9 @@ class IndexFile:
             self._tail_from, self._tail = self._next, bytearray()
         slots = self._slots
         while self._round and pages and slots is not None:
-            at = self._round[-1] * _PAGE_BYTES
-            data = slots[at : at + _PAGE_BYTES]
-            self._file.write_at(HEADER_BYTES + at, [data], len(data))
+            first = self._round[-1] * _PAGE_SLOTS
+            page = slots[first : first + _PAGE_SLOTS].astype(">i4").tobytes()
+            self._file.write_at(HEADER_BYTES + first * _SLOT_BYTES, [page], len(page))
             self._round.pop()
             pages -= 1
         if self._round:
@@ -178,10 +194,10 @@ class IndexFile:
             number = older
 
     def _slot(self, hashed: int, *, wait: bool) -> int:
-        at = hashed % self._slot_count * _SLOT_BYTES
-        data = self._slots[at : at + _SLOT_BYTES] if self._slots is not None else self._read(HEADER_BYTES + at, 4, wait)
-        (number,) = _SLOT.unpack(data)
-        return int(number)
+        slot = hashed % self._slot_count
+        if self._slots is not None:
+            return int(self._slots[slot])
+        return int.from_bytes(self._read(HEADER_BYTES + slot * _SLOT_BYTES, _SLOT_BYTES, wait), "big", signed=True)
 
     def _entry(self, number: int, *, wait: bool) -> tuple[int, int, int, int]:
         if number >= self._tail_from and self._tail:

@@ -10,10 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
-from raptormq.storage.key_hash import key_hash
+from raptormq.storage.key_hash import key_hash, key_hashes
 from raptormq.storage.log_batch import AppendResult
 
 logger = logging.getLogger(__name__)
@@ -22,6 +25,8 @@ _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _UNIQUE_KEY = b"UNIQ_KEY\x01"
 _KEYS = b"KEYS\x01"
 _PAIR = 2
+_NOTED_AT_MOST = 512
+"""Keys are entered in groups of this size; one by one they would cost five times as much."""
 
 
 class KeyIndex:
@@ -37,6 +42,8 @@ class KeyIndex:
         self._clock = clock
         self._files: list[IndexFile] = []
         self._unsynced: set[str] = set()
+        self._noted: list[tuple[str, bytes, int, int]] = []
+        """Topic, key, log offset and store time of what is not in a file yet."""
         self._end_offset = -1
 
     # --- life ---
@@ -67,35 +74,45 @@ class KeyIndex:
     # --- adding ---
 
     def build(self, batch: AppendResult) -> None:
-        """Enter the records of ``batch``; those that are in already are left alone."""
-        if not batch.physical_offsets or batch.physical_offsets[-1] <= self._end_offset:
+        """Note the keys of ``batch``; records that are in already are left alone."""
+        last = self._end_offset
+        if not batch.physical_offsets or batch.physical_offsets[-1] <= last:
             return
-        try:
-            self._enter(batch)
-        except OSError as error:  # consumers must get their messages all the same
-            logger.error("messages from offset %d on cannot be found by key: %s", batch.start_offset, error)
-        self._end_offset = batch.physical_offsets[-1]
-
-    def _enter(self, batch: AppendResult) -> None:
+        note = self._noted.append
         for record, offset, timestamp in zip(
             batch.records, batch.physical_offsets, batch.store_timestamps, strict=True
         ):
-            if offset <= self._end_offset or record.sys_flag & _ROLLED_BACK == _ROLLED_BACK:
+            if offset <= last or record[8] & _ROLLED_BACK == _ROLLED_BACK:
                 continue
             properties = record[3]
-            keys = _words(properties)
             unique = _value(properties, _UNIQUE_KEY)
             if unique:
-                keys.append(unique)
-            if keys:
-                self._put(record[0], keys, offset, timestamp)
+                note((record[0], unique, offset, timestamp))
+            if _KEYS in properties:
+                for key in _value(properties, _KEYS).split():
+                    note((record[0], key, offset, timestamp))
+        self._end_offset = batch.physical_offsets[-1]
+        if len(self._noted) >= _NOTED_AT_MOST:
+            self._enter_noted()
 
-    def _put(self, topic: str, keys: list[bytes], offset: int, timestamp: int) -> None:
-        file = self._files[-1] if self._files else None
-        if file is None or not file.has_room(len(keys)):
-            file = self._new_file()
-        for key in keys:
-            file.put(key_hash(topic, key), offset, timestamp)
+    def _enter_noted(self) -> None:
+        """Enter the noted keys into the files."""
+        noted, self._noted = self._noted, []
+        if not noted:
+            return
+        topics, keys, offsets, timestamps = zip(*noted, strict=True)
+        rows = key_hashes(topics, keys), np.array(offsets, dtype=np.int64), np.array(timestamps, dtype=np.int64)
+        try:
+            while len(rows[0]):
+                file = self._files[-1] if self._files else self._new_file()
+                count = _whole_messages(rows[1], file.room())
+                if not count:
+                    file = self._new_file()
+                    count = _whole_messages(rows[1], file.room()) or file.room()
+                file.put(rows[0][:count], rows[1][:count], rows[2][:count])
+                rows = rows[0][count:], rows[1][count:], rows[2][count:]
+        except OSError as error:  # consumers must get their messages all the same
+            logger.error("messages from offset %d on cannot be found by key: %s", rows[1][0], error)
 
     def _new_file(self) -> IndexFile:
         now = self._clock()
@@ -115,6 +132,7 @@ class KeyIndex:
         Raises:
             OSError: nothing is lost, it comes again.
         """
+        self._enter_noted()
         for file in self._files:
             if file.is_dirty:
                 self._unsynced.add(file.path)
@@ -147,6 +165,7 @@ class KeyIndex:
     @property
     def end(self) -> tuple[int, int]:
         """Store time (ms) and log offset of the newest message that is in."""
+        self._enter_noted()
         file = self._files[-1] if self._files else None
         return (file.end_timestamp, file.end_offset) if file is not None else (0, 0)
 
@@ -156,7 +175,8 @@ class KeyIndex:
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
         """
-        hashed = key_hash(topic, key.encode())
+        self._enter_noted()
+        hashed = key_hash(topic, key)
         for file in reversed(self._files):
             if len(file) and file.begin_timestamp <= end and file.end_timestamp >= begin:
                 yield from file.find(hashed, begin, end, wait=wait)
@@ -174,5 +194,9 @@ def _value(properties: bytes, name: bytes) -> bytes:
     return properties[start:end] if end >= 0 else properties[start:]
 
 
-def _words(properties: bytes) -> list[bytes]:
-    return [] if _KEYS not in properties else _value(properties, _KEYS).split()
+def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:
+    """Return how many rows fit without parting the keys of one message."""
+    count = min(room, len(offsets))
+    while 0 < count < len(offsets) and offsets[count] == offsets[count - 1]:
+        count -= 1
+    return count
