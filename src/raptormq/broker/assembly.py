@@ -18,6 +18,7 @@ from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
+from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
 from raptormq.broker.handlers.groups import GroupHandlers
@@ -33,6 +34,7 @@ from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.offset_resets import OffsetResets
+from raptormq.broker.pop.wiring import Popping
 from raptormq.broker.queue_locks import QueueLocks
 from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
@@ -194,9 +196,19 @@ def assemble(
     pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, core.resets, steady_ms)
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, clock)
     core.dispatcher.listen(pulls.arrived)
+    core.dispatcher.listen(core.popping.waiters.arrived)
     router = Router()
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
-    areas: list[Handlers] = [sends, pulls, clients, resets, *_consuming(core), *_administration(core)]
+    areas: list[Handlers] = [
+        sends,
+        pulls,
+        clients,
+        resets,
+        core.popping,
+        _assignments(core, registrar, filesystem),
+        *_consuming(core),
+        *_administration(core),
+    ]
     for handlers in areas:
         handlers.register(router)
     core.topics.listen(registrar.topic_changed)
@@ -255,6 +267,19 @@ class _Core:
             ProducerQuestions(self.registry, config.identity.broker_name),
             clock,
         )
+        self.popping = Popping(
+            store,
+            self.writer,
+            self.topics,
+            tables.topics_saver,
+            self.groups,
+            self.registry,
+            self.resets,
+            self.counters,
+            config,
+            store_host,
+            clock,
+        )
 
 
 def _sends(core: _Core) -> SendGroups:
@@ -285,6 +310,16 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
     )
 
 
+def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | None) -> Handlers:
+    """Rebalancing by the broker."""
+    path = Path(core.config.keeping.root_dir) / "config" / "messageRequestMode.json"
+    try:
+        modes = RequestModes(JsonFile(str(path), filesystem))
+    except (AttributeError, BodyError) as error:
+        raise StoreDamaged(f"{path} does not hold request modes: {error}") from error
+    return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
+
+
 def _administration(core: _Core) -> tuple[Handlers, ...]:
     """What operators ask for."""
     config = core.config
@@ -301,4 +336,4 @@ def _services(core: _Core) -> tuple[BackgroundService, ...]:
     delayed = DelayedDelivery(core.store, core.writer, core.topics, tables.delays, tables.delays_saver, core.clock)
     core.dispatcher.listen(delayed.arrived)
     core.dispatcher.listen(core.transactions.arrived)
-    return delayed, core.transactions
+    return delayed, core.transactions, core.popping.revival

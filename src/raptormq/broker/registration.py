@@ -115,6 +115,15 @@ class Registrar:
         self._full_wanted = True
         self._wake.set()
 
+    async def ask(self, command: RemotingCommand, seconds: float) -> RemotingCommand | None:
+        """Return what the first name server that can be reached answers, None when none can."""
+        for server in sorted(self._registered):
+            try:
+                return await self._pool.request(server, command, seconds)
+            except RaptorMQError as error:
+                logger.info("name server %s did not answer: %s", server, error)
+        return None
+
     async def farewell(self) -> None:
         """Stop registering and tell the name servers that the broker is going; takes at most a second."""
         if self._task is None:

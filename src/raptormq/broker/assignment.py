@@ -1,0 +1,69 @@
+"""Which queues a member of a group consumes, computed by the broker (``QueryAssignmentProcessor``).
+
+Members ask when they leave rebalancing to the broker. In mode PULL queues are divided by the strategy the member names;
+in mode POP members share queues: all of them (queue -1 of each broker), or their own share and that of the next
+``popShareQueueNum`` members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from raptormq.errors import BodyError
+from raptormq.protocol.message import MessageQueue
+
+PULL, POP = "PULL", "POP"
+ALL_QUEUES = -1
+
+
+class RequestMode(NamedTuple):
+    """How a group consumes a topic; ``share`` is ``popShareQueueNum``."""
+
+    mode: str = PULL
+    share: int = 0
+
+    @classmethod
+    def from_dict(cls, value: Any) -> RequestMode:
+        """Read the JSON object; raises :class:`BodyError`."""
+        try:
+            mode = cls(str(value.get("mode") or PULL).upper(), int(value.get("popShareQueueNum") or 0))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise BodyError(f"not a request mode: {value!r:.80}") from error
+        if mode.mode not in (PULL, POP):
+            raise BodyError(f"there is no request mode {mode.mode:.40}")
+        return mode
+
+
+def averagely(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
+    """AVG: contiguous shares, the first members get one more (``AllocateMessageQueueAveragely``)."""
+    index, count = members.index(member), len(members)
+    share, larger = divmod(len(queues), count)
+    start = index * share + min(index, larger)
+    return list(queues[start : start + share + (index < larger)])
+
+
+def by_circle(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
+    """AVG_BY_CIRCLE: one queue in turn (``AllocateMessageQueueAveragelyByCircle``)."""
+    return list(queues[members.index(member) :: len(members)])
+
+
+Strategy = Callable[[Sequence[MessageQueue], Sequence[str], str], list[MessageQueue]]
+STRATEGIES: dict[str, Strategy] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
+
+
+def assign(
+    queues: Sequence[MessageQueue], members: Sequence[str], member: str, strategy: Strategy, mode: RequestMode
+) -> list[MessageQueue]:
+    """Return the queues of a member of a clustering group; ``queues`` and ``members`` are sorted."""
+    if mode.mode == POP and (mode.share <= 0 or mode.share >= len(members) - 1):
+        return list(dict.fromkeys(MessageQueue(queue.topic, queue.broker_name, ALL_QUEUES) for queue in queues))
+    if member not in members or not queues:
+        return []
+    if mode.mode == PULL:
+        return strategy(queues, members, member)
+    index = members.index(member)
+    if len(members) > len(queues):
+        return [queues[index % len(queues)]]
+    neighbours = [members[(index + step) % len(members)] for step in range(mode.share + 1)]
+    return list(dict.fromkeys(queue for each in neighbours for queue in strategy(queues, members, each)))

@@ -1,0 +1,149 @@
+"""QUERY_ASSIGNMENT (400) and SET_MESSAGE_REQUEST_MODE (401) (``QueryAssignmentProcessor``,
+``MessageRequestModeManager``).
+
+Modes are kept in ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: {...}}}}``. The queues
+of all brokers come from the name servers; without any, from this broker's own table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raptormq.broker.assignment import STRATEGIES, RequestMode, assign
+from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.config import Identity
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.registration import Registrar
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.heartbeat import BROADCASTING
+from raptormq.protocol.bodies.queues import queue_to_dict
+from raptormq.protocol.bodies.route import QueueData, TopicRoute
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.topic_config import Perm
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request, response_to
+from raptormq.protocol.headers.route import RouteRequestHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import RETRY_PREFIX
+from raptormq.storage.json_file import JsonFile
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+_ROUTE_SECONDS = 3.0
+
+
+class RequestModes:
+    """The modes of one broker by topic and group."""
+
+    def __init__(self, file: JsonFile) -> None:
+        """
+        Raises:
+            StoreDamaged: file and backup are unreadable.
+            BodyError: it holds something else.
+        """
+        table = (file.load() or {}).get("messageRequestModeMap") or {}
+        self._modes: dict[tuple[str, str], RequestMode] = {
+            (str(topic), str(group)): RequestMode.from_dict(value)
+            for topic, groups in table.items()
+            for group, value in groups.items()
+        }
+        self._saver = TableSaver(file, self.to_dict)
+
+    def get(self, topic: str, group: str) -> RequestMode:
+        """Return how a group consumes a topic; PULL where nobody has said otherwise."""
+        return self._modes.get((topic, group), RequestMode())
+
+    async def put(self, topic: str, group: str, mode: RequestMode) -> None:
+        """Change it; on return it is saved.
+
+        Raises:
+            StorageError: the file could not be written.
+        """
+        self._modes[topic, group] = mode
+        self._saver.save_soon()
+        await self._saver.saved()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        table: dict[str, dict[str, Any]] = {}
+        for (topic, group), mode in self._modes.items():
+            names = {"consumerGroup": group, "topic": topic}
+            table.setdefault(topic, {})[group] = names | {"mode": mode.mode, "popShareQueueNum": mode.share}
+        return {"messageRequestModeMap": table}
+
+
+class AssignmentHandlers:
+    """Tells members what to consume, and how."""
+
+    def __init__(
+        self,
+        modes: RequestModes,
+        topics: TopicTable,
+        groups: GroupTable,
+        registry: ClientRegistry[Connection],
+        registrar: Registrar,
+        identity: Identity,
+    ) -> None:
+        self._modes = modes
+        self._topics = topics
+        self._groups = groups
+        self._registry = registry
+        self._registrar = registrar
+        self._broker_name = identity.broker_name
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.QUERY_ASSIGNMENT, None, self.query)
+        router.add(RequestCode.SET_MESSAGE_REQUEST_MODE, None, self.set_mode)
+
+    async def query(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """400: the queues of a member; no list at all when it cannot be computed, upon which the member keeps what it
+        has.
+        """
+        value = loads_object(command.body)
+        topic, group, member = (str(value.get(name) or "") for name in ("topic", "consumerGroup", "clientId"))
+        mode = self._modes.get(topic, group)
+        queues = await self._queues(topic)
+        strategy = STRATEGIES.get(str(value.get("strategyName")))
+        members = sorted(self._registry.client_ids(group))
+        if value.get("messageModel") != BROADCASTING:
+            if not queues or not members or strategy is None:
+                return response_to(command, body=dumps({}))
+            queues = assign(queues, members, member, strategy, mode)
+        rows = [{"messageQueue": queue_to_dict(queue), "mode": mode.mode} for queue in queues]
+        return response_to(command, body=dumps({"messageQueueAssignments": rows}))
+
+    async def _queues(self, topic: str) -> list[MessageQueue]:
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic))
+        answer = await self._registrar.ask(command, _ROUTE_SECONDS)
+        config = self._topics.get(topic)
+        found: list[QueueData] = []
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            found = TopicRoute.from_json(answer.body).queues
+        elif answer is None and config is not None:
+            found = [QueueData(self._broker_name, config.read_queue_nums, config.write_queue_nums, config.perm)]
+        readable = [each for each in found if each.perm & Perm.READ]
+        return sorted(
+            MessageQueue(topic, each.broker_name, queue_id)
+            for each in readable
+            for queue_id in range(each.read_queue_nums)
+        )
+
+    async def set_mode(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """401: let a group pop a topic, or pull it again."""
+        value = loads_object(command.body)
+        topic, group = str(value.get("topic") or ""), str(value.get("consumerGroup") or "")
+        try:
+            mode = RequestMode.from_dict(value)
+        except BodyError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if topic.startswith(RETRY_PREFIX):
+            raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.get(topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if self._groups.get(group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+        await self._modes.put(topic, group, mode)
+        return response_to(command)

@@ -1,0 +1,183 @@
+"""POP_MESSAGE (200050) and NOTIFICATION (200054), with long polling (``PopMessageProcessor``,
+``NotificationProcessor``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raptormq.broker.checks import require_group, require_topic
+from raptormq.broker.config import Policies
+from raptormq.broker.counters import Counters
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.pop.popper import Popped, Popper, PopRequest
+from raptormq.broker.pop.waiters import Waiter, Waiters
+from raptormq.broker.topics import TopicTable
+from raptormq.broker.wanted import EVERYTHING, Subscriptions
+from raptormq.protocol.bodies.pop import MAX_POPPED
+from raptormq.protocol.bodies.topic_config import Perm
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+MAX_WAIT_MS = 300_000
+MAX_INVISIBLE_MS = 24 * 3600 * 1000
+_ORDERLY_SECONDS = 1.0
+"""How long an orderly pop waits before it looks again: nothing says that a blocked queue is free by the time."""
+_LATE_MS = 500
+"""A pop that arrives so long after its client has stopped waiting is not served: its messages would be lost to it."""
+
+
+class PopHandlers:
+    """Answers pops, at once or later."""
+
+    def __init__(
+        self,
+        popper: Popper,
+        waiters: Waiters,
+        ready: asyncio.Event,
+        topics: TopicTable,
+        groups: GroupTable,
+        subscriptions: Subscriptions,
+        policies: Policies,
+        counters: Counters,
+        clock: Callable[[], int],
+    ) -> None:
+        self._popper = popper
+        self._waiters = waiters
+        self._ready = ready
+        self._topics = topics
+        self._groups = groups
+        self._subscriptions = subscriptions
+        self._policies = policies
+        self._counters = counters
+        self._clock = clock
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.POP_MESSAGE, PopMessageRequestHeader, self.pop)
+        router.add(RequestCode.NOTIFICATION, NotificationRequestHeader, self.notification)
+
+    async def pop(
+        self, connection: Connection, command: RemotingCommand, header: PopMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """200050: messages that nobody else sees for a while."""
+        asked = self._checked(header)
+        await self._ready.wait()
+        waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
+        try:
+            code, popped = await self._pop_or_wait(connection, header, asked, waiter)
+        finally:
+            self._waiters.disarm(waiter)
+        if popped.rest and popped.records:
+            self._waiters.wake(header.topic, header.consumer_group, -1)
+        return self._answer(connection, command, header, code, popped)
+
+    async def _pop_or_wait(
+        self, connection: Connection, header: PopMessageRequestHeader, asked: PopRequest, waiter: Waiter
+    ) -> tuple[ResponseCode, Popped]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(header.poll_time, MAX_WAIT_MS) / 1000
+        while True:
+            await connection.drained()
+            if connection.is_closed:  # what it took would be invisible for nothing
+                return ResponseCode.POLLING_TIMEOUT, Popped(self._clock(), 0)
+            self._waiters.arm(waiter)  # before the look, so that nothing arrives unseen in between
+            popped = await self._popper.pop(asked)
+            if popped.records:
+                return ResponseCode.SUCCESS, popped
+            left = until - loop.time()
+            if left <= 0:
+                return ResponseCode.POLLING_TIMEOUT, popped
+            if self._waiters.is_full:
+                return ResponseCode.POLLING_FULL, popped
+            await self._waiters.wait(waiter, min(left, _ORDERLY_SECONDS) if asked.orderly else left)
+
+    def _checked(self, header: PopMessageRequestHeader) -> PopRequest:
+        if self._clock() - header.born_time - max(header.poll_time, 0) > _LATE_MS:
+            raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop comes later than its client waits for")
+        if not self._policies.permission & Perm.READ:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker serves no messages (brokerPermission)")
+        if not 0 < header.max_msg_nums <= MAX_POPPED:
+            remark = f"a pop takes 1 to {MAX_POPPED} messages, not {header.max_msg_nums}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
+            remark = f"messages are invisible for up to {MAX_INVISIBLE_MS} ms, not {header.invisible_time}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        self._check_place(header.topic, header.queue_id, header.consumer_group)
+        wanted = EVERYTHING
+        if header.exp:
+            wanted = self._subscriptions.asked(header.topic, header.exp, header.exp_type)
+        return PopRequest(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.max_msg_nums,
+            header.invisible_time,
+            from_oldest=header.init_mode == 0,
+            orderly=bool(header.order),
+            wanted=wanted,
+        )
+
+    def _check_place(self, topic: str, queue_id: int, group: str) -> None:
+        config = require_topic(self._topics, topic)
+        if not config.perm & Perm.READ:
+            raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not readable")
+        if queue_id >= config.read_queue_nums:
+            remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        if not require_group(self._groups, group, auto_create=self._policies.auto_create_group).consume_enable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"group {group} may not consume")
+
+    def _answer(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        header: PopMessageRequestHeader,
+        code: ResponseCode,
+        popped: Popped,
+    ) -> RemotingCommand | None:
+        answer = PopMessageResponseHeader(
+            popped.pop_time,
+            header.invisible_time,
+            popped.revive_queue,
+            popped.rest,
+            ";".join(popped.starts),
+            ";".join(popped.offsets),
+            ";".join(popped.order_counts) or None,
+        )
+        if code != ResponseCode.SUCCESS:
+            self._counters.pulls_empty += 1
+            return response_to(command, code, "NO_MESSAGE_IN_QUEUE", answer)
+        self._counters.pulls_found += 1
+        self._counters.messages_out += len(popped.records)
+        self._counters.bytes_out += sum(map(len, popped.records))
+        if not command.is_oneway:
+            connection.send(response_to(command, code, "FOUND", answer), *popped.records)
+        return None
+
+    async def notification(
+        self, connection: Connection, command: RemotingCommand, header: NotificationRequestHeader
+    ) -> RemotingCommand:
+        """200054: whether there is something to pop, now or within the time that the client waits."""
+        self._check_place(header.topic, header.queue_id, header.consumer_group)
+        await self._ready.wait()
+        waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
+        self._waiters.arm(waiter)
+        try:
+            found = self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
+            if not found and header.poll_time > 0 and not connection.is_closed:
+                if self._waiters.is_full:
+                    return response_to(command, header=NotificationResponseHeader(False, True))
+                await self._waiters.wait(waiter, min(header.poll_time, MAX_WAIT_MS) / 1000)
+                found = self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
+        finally:
+            self._waiters.disarm(waiter)
+        return response_to(command, header=NotificationResponseHeader(found))

@@ -1,0 +1,87 @@
+"""Writes checkpoints and acknowledgements into the revive log, topic ``rmq_sys_REVIVE_LOG_<cluster>``
+(``PopMessageProcessor.appendCheckPoint``, ``AckMessageProcessor.appendAck``).
+
+A pop is answered when its checkpoint is stored, and only then does the group's offset go on: after a crash a message
+has been handed out again or comes back, but it is never lost. Unlike Apache RocketMQ, which keeps checkpoints in
+memory for some seconds and lets them arrive through its timer, records go straight into the log, in RocketMQ's form.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.protocol.bodies.pop import CHECKPOINT_TAG, Ack, CheckPoint
+from raptormq.protocol.properties import TAGS, UNIQUE_KEY, encode_properties
+from raptormq.protocol.tags import tag_hash
+from raptormq.protocol.topic_names import SYSTEM_PREFIX
+from raptormq.storage.log_batch import PendingRecord
+
+REVIVE_QUEUES = 8
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+_TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+_ACK_INTERVAL_MS = 1_000
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic of the revive log."""
+    return f"{SYSTEM_PREFIX}REVIVE_LOG_{cluster}"
+
+
+class CheckPoints:
+    """Writes down what is popped and what is done."""
+
+    def __init__(self, writer: InternalWriter, outstanding: Outstanding, cluster: str, store_host: bytes) -> None:
+        self._writer = writer
+        self._outstanding = outstanding
+        self._topic = revive_topic(cluster)
+        self._host = store_host
+        self._writing = 0
+        self._turn = itertools.cycle(range(REVIVE_QUEUES))
+
+    def next_queue(self) -> int:
+        """Return the revive queue of the next pop."""
+        return next(self._turn)
+
+    @property
+    def is_writing(self) -> bool:
+        """True while a checkpoint is in the log that :class:`Outstanding` does not know yet."""
+        return self._writing > 0
+
+    async def write(self, checkpoint: CheckPoint, revive_queue: int) -> None:
+        """Return when the checkpoint is stored.
+
+        Raises:
+            StorageError: it is not.
+        """
+        unique = _unique(checkpoint.key, checkpoint.start_offset, checkpoint.broker_name, CHECKPOINT_TAG)
+        due = checkpoint.revive_time - _ACK_INTERVAL_MS
+        record = self._record(revive_queue, CHECKPOINT_TAG, checkpoint.to_json(), unique, due, checkpoint.pop_time)
+        self._writing += 1
+        try:
+            result = await self._writer.stored([record])
+            self._outstanding.add(checkpoint, (revive_queue, result.queue_offsets[0]))
+        finally:
+            self._writing -= 1
+
+    def acknowledge(self, ack: Ack, revive_queue: int, now_ms: int) -> None:
+        """Note that messages are done, if anyone still waits for that.
+
+        Raises:
+            StorageError: it cannot be written down.
+        """
+        if self._outstanding.acknowledge(ack.key, ack.offsets):
+            unique = _unique(ack.key, ack.offsets[0], ack.broker_name, ack.tag)
+            self._writer.write([self._record(revive_queue, ack.tag, ack.to_json(), unique, now_ms, now_ms)])
+
+    def _record(self, queue: int, tag: str, body: bytes, unique: str, due_ms: int, born_ms: int) -> PendingRecord:
+        properties = encode_properties({TAGS: tag, UNIQUE_KEY: unique, _TIMER_DELIVER_MS: str(due_ms)})
+        return PendingRecord(
+            self._topic, queue, body, properties.encode(), tag_hash(tag), born_timestamp=born_ms, born_host=self._host
+        )
+
+
+def _unique(key: tuple[str, str, int, int, int], offset: int, broker_name: str, tag: str) -> str:
+    topic, group, queue_id, _, pop_time = key
+    return f"{topic}@{queue_id}@{offset}@{group}@{pop_time}@{broker_name}@{tag}"

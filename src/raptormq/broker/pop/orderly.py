@@ -1,0 +1,61 @@
+"""Orderly pops: a queue is blocked for its group until everything popped from it is acknowledged or visible again
+(``ConsumerOrderInfoManager``).
+
+There are no checkpoints: the group's offset stays at the first message that is not acknowledged, from which the queue
+is popped again. In memory only; after a restart that is where the group goes on anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Place = tuple[str, str, int]
+"""Topic, group and queue."""
+
+
+class _Run:
+    __slots__ = ("offsets", "pop_time", "visible_at")
+
+    def __init__(self, pop_time: int, visible_at: int, offsets: Sequence[int]) -> None:
+        self.pop_time = pop_time
+        self.offsets = list(offsets)
+        self.visible_at: dict[int, int] = dict.fromkeys(offsets, visible_at)
+        """When each message that is not acknowledged is visible again."""
+
+
+class OrderlyPops:
+    """What each orderly group has popped last from each queue."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Place, _Run] = {}
+        self._times: dict[Place, dict[int, int]] = {}
+
+    def is_blocked(self, place: Place, now_ms: int) -> bool:
+        """True while something is invisible."""
+        run = self._runs.get(place)
+        return run is not None and any(until > now_ms for until in run.visible_at.values())
+
+    def started(self, place: Place, pop_time: int, invisible_ms: int, offsets: Sequence[int]) -> dict[int, int]:
+        """Note what was popped; return how often each of the messages had been popped before, where it had."""
+        before = self._times.get(place, {})
+        self._times[place] = {offset: before.get(offset, 0) + 1 for offset in offsets}
+        self._runs[place] = _Run(pop_time, pop_time + invisible_ms, offsets)
+        return {offset: before[offset] for offset in offsets if offset in before}
+
+    def acknowledge(self, place: Place, offset: int, pop_time: int) -> int | None:
+        """Note that a message is done; return the offset that the group goes on from, None for a pop of long ago."""
+        run = self._runs.get(place)
+        if run is None or run.pop_time != pop_time:
+            return None
+        run.visible_at.pop(offset, None)
+        if run.visible_at:
+            return min(run.visible_at)
+        del self._runs[place]
+        del self._times[place]
+        return run.offsets[-1] + 1
+
+    def change(self, place: Place, offset: int, pop_time: int, visible_at: int) -> None:
+        """Let a message be visible again at another time."""
+        run = self._runs.get(place)
+        if run is not None and run.pop_time == pop_time and offset in run.visible_at:
+            run.visible_at[offset] = visible_at

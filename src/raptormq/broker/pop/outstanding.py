@@ -1,0 +1,92 @@
+"""Checkpoints that still wait for acknowledgements (``PopBufferMergeService``, ``PopReviveService``).
+
+Time is passed in, as everywhere. Each checkpoint has its place in the revive log (queue and offset); everything before
+the oldest place is done with and need not be read again after a restart.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable
+
+from raptormq.protocol.bodies.pop import CheckPoint
+
+Key = tuple[str, str, int, int, int]
+Place = tuple[int, int]
+"""Queue of the revive log and offset."""
+
+
+class _Open:
+    __slots__ = ("checkpoint", "offsets", "place")
+
+    def __init__(self, checkpoint: CheckPoint, place: Place) -> None:
+        self.checkpoint = checkpoint
+        self.place = place
+        self.offsets = set(checkpoint.offsets)
+
+
+class Outstanding:
+    """What consumers have popped and not acknowledged, by the time at which it comes back."""
+
+    def __init__(self) -> None:
+        self._open: dict[Key, _Open] = {}
+        self._by_time: list[tuple[int, int, Key]] = []
+        self._sequence = itertools.count()
+        self._places: dict[int, dict[int, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, checkpoint: CheckPoint, place: Place) -> None:
+        """Wait for the acknowledgements of a checkpoint."""
+        if checkpoint.key in self._open or not checkpoint.offsets:
+            return
+        self._open[checkpoint.key] = _Open(checkpoint, place)
+        heapq.heappush(self._by_time, (checkpoint.revive_time, next(self._sequence), checkpoint.key))
+        self._places.setdefault(place[0], {})[place[1]] = None
+
+    def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
+        """Note that messages are done; False when they need not be any more, or never had to be."""
+        entry = self._open.get(key)
+        if entry is None:
+            return False
+        before = len(entry.offsets)
+        entry.offsets.difference_update(offsets)
+        after = len(entry.offsets)
+        if not after:
+            self._forget(entry)
+        return after < before
+
+    def due(self, now_ms: int, most: int) -> list[tuple[CheckPoint, list[int]]]:
+        """Return up to ``most`` checkpoints whose time is up, with the offsets that nobody has acknowledged; they stay
+        until :meth:`done`.
+        """
+        found: list[tuple[CheckPoint, list[int]]] = []
+        while self._by_time and self._by_time[0][0] <= now_ms and len(found) < most:
+            entry = self._open.get(heapq.heappop(self._by_time)[2])
+            if entry is not None:
+                found.append((entry.checkpoint, sorted(entry.offsets)))
+        if len(self._by_time) > 2 * len(self._open) + 1000:  # mostly acknowledged long ago
+            self._by_time = [item for item in self._by_time if item[2] in self._open]
+            heapq.heapify(self._by_time)
+        return found
+
+    def again(self, checkpoint: CheckPoint, at_ms: int) -> None:
+        """Let a checkpoint that could not be revived be due once more."""
+        if checkpoint.key in self._open:
+            heapq.heappush(self._by_time, (at_ms, next(self._sequence), checkpoint.key))
+
+    def done(self, checkpoint: CheckPoint) -> None:
+        """Forget a checkpoint whose messages are visible again."""
+        entry = self._open.get(checkpoint.key)
+        if entry is not None:
+            self._forget(entry)
+
+    def oldest_place(self, queue_id: int) -> int | None:
+        """Return the first offset of a queue of the revive log that is still needed, None when none is."""
+        return next(iter(self._places.get(queue_id, ())), None)
+
+    def _forget(self, entry: _Open) -> None:
+        del self._open[entry.checkpoint.key]
+        self._places[entry.place[0]].pop(entry.place[1], None)

@@ -1,0 +1,212 @@
+"""Takes messages for a pop: from the queues it names and from the group's retry topic (``PopMessageProcessor``).
+
+A queue serves one pop at a time; another that comes meanwhile goes past it. What is taken is written down before it is
+handed out and before the group's offset goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raptormq.broker.offset_resets import OffsetResets
+from raptormq.broker.pop.checkpoints import CheckPoints
+from raptormq.broker.pop.orderly import OrderlyPops, Place
+from raptormq.broker.queue_ages import is_young
+from raptormq.broker.topics import TopicTable
+from raptormq.broker.wanted import EVERYTHING, Wanted
+from raptormq.protocol import properties as names
+from raptormq.protocol.bodies.pop import CheckPoint
+from raptormq.protocol.pop_handle import (
+    POP_ORDER_REVIVE_QUEUE,
+    PopHandle,
+    build_handle,
+    offsets_info,
+    pop_retry_topic,
+    start_info,
+    topic_kind,
+)
+from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.record_parser import peek
+from raptormq.storage.results import GetResult, GetStatus
+from raptormq.storage.store import MessageStore
+
+_RETRY_FIRST = 0.2
+"""Share of pops that look into the retry topic first (``popFromRetryProbability``)."""
+
+
+class PopRequest(NamedTuple):
+    """What a consumer asks for; ``queue_id`` -1 is every queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    max_count: int
+    invisible_ms: int
+    from_oldest: bool
+    orderly: bool
+    wanted: Wanted = EVERYTHING
+
+
+@dataclass(slots=True)
+class Popped:
+    """What was taken; the infos are the answer's."""
+
+    pop_time: int
+    revive_queue: int
+    records: list[Buffer] = field(default_factory=list)
+    starts: list[str] = field(default_factory=list)
+    offsets: list[str] = field(default_factory=list)
+    order_counts: list[str] = field(default_factory=list)
+    rest: int = 0
+    """Messages that are left in the queues."""
+
+
+class Popper:
+    """Serves the pops of one broker."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        checkpoints: CheckPoints,
+        orderly: OrderlyPops,
+        resets: OffsetResets,
+        broker_name: str,
+        max_bytes: int,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._checkpoints = checkpoints
+        self._orderly = orderly
+        self._resets = resets
+        self._broker_name = broker_name
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._busy: set[Place] = set()
+
+    async def pop(self, asked: PopRequest) -> Popped:
+        """Take up to ``max_count`` messages.
+
+        Raises:
+            StorageError: what was taken could not be written down; it stays, or comes back when its time is up.
+        """
+        queue = POP_ORDER_REVIVE_QUEUE if asked.orderly else self._checkpoints.next_queue()
+        popped = Popped(self._clock(), queue)
+        for topic, queue_id in self._places(asked):
+            place = topic, asked.group, queue_id
+            if place in self._busy or len(popped.records) >= asked.max_count:
+                popped.rest += self._rest(place)
+                continue
+            self._busy.add(place)
+            try:
+                await self._take(asked, place, popped)
+            finally:
+                self._busy.discard(place)
+        return popped
+
+    def waiting(self, topic: str, group: str, queue_id: int) -> bool:
+        """Return whether a pop of a queue (-1: of any) would find messages, filters aside."""
+        asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=False)
+        return any(self._rest((each, group, number)) for each, number in self._places(asked))
+
+    def _places(self, asked: PopRequest) -> list[tuple[str, int]]:
+        queues = [asked.queue_id] if asked.queue_id >= 0 else self._queues(asked.topic)
+        own = [(asked.topic, queue_id) for queue_id in queues]
+        retry_topic = pop_retry_topic(asked.topic, asked.group)
+        if asked.orderly or retry_topic == asked.topic:
+            return own
+        retries = [(retry_topic, queue_id) for queue_id in self._queues(retry_topic)]
+        return retries + own if random.random() < _RETRY_FIRST else own + retries
+
+    def _queues(self, topic: str) -> list[int]:
+        config = self._topics.get(topic)
+        count = config.read_queue_nums if config is not None else 0
+        first = random.randrange(count) if count else 0
+        return [(first + number) % count for number in range(count)]
+
+    async def _take(self, asked: PopRequest, place: Place, popped: Popped) -> None:
+        topic, _, queue_id = place
+        offset = self._start(place, from_oldest=asked.from_oldest)
+        if asked.orderly and self._orderly.is_blocked(place, popped.pop_time):
+            return  # its messages are no reason to try again: an acknowledgement is
+        wanted = asked.wanted if topic == asked.topic else EVERYTHING
+        most = asked.max_count - len(popped.records)
+        result = await self._read(topic, queue_id, offset, most, wanted)
+        if result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
+            offset = result.next_offset
+            self._store.consumer_offsets.commit(topic, asked.group, queue_id, offset)
+            result = await self._read(topic, queue_id, offset, most, wanted)
+        if result.message_count:
+            await self._hand_out(asked, place, offset, result, popped)
+        elif result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
+            self._store.consumer_offsets.commit(topic, asked.group, queue_id, result.next_offset)
+        popped.rest += max(0, result.max_offset - max(result.next_offset, offset))
+
+    async def _hand_out(self, asked: PopRequest, place: Place, start: int, result: GetResult, popped: Popped) -> None:
+        topic, group, queue_id = place
+        records: list[Buffer] = list(_split(result.buffers))
+        offsets = [int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big") for record in records]
+        handle = PopHandle(start, popped.pop_time, asked.invisible_ms, popped.revive_queue, self._broker_name)
+        if asked.orderly:
+            before = self._orderly.started(place, popped.pop_time, asked.invisible_ms, offsets)
+            kind = topic_kind(topic)
+            popped.order_counts += [f"{kind} qo{queue_id}%{offset} {times}" for offset, times in before.items()]
+        else:
+            checkpoint = CheckPoint(
+                topic, group, queue_id, start, popped.pop_time, asked.invisible_ms, tuple(offsets), self._broker_name
+            )
+            await self._checkpoints.write(checkpoint, popped.revive_queue)
+            self._store.consumer_offsets.commit(topic, group, queue_id, result.next_offset)
+        popped.starts.append(start_info(topic, queue_id, start))
+        popped.offsets.append(offsets_info(topic, queue_id, offsets))
+        if topic != asked.topic:
+            records = [_as_origin(record, asked.topic, handle) for record in records]
+        popped.records += records
+
+    def _start(self, place: Place, *, from_oldest: bool) -> int:
+        topic, group, queue_id = place
+        offsets = self._store.consumer_offsets
+        offset = self._resets.take(topic, group, queue_id)
+        if offset is None:
+            offset = offsets.get(topic, group, queue_id)
+        if offset is None:
+            low, high = self._store.queue_bounds(topic, queue_id)
+            oldest = from_oldest or topic_kind(topic) != "0"
+            offset = low if oldest or is_young(self._store, topic, queue_id) else max(high - 1, 0)
+        offsets.commit(topic, group, queue_id, offset)
+        return offset
+
+    def _rest(self, place: Place) -> int:
+        topic, group, queue_id = place
+        low, high = self._store.queue_bounds(topic, queue_id)
+        return max(0, high - max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0))
+
+    async def _read(self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted) -> GetResult:
+        result = self._store.get_messages(topic, queue_id, offset, most, self._max_bytes, *wanted)
+        if result.cold:
+            result = await self._store.get_messages_cold(topic, queue_id, offset, most, self._max_bytes, *wanted)
+        return result
+
+
+def _split(buffers: list[Buffer]) -> Iterator[memoryview]:
+    for buffer in buffers:
+        view, at = memoryview(buffer), 0
+        while at < len(view):
+            size, _ = peek(view, at)
+            yield view[at : at + size]
+            at += size
+
+
+def _as_origin(record: Buffer, topic: str, handle: PopHandle) -> bytes:
+    """Return a message of a retry topic as one of the topic it came from, with its handle."""
+    message = decode_record(record, check_crc=False)
+    found = decode_properties(message.properties)
+    found.setdefault(names.POP_CHECKPOINT, build_handle(handle, message.topic, message.queue_id, message.queue_offset))
+    message.topic, message.properties = topic, encode_properties(found)
+    return encode_record(message)

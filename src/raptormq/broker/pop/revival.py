@@ -1,0 +1,192 @@
+"""Brings back what was popped and not acknowledged in time: a copy goes to the group's retry topic
+(``PopReviveService``).
+
+At the start the revive log is read from where the last run had come (group ``CID_RMQ_SYS_REVIVE_GROUP``, whose offset
+is the last record that is done with); pops wait until that is through. A message comes back at its time, within
+:data:`LONGEST_PAUSE_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
+from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.send.tag_code import tag_code
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import BodyError, MessageError, RecordError, StorageError
+from raptormq.protocol import properties as names
+from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.pop_handle import pop_retry_topic
+from raptormq.protocol.properties import decode_properties, encode_properties, find_property
+from raptormq.protocol.record import StoredMessage, decode_record, iter_records
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.results import GetStatus
+from raptormq.storage.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+LONGEST_PAUSE_S = 0.25
+_CHECKPOINTS_AT_A_TIME = 64
+_RETRY_MS = 1_000
+_READ_COUNT, _READ_BYTES = 1_000, 1 << 20
+_GO_ON = frozenset({GetStatus.FOUND, GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING})
+
+
+class PopRevival:
+    """A background service; ``ready`` is set when all that is outstanding is known."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: InternalWriter,
+        topics: TopicTable,
+        topics_saver: TableSaver,
+        groups: GroupTable,
+        outstanding: Outstanding,
+        checkpoints: CheckPoints,
+        revive_topic: str,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._topics_saver = topics_saver
+        self._groups = groups
+        self._outstanding = outstanding
+        self._checkpoints = checkpoints
+        self._revive_topic = revive_topic
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self.ready = asyncio.Event()
+
+    def start(self) -> None:
+        """Read what is outstanding, then bring back what is due."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End, and note how far the revive log is done with."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._commit()
+
+    async def _run(self) -> None:
+        try:
+            for queue_id in range(REVIVE_QUEUES):
+                await self._recover(queue_id)
+        except StorageError:
+            logger.exception("the revive log cannot be read; what was popped before the start may not come back")
+        self.ready.set()
+        while True:
+            try:
+                await self.revive_due()
+                self._commit()
+            except Exception:
+                logger.exception("popped messages could not be brought back; trying again")
+            await asyncio.sleep(LONGEST_PAUSE_S)
+
+    # --- the start ---
+
+    async def _recover(self, queue_id: int) -> None:
+        done = self._store.consumer_offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
+        offset = 0 if done is None else done + 1
+        while True:
+            result = await self._store.get_messages_cold(self._revive_topic, queue_id, offset, _READ_COUNT, _READ_BYTES)
+            if result.status not in _GO_ON:
+                return
+            for record in iter_records(b"".join(result.buffers), check_crc=False):
+                self._replay(record, queue_id)
+            offset = result.next_offset
+            await asyncio.sleep(0)
+
+    def _replay(self, record: StoredMessage, queue_id: int) -> None:
+        tag = find_property(record.properties, names.TAGS)
+        try:
+            if tag == CHECKPOINT_TAG:
+                self._outstanding.add(CheckPoint.from_json(record.body), (queue_id, record.queue_offset))
+            elif tag in (ACK_TAG, BATCH_ACK_TAG):
+                ack = Ack.from_json(record.body)
+                self._outstanding.acknowledge(ack.key, ack.offsets)
+        except BodyError as error:
+            logger.warning("record %d of queue %d of the revive log: %s", record.queue_offset, queue_id, error)
+
+    def _commit(self) -> None:
+        if self._checkpoints.is_writing or not self.ready.is_set():
+            return
+        offsets = self._store.consumer_offsets
+        for queue_id in range(REVIVE_QUEUES):
+            oldest = self._outstanding.oldest_place(queue_id)
+            done = (self._store.queue_bounds(self._revive_topic, queue_id)[1] if oldest is None else oldest) - 1
+            known = offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
+            if done >= 0 and (known is None or done > known):
+                offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done)
+
+    # --- bringing back ---
+
+    async def revive_due(self) -> None:
+        """Bring back everything whose time is up."""
+        while due := self._outstanding.due(self._clock(), _CHECKPOINTS_AT_A_TIME):
+            for checkpoint, offsets in due:
+                try:
+                    await self._revive(checkpoint, offsets)
+                except BaseException:
+                    self._outstanding.again(checkpoint, self._clock() + _RETRY_MS)
+                    raise
+                self._outstanding.done(checkpoint)
+
+    async def _revive(self, checkpoint: CheckPoint, offsets: list[int]) -> None:
+        if self._topics.get(checkpoint.topic) is None or self._groups.get(checkpoint.group) is None:
+            return
+        copies: list[PendingRecord] = []
+        topic = pop_retry_topic(checkpoint.topic, checkpoint.group)
+        for offset in offsets:
+            try:
+                message = await self._read(checkpoint, offset)
+                if message is not None:
+                    copies.append(_copy(message, topic, checkpoint.pop_time))
+            except (RecordError, MessageError) as error:
+                logger.warning("message %d of %s cannot be brought back: %s", offset, checkpoint.topic, error)
+        if copies:
+            await self._ensure_topic(topic, checkpoint.group)
+            await self._writer.stored(copies)
+
+    async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:
+        result = await self._store.get_messages_cold(checkpoint.topic, checkpoint.queue_id, offset, 1, 1)
+        if result.status is not GetStatus.FOUND:
+            return None
+        message = decode_record(result.buffers[0])
+        return message if message.queue_offset == offset else None
+
+    async def _ensure_topic(self, topic: str, group: str) -> None:
+        if self._topics.get(topic) is None:
+            self._topics.put(TopicConfig(topic, 1, 1))
+        await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
+        if self._store.consumer_offsets.get(topic, group, 0) is None:
+            self._store.consumer_offsets.commit(topic, group, 0, 0)
+
+
+def _copy(message: StoredMessage, topic: str, pop_time: int) -> PendingRecord:
+    found = decode_properties(message.properties)
+    if not message.reconsume_times:
+        found.pop(names.FIRST_POP_TIME, None)
+    found.setdefault(names.FIRST_POP_TIME, str(pop_time))
+    properties = encode_properties(found).encode()
+    return PendingRecord(
+        topic=topic,
+        queue_id=0,
+        body=message.body,
+        properties=properties,
+        tag_code=tag_code(properties),
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times + 1,
+    )

@@ -1,0 +1,65 @@
+"""How the parts of POP consumption are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.counters import Counters
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.handlers.acks import AckHandlers
+from raptormq.broker.handlers.pop import PopHandlers
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.offset_resets import OffsetResets
+from raptormq.broker.pop.checkpoints import CheckPoints, revive_topic
+from raptormq.broker.pop.orderly import OrderlyPops
+from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.broker.pop.popper import Popper
+from raptormq.broker.pop.revival import PopRevival
+from raptormq.broker.pop.waiters import Waiters
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.topics import TopicTable
+from raptormq.broker.wanted import Subscriptions
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Router
+
+
+class Popping:
+    """POP consumption of one broker: handlers, waiters, and the service that brings messages back."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: InternalWriter,
+        topics: TopicTable,
+        topics_saver: TableSaver,
+        groups: GroupTable,
+        registry: ClientRegistry[Connection],
+        resets: OffsetResets,
+        counters: Counters,
+        config: BrokerConfig,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        identity, policies = config.identity, config.policies
+        outstanding, orderly = Outstanding(), OrderlyPops()
+        checkpoints = CheckPoints(writer, outstanding, identity.cluster_name, store_host)
+        self.waiters = Waiters(config.pulling.max_held)
+        self.revival = PopRevival(
+            store, writer, topics, topics_saver, groups, outstanding, checkpoints,
+            revive_topic(identity.cluster_name), clock,
+        )  # fmt: skip
+        popper = Popper(
+            store, topics, checkpoints, orderly, resets, identity.broker_name, config.pulling.memory_bytes, clock
+        )
+        ready = self.revival.ready
+        subscriptions = Subscriptions(registry, sql92=policies.property_filters)
+        self._pops = PopHandlers(popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, clock)
+        self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        self._pops.register(router)
+        self._acks.register(router)

@@ -1,0 +1,161 @@
+"""Bodies of POP consumption: checkpoints and acks in the revive log, batches of acks (200151) (``PopCheckPoint``,
+``AckMsg``, ``BatchAckMsg``, ``BatchAckMessageRequestBody``).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+
+CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
+MAX_POPPED = 32
+"""Messages of one checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPoint:
+    """Messages of one queue that one pop has handed out; ``offsets`` ascend, the first may lie behind ``start``."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+    invisible_time: int
+    offsets: tuple[int, ...]
+    broker_name: str
+
+    @property
+    def revive_time(self) -> int:
+        """When what is not acknowledged becomes visible again, in ms since 1970."""
+        return self.pop_time + self.invisible_time
+
+    @property
+    def key(self) -> tuple[str, str, int, int, int]:
+        """What acks name a checkpoint by."""
+        return self.topic, self.group, self.queue_id, self.start_offset, self.pop_time
+
+    def to_json(self) -> bytes:
+        """Return the body of a record of the revive log."""
+        diffs = [offset - self.start_offset for offset in self.offsets]
+        return dumps(
+            {
+                "bm": 0, "bn": self.broker_name, "c": self.group, "d": diffs, "it": self.invisible_time,
+                "n": len(diffs), "pt": self.pop_time, "q": self.queue_id, "ro": 0, "so": self.start_offset,
+                "t": self.topic,
+            }
+        )  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: bytes) -> CheckPoint:
+        """Read the body of a record of the revive log; raises :class:`BodyError`."""
+        value = loads_object(data)
+        try:
+            start, taken = int(value["so"]), int(value.get("bm") or 0)
+            diffs = [int(diff) for diff in value.get("d") or range(int(value["n"]))]
+            offsets = tuple(start + diff for index, diff in enumerate(diffs) if not taken >> index & 1)
+            return cls(
+                str(value["t"]), str(value["c"]), int(value["q"]), start, int(value["pt"]), int(value["it"]),
+                offsets, str(value.get("bn") or ""),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not a checkpoint: {value!r:.80}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Messages of one checkpoint that are done."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+    offsets: tuple[int, ...]
+    broker_name: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int, int, int]:
+        """The checkpoint's."""
+        return self.topic, self.group, self.queue_id, self.start_offset, self.pop_time
+
+    @property
+    def tag(self) -> str:
+        """Tag of the record in the revive log."""
+        return ACK_TAG if len(self.offsets) == 1 else BATCH_ACK_TAG
+
+    def to_json(self) -> bytes:
+        """Return the body of a record of the revive log."""
+        value: dict[str, Any] = {
+            "ao": self.offsets[0] if len(self.offsets) == 1 else -1, "bn": self.broker_name, "c": self.group,
+            "pt": self.pop_time, "q": self.queue_id, "so": self.start_offset, "t": self.topic,
+        }  # fmt: skip
+        return dumps(value if len(self.offsets) == 1 else value | {"aol": list(self.offsets)})
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Ack:
+        """Read the body of a record of the revive log; raises :class:`BodyError`."""
+        value = loads_object(data)
+        try:
+            offsets = tuple(int(offset) for offset in value.get("aol") or [value["ao"]])
+            return cls(
+                str(value["t"]), str(value["c"]), int(value["q"]), int(value["so"]), int(value["pt"]), offsets,
+                str(value.get("bn") or ""),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"not an acknowledgement: {value!r:.80}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAck:
+    """One entry of 200151: ``kind`` is that of the topic (:mod:`raptormq.protocol.pop_handle`)."""
+
+    group: str
+    topic: str
+    kind: str
+    queue_id: int
+    revive_queue: int
+    start_offset: int
+    pop_time: int
+    offsets: tuple[int, ...]
+
+
+def decode_batch_acks(data: bytes) -> Sequence[BatchAck]:
+    """Read the body of 200151, where the offsets are a bit set from ``so`` on; raises :class:`BodyError`."""
+    return [_batch_ack(value) for value in loads_object(data).get("acks") or ()]
+
+
+def encode_batch_acks(broker_name: str, acks: Sequence[BatchAck]) -> bytes:
+    """Return the body of 200151."""
+    rows = [
+        {
+            "b": _bits(ack), "c": ack.group, "it": 0, "pt": ack.pop_time, "q": ack.queue_id, "r": ack.kind,
+            "rq": ack.revive_queue, "so": ack.start_offset, "t": ack.topic,
+        }
+        for ack in acks
+    ]  # fmt: skip
+    return dumps({"acks": rows, "brokerName": broker_name})
+
+
+def _batch_ack(value: Any) -> BatchAck:
+    try:
+        start = int(value["so"])
+        bits = int.from_bytes(base64.b64decode(value.get("b") or "", validate=True), "little")
+        offsets = tuple(start + index for index in range(bits.bit_length()) if bits >> index & 1)
+        return BatchAck(
+            str(value["c"]), str(value["t"]), str(value.get("r") or "0"), int(value["q"]), int(value["rq"]), start,
+            int(value["pt"]), offsets,
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise BodyError(f"not a batch of acknowledgements: {value!r:.80}") from error
+
+
+def _bits(ack: BatchAck) -> str:
+    bits = sum(1 << (offset - ack.start_offset) for offset in ack.offsets)
+    return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()

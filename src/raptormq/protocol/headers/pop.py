@@ -1,0 +1,94 @@
+"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200053 (change invisible time), 200054 (notification)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.protocol.schema import Header
+
+
+@dataclass(slots=True)
+class PopMessageRequestHeader(Header):
+    """200050: up to ``max_msg_nums`` messages of one queue (-1: all), invisible to others for ``invisible_time`` ms; an
+    empty answer may wait for ``poll_time`` ms. ``init_mode`` 0 lets a new group start at the oldest message, 1 at the
+    newest.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    max_msg_nums: int
+    invisible_time: int
+    poll_time: int
+    born_time: int
+    init_mode: int
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True)
+class PopMessageResponseHeader(Header):
+    """The two infos say what was popped where; see :mod:`raptormq.protocol.pop_handle`."""
+
+    pop_time: int
+    invisible_time: int
+    revive_qid: int
+    rest_num: int
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+@dataclass(slots=True)
+class AckMessageRequestHeader(Header):
+    """200051: the message at ``offset`` is done; ``extra_info`` is its handle."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    extra_info: str
+    offset: int
+
+
+@dataclass(slots=True)
+class ChangeInvisibleTimeRequestHeader(Header):
+    """200053: the message at ``offset`` becomes visible again in ``invisible_time`` ms."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    extra_info: str
+    offset: int
+    invisible_time: int
+
+
+@dataclass(slots=True)
+class ChangeInvisibleTimeResponseHeader(Header):
+    """What the message's handle has to say from now on."""
+
+    pop_time: int
+    invisible_time: int
+    revive_qid: int
+
+
+@dataclass(slots=True)
+class NotificationRequestHeader(Header):
+    """200054: say when there is something to pop."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    poll_time: int
+    born_time: int
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True)
+class NotificationResponseHeader(Header):
+    """200054."""
+
+    has_msg: bool
+    polling_full: bool = False

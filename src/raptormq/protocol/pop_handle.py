@@ -1,0 +1,87 @@
+"""What a popped message is acknowledged by: property POP_CK and the infos of a pop's answer (``ExtraInfoUtil``,
+``KeyBuilder``).
+
+Handle, separated by blanks: offset that the pop began at, time of the pop (ms), invisible time (ms), revive queue, kind
+of topic, broker name, queue id, and the message's own queue offset, which may be absent::
+
+    100 1700000000000 60000 3 0 broker-a 0 101
+
+Kind of topic: 0 the topic itself, 1 its retry topic ``%RETRY%group_topic``, 2 ``%RETRY%group+topic``. The infos of an
+answer have an entry for each queue, separated by ``;``: ``kind queue start`` and ``kind queue offset,offset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raptormq.errors import MessageError
+from raptormq.protocol.topic_names import RETRY_PREFIX
+
+POP_ORDER_REVIVE_QUEUE = 999
+"""Revive queue of an orderly pop, which has no checkpoint."""
+_FEWEST_PARTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PopHandle:
+    """A decoded handle."""
+
+    start_offset: int
+    pop_time: int
+    invisible_time: int
+    revive_queue: int
+    broker_name: str
+
+    @property
+    def is_orderly(self) -> bool:
+        """True for a message of an orderly pop."""
+        return self.revive_queue == POP_ORDER_REVIVE_QUEUE
+
+
+def parse_handle(text: str) -> PopHandle:
+    """Decode a handle; raises :class:`MessageError`."""
+    parts = text.split(" ")
+    if len(parts) < _FEWEST_PARTS:
+        raise MessageError(f"a handle of a popped message has at least {_FEWEST_PARTS} parts: {text:.80!r}")
+    try:
+        start, pop_time, invisible, revive_queue = map(int, parts[:4])
+    except ValueError as error:
+        raise MessageError(f"not a handle of a popped message: {text:.80!r}") from error
+    return PopHandle(start, pop_time, invisible, revive_queue, parts[5])
+
+
+def build_handle(handle: PopHandle, topic: str, queue_id: int, offset: int) -> str:
+    """Return the handle of one message of ``topic``, which is the one it is stored in."""
+    parts = (
+        handle.start_offset, handle.pop_time, handle.invisible_time, handle.revive_queue, topic_kind(topic),
+        handle.broker_name, queue_id, offset,
+    )  # fmt: skip
+    return " ".join(map(str, parts))
+
+
+def topic_kind(topic: str) -> str:
+    """Return 0, 1 or 2 for the topic a message is stored in."""
+    if not topic.startswith(RETRY_PREFIX):
+        return "0"
+    return "2" if "+" in topic else "1"
+
+
+def pop_retry_topic(topic: str, group: str) -> str:
+    """Return the topic of what ``group`` has popped from ``topic`` and not acknowledged in time."""
+    return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def real_topic(topic: str, group: str, kind: str) -> str:
+    """Return the topic that a message of ``topic`` is stored in."""
+    return {"1": f"{RETRY_PREFIX}{group}_{topic}", "2": f"{RETRY_PREFIX}{group}+{topic}"}.get(kind, topic)
+
+
+def start_info(topic: str, queue_id: int, start: int) -> str:
+    """Return a queue's entry of ``startOffsetInfo``."""
+    return f"{topic_kind(topic)} {queue_id} {start}"
+
+
+def offsets_info(topic: str, queue_id: int, offsets: Sequence[int]) -> str:
+    """Return a queue's entry of ``msgOffsetInfo``."""
+    return f"{topic_kind(topic)} {queue_id} {','.join(map(str, offsets))}"

@@ -1,0 +1,83 @@
+"""Outstanding checkpoints: acknowledged, due, kept over a failure, and how far the log is done with."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.errors import BodyError
+from raptormq.protocol.bodies.pop import Ack, CheckPoint
+
+
+def checkpoint(start: int, pop_time: int = 1_000, count: int = 2) -> CheckPoint:
+    return CheckPoint("t", "g", 0, start, pop_time, 500, tuple(range(start, start + count)), "broker-a")
+
+
+def test_what_is_acknowledged_is_not_due() -> None:
+    table = Outstanding()
+    table.add(checkpoint(0), (3, 10))
+    table.add(checkpoint(2), (3, 11))
+    assert table.acknowledge(checkpoint(0).key, [0, 1])
+    assert table.acknowledge(checkpoint(2).key, [2])
+    assert not table.acknowledge(checkpoint(2).key, [2])
+    assert not table.acknowledge(checkpoint(9).key, [9])
+    assert table.due(1_499, 10) == []
+    assert table.due(1_500, 10) == [(checkpoint(2), [3])]
+    table.done(checkpoint(2))
+    assert len(table) == 0
+
+
+def test_a_checkpoint_that_could_not_be_revived_is_due_again() -> None:
+    table = Outstanding()
+    table.add(checkpoint(0), (0, 0))
+    assert table.due(2_000, 10) == [(checkpoint(0), [0, 1])]
+    assert table.due(2_000, 10) == []
+    table.again(checkpoint(0), 3_000)
+    assert table.due(2_999, 10) == []
+    assert table.due(3_000, 10) == [(checkpoint(0), [0, 1])]
+
+
+def test_the_oldest_place_is_the_first_that_is_still_needed() -> None:
+    table = Outstanding()
+    for start in range(0, 6, 2):
+        table.add(checkpoint(start), (1, start))
+    assert table.oldest_place(0) is None
+    table.done(checkpoint(2))
+    assert table.oldest_place(1) == 0
+    table.done(checkpoint(0))
+    assert table.oldest_place(1) == 4
+
+
+def test_a_bounded_number_is_due_at_a_time() -> None:
+    table = Outstanding()
+    for start in range(0, 6, 2):
+        table.add(checkpoint(start, pop_time=100 - start), (0, start))
+    assert [each.start_offset for each, _ in table.due(10_000, 2)] == [4, 2]
+    assert [each.start_offset for each, _ in table.due(10_000, 2)] == [0]
+
+
+def test_old_entries_do_not_pile_up() -> None:
+    table = Outstanding()
+    for number in range(3_000):
+        table.add(checkpoint(number, pop_time=10_000_000, count=1), (0, number))
+        table.acknowledge(checkpoint(number, pop_time=10_000_000, count=1).key, [number])
+    table.due(0, 1)
+    assert len(table._by_time) == 0
+
+
+def test_bodies_as_the_reference_writes_them() -> None:
+    assert CheckPoint.from_json(checkpoint(5).to_json()) == checkpoint(5)
+    taken = b'{"bm":2,"bn":"b","c":"g","d":[0,3,4],"it":9,"n":3,"pt":7,"q":1,"ro":0,"so":100,"t":"t"}'
+    assert CheckPoint.from_json(taken).offsets == (100, 104)
+    old = b'{"bm":0,"c":"g","it":9,"n":2,"pt":7,"q":1,"so":100,"t":"t"}'
+    assert CheckPoint.from_json(old).offsets == (100, 101)
+    for ack in (Ack("t", "g", 0, 5, 7, (5,), "b"), Ack("t", "g", 0, 5, 7, (5, 6), "b")):
+        assert Ack.from_json(ack.to_json()) == ack
+    assert [Ack("t", "g", 0, 5, 7, offsets).tag for offsets in ((5,), (5, 6))] == ["ack", "bAck"]
+
+
+@pytest.mark.parametrize("data", [b"[]", b"{}", b'{"so":"x","t":"t","c":"g","q":0,"pt":1,"it":1,"n":1}'])
+def test_damaged_bodies(data: bytes) -> None:
+    for kind in (CheckPoint, Ack):
+        with pytest.raises(BodyError):
+            kind.from_json(data)
