@@ -15,6 +15,7 @@ from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subs
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
+from raptormq.protocol.headers.relay import ConsumerRunningInfoRequestHeader
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route, silence, stored
 
 HEART_BEAT = RequestCode.HEART_BEAT
@@ -153,9 +154,11 @@ async def test_what_the_client_does_not_know_is_refused_politely() -> None:
         await instance.routes.find("t")
         await peer.wait_for(HEART_BEAT)
         [connection] = peer.connections
-        for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY, 4711):
-            refusal = await connection.request(request(code), 5)
-            assert refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        refusal = await connection.request(request(4711), 5)
+        assert refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        stranger = ConsumerRunningInfoRequestHeader("nobody", "me")
+        refusal = await connection.request(request(RequestCode.GET_CONSUMER_RUNNING_INFO, stranger), 5)
+        assert (refusal.code, refusal.remark) == (1, "The Consumer Group <nobody> not exist in this consumer")
             assert str(int(code)) in str(refusal.remark)
 
 

@@ -21,6 +21,7 @@ from raptormq.client.config import ClientConfig, local_address
 from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
 from raptormq.client.offsets import OffsetRequests
+from raptormq.client.questions import Questions
 from raptormq.client.routes import RouteTable
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import ClientError, RaptorMQError
@@ -63,8 +64,10 @@ class ClientInstance:
         ip = config.client_ip or local_address(config.addresses[0])
         self.client_id = f"{ip}@{config.instance_name}"
         """Unique per client; members of a group are sorted by it."""
+        self._consumers: dict[str, ConsumerMember] = {}
         router = Router()
         router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
+        Questions(self._consumers.get).register(router)
         router.on_closed(lambda _connection: self.heartbeat_soon())
         self._router = router
         # A broker whose machine is gone never closes its connection; only its silence tells.
@@ -76,7 +79,6 @@ class ClientInstance:
         self.offsets = OffsetRequests(self.pool, config.request_timeout)
         self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
         self._producers: dict[str, int] = {}
-        self._consumers: dict[str, ConsumerMember] = {}
         self._users = 0
         self._heartbeat_wanted = asyncio.Event()
         self._tasks = [

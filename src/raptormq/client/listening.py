@@ -84,6 +84,10 @@ class Listening:
         for start in range(0, len(messages), size):
             self._waiting.put_nowait(Waiting(reader, progress, list(messages[start : start + size])))
 
+    async def consume_directly(self, message: MessageExt) -> bool:
+        """Call the listener for a message that an administrator has sent; true when it is done."""
+        return await self._call([message])
+
     async def stop(self, timeout: float) -> None:
         """Let the calls that run end, at most `timeout` seconds, then cancel them; nothing new is called."""
         self._stopping = True

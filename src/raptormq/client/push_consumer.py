@@ -17,7 +17,7 @@ Source: RocketMQ `DefaultMQPushConsumer`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -25,12 +25,13 @@ from raptormq.client.commits import Commits
 from raptormq.client.config import ClientConfig, ConsumerConfig
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import Listener, Listening
+from raptormq.client.questions import QueueState, RunningInfo
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalancing import Rebalancing
 from raptormq.client.redelivery import Redelivery
 from raptormq.errors import ClientError
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
-from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.topic_names import check_group, check_topic, retry_topic
 
 
@@ -147,6 +148,7 @@ class _Running:
         self._instance = instance
         self._group = group
         self._config = config
+        self._started_ms = time.time_ns() // 1_000_000
         self._subscriptions = subscriptions
         self._listening = Listening(config, group, listeners.get, Redelivery(instance, group, config))
         self._commits = Commits(instance, group, config.commit_interval)
@@ -185,3 +187,36 @@ class _Running:
     def members_changed(self) -> None:
         """Share the queues out anew soon."""
         self.rebalancing.soon()
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from other offsets in those of the queues that this member has."""
+        for reader in self.rebalancing.readers:
+            if reader.queue in offsets:
+                reader.restart_at(offsets[reader.queue])
+
+    def running_info(self) -> RunningInfo:
+        """Describe queues, subscriptions and settings."""
+        queues = {
+            reader.queue: QueueState(
+                reader.progress.commit_offset,
+                reader.progress.next_offset,
+                reader.progress.unfinished_messages,
+                reader.progress.unfinished_bytes,
+            )
+            for reader in self.rebalancing.readers
+            if reader.progress is not None
+        }
+        properties = {
+            "PROP_CLIENT_VERSION": "V5_3_3",
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": ";".join(self._instance.config.addresses),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._config.concurrency),
+        }
+        return RunningInfo(queues, list(self._subscriptions.values()), properties)
+
+    async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
+        """Call the listener of the message's topic."""
+        done = await self._listening.consume_directly(message)
+        return ("CR_SUCCESS", "") if done else ("CR_LATER", "the listener failed or asked for the message again")

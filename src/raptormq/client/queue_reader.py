@@ -79,6 +79,14 @@ class QueueReader:
         progress.complete(offset)
         self._room.set()
 
+    def restart_at(self, offset: int) -> None:
+        """Go on at another offset: what was handed out does not count any more, a pull under way is given up."""
+        if self.progress is not None:
+            self.progress.dropped = True
+        self.progress = ProcessQueue(offset)
+        self._task.cancel()
+        self._task = background(self._run(), f"reader of {self.queue}")
+
     async def drop(self) -> None:
         """Stop reading: what was handed out may end as it will, it does not count any more."""
         if self.progress is not None:

@@ -1,0 +1,147 @@
+"""What administrators ask a consumer through its broker: reset (220), progress (221), running info (307), consuming one
+message (309).
+
+Neighbours: `instance` registers these answers, `push_consumer` gives them. Source: RocketMQ `ClientRemotingProcessor`,
+`ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from raptormq.client.received import decode_messages
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.bodies.queue_offsets import decode_reset, encode_progress
+from raptormq.protocol.bodies.queues import queue_to_dict
+from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.relay import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    ConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """How far one queue is."""
+
+    commit_offset: int
+    next_offset: int
+    unfinished_messages: int
+    unfinished_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInfo:
+    """What a consumer is doing."""
+
+    queues: Mapping[MessageQueue, QueueState]
+    subscriptions: list[Subscription]
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """Return the answer to 307, whose table of queues is keyed by objects, as Java reads it."""
+        table = dump_object_keyed((queue_to_dict(queue), _queue(state)) for queue, state in self.queues.items())
+        rest: dict[str, Any] = {
+            "mqPopTable": {},
+            "properties": self.properties,
+            "statusTable": {},
+            "subscriptionSet": [subscription.to_dict() for subscription in self.subscriptions],
+            "userConsumerInfo": {},
+        }
+        return dumps(rest)[:-1] + b',"mqTable":' + table + b"}"
+
+
+@runtime_checkable
+class QuestionedConsumer(Protocol):
+    """A consumer that answers."""
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from other offsets. Must not block."""
+
+    def running_info(self) -> RunningInfo:
+        """Describe what it is doing."""
+
+    async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
+        """Call the listener; return RocketMQ's name of the result, and a remark."""
+
+
+class Questions:
+    """Answers for the consumers that `member_of` finds by group."""
+
+    def __init__(self, member_of: Callable[[str], object]) -> None:
+        self._member_of = member_of
+
+    def register(self, router: Router) -> None:
+        """Enter the answers into the table."""
+        router.add(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, self.reset)
+        router.add(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader, self.progress)
+        router.add(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, self.running_info)
+        router.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, self.consume_directly)
+
+    def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
+        """220: go on from the offsets of the body."""
+        offsets = decode_reset(command.body)
+        self._consumer(header.group).reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
+        )
+        return response_to(command)
+
+    def progress(self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader) -> RemotingCommand:
+        """221: where the consumer stands in the queues of a topic."""
+        queues = self._consumer(header.group).running_info().queues
+        offsets = {queue: state.commit_offset for queue, state in queues.items() if queue.topic == header.topic}
+        return response_to(command, body=encode_progress(offsets))
+
+    def running_info(
+        self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
+    ) -> RemotingCommand:
+        """307: queues, subscriptions and settings of the consumer."""
+        return response_to(command, body=self._consumer(header.consumer_group).running_info().to_json())
+
+    async def consume_directly(
+        self, _: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
+    ) -> RemotingCommand:
+        """309: consume the message of the body now; nothing is committed, nothing is given back."""
+        consumer = self._consumer(header.consumer_group)
+        messages = decode_messages(command.body, MessageQueue(header.topic or "", header.broker_name or "", 0))
+        if not messages:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the request has no message")
+        started = time.monotonic()
+        result, remark = await consumer.consume_directly(messages[0])
+        value = {
+            "autoCommit": True,
+            "consumeResult": result,
+            "order": False,
+            "remark": remark,
+            "spentTimeMills": int((time.monotonic() - started) * 1000),
+        }
+        return response_to(command, body=dumps(value))
+
+    def _consumer(self, group: str) -> QuestionedConsumer:
+        member = self._member_of(group)
+        if not isinstance(member, QuestionedConsumer):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
+        return member
+
+
+def _queue(state: QueueState) -> dict[str, Any]:
+    behind = state.next_offset - 1 if state.unfinished_messages else 0
+    return {
+        "cachedMsgCount": state.unfinished_messages,
+        "cachedMsgMaxOffset": behind,
+        "cachedMsgMinOffset": state.commit_offset if state.unfinished_messages else 0,
+        "cachedMsgSizeInMiB": state.unfinished_bytes >> 20,
+        "commitOffset": state.commit_offset,
+        "droped": False,
+        "locked": False,
+    }
