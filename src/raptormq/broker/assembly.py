@@ -16,6 +16,9 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.progress import DelayProgress
+from raptormq.broker.delay.timer_delivery import TimerDelivery
+from raptormq.broker.delay.timer_progress import TimerProgressFile
+from raptormq.broker.delay.timing import TimerRules
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes
@@ -25,6 +28,7 @@ from raptormq.broker.handlers.groups import GroupHandlers
 from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.handlers.offsets import OffsetHandlers
 from raptormq.broker.handlers.pull import PullHandlers
+from raptormq.broker.handlers.recall import RecallHandlers
 from raptormq.broker.handlers.records import RecordHandlers
 from raptormq.broker.handlers.relays import RelayHandlers
 from raptormq.broker.handlers.resets import ResetHandlers
@@ -56,6 +60,7 @@ from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
+from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
@@ -84,6 +89,7 @@ class Tables:
     groups_saver: TableSaver
     delays: DelayProgress
     delays_saver: TableSaver
+    timers_file: TimerProgressFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,7 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
         TableSaver(groups_file, groups.to_dict),
         delays,
         TableSaver(delays_file, delays.to_dict),
+        TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
     )
     topics.listen(lambda _: tables.topics_saver.save_soon())
     groups.listen(tables.groups_saver.save_soon)
@@ -258,6 +265,7 @@ class _Core:
         self.settling = _Settling(tables, registrar)
         self.dispatcher = Dispatcher(store)
         self.retries = Retries(self.topics, self.groups, auto_create_group=config.policies.auto_create_group)
+        self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.transactions = Transactions(
             store,
@@ -287,7 +295,9 @@ def _sends(core: _Core) -> SendGroups:
     config, policies = core.config, core.config.policies
     unique_ids = UniqueIdFactory(core.store_host[:-4], os.getpid(), id(core))
     creator = TopicCreator(core.topics, enabled=policies.auto_create_topic)
-    admission = Admission(config, max_body_bytes(config), core.topics, creator, unique_ids, core.clock, core.retries)
+    admission = Admission(
+        config, max_body_bytes(config), core.topics, creator, unique_ids, core.clock, core.retries, core.timer_rules
+    )
     answers = SendAnswers(core.store_host, policies.region_id, trace_on=policies.trace_on)
     timeout = config.keeping.sync_flush_timeout_ms / 1000
     waits = FlushWaits(core.store, answers, timeout) if core.sync_flush else None
@@ -307,6 +317,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
             core.store, core.writer, core.retries, core.tables.topics_saver, core.config.policies.permission
         ),
         TransactionHandlers(core.store, core.transactions, core.clock),
+        RecallHandlers(core.writer, core.topics, core.config, core.timer_rules, core.clock),
     )
 
 
@@ -336,4 +347,7 @@ def _services(core: _Core) -> tuple[BackgroundService, ...]:
     delayed = DelayedDelivery(core.store, core.writer, core.topics, tables.delays, tables.delays_saver, core.clock)
     core.dispatcher.listen(delayed.arrived)
     core.dispatcher.listen(core.transactions.arrived)
-    return delayed, core.transactions, core.popping.revival
+    precision = core.config.timers.precision_ms
+    timers = TimerDelivery(core.store, core.writer, core.topics, tables.timers_file, precision, core.clock)
+    core.dispatcher.listen(timers.arrived)
+    return delayed, timers, core.transactions, core.popping.revival

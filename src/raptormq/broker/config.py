@@ -143,6 +143,17 @@ class Transactions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timers:
+    """Messages that name the time of their delivery."""
+
+    enabled: bool = setting(True, "timerWheelEnable", parse=parse_bool)
+    max_delay_s: int = setting(259_200, "timerMaxDelaySec", parse=integer(1, 315_360_000))
+    precision_ms: int = setting(1_000, "timerPrecisionMs", parse=integer(100, 60_000))
+    """Times are multiples of it; a message comes up to this much late and never early."""
+    recall: bool = setting(False, "recallMessageEnable", parse=parse_bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
     """Where and for how long messages are kept; handed on to :class:`raptormq.storage.config.StoreConfig`."""
 
@@ -182,6 +193,7 @@ class BrokerConfig:
     policies: Policies = field(default_factory=Policies)
     pulling: Pulling = field(default_factory=Pulling)
     transactions: Transactions = field(default_factory=Transactions)
+    timers: Timers = field(default_factory=Timers)
     keeping: Keeping = field(default_factory=Keeping)
 
     @classmethod

@@ -41,7 +41,7 @@ _BROKER = """
     popCkStayBufferTimeOut popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums
+    realTimeNotifyConsumerChange recoverConcurrently recoverThreadPoolNums
     rejectPullConsumerEnable replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
     reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline slaveReadEnable
@@ -83,9 +83,9 @@ _STORE = """
     sslEnable storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity storeType
     syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerCongestNumEachSlot
     timerEnableCheckMetrics timerEnableDisruptor timerFlushIntervalMs timerGetMessageThreadNum
-    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
+    timerInterceptDelayLevel timerMetricSmallThreshold timerProgressLogIntervalMs
     timerPutMessageThreadNum timerRocksDBEnable timerRollWindowSlot timerSkipUnknownError timerStopDequeue
-    timerStopEnqueue timerWarmEnable timerWheelEnable topicQueueLockNum totalReplicas transientStorePoolEnable
+    timerStopEnqueue timerWarmEnable topicQueueLockNum totalReplicas transientStorePoolEnable
     transientStorePoolSize travelCqFileNumWhenGetMessage useABSLock useReentrantLockWhenPutMessage useScheduledPurge
     useWatermark warmMapedFileEnable writeWithoutMmap
 """

@@ -14,10 +14,12 @@ from raptormq.errors import RecordError
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from raptormq.protocol.tags import tag_hash
+from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.log_batch import AppendResult, PendingRecord
 from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp
 from raptormq.storage.segment import Segment
+from raptormq.storage.timer_codes import timer_code
 
 WINDOW_BYTES = 4 << 20
 _MAGIC_SPAN = 7
@@ -209,12 +211,13 @@ def _add(batch: AppendResult, record: ParsedRecord) -> None:
 
 
 def _as_pending(record: ParsedRecord) -> PendingRecord:
+    text = record.properties.decode()
     return PendingRecord(
         record.topic,
         record.queue_id,
         b"",
         record.properties,
-        tag_hash(find_property(record.properties.decode(), TAGS)),
+        timer_code(text) if record.topic == TIMER_TOPIC else tag_hash(find_property(text, TAGS)),
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
     )

@@ -138,7 +138,7 @@ async def test_a_refused_send_leaves_the_others_of_its_read_alone(tmp_path: Path
         ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "system topic"),
         ({"i": "p\x01" + "x" * 32_767 + "\x02"}, 13, "at most 32767 are stored"),
         ({"i": "DELAY\x01x\x02"}, 13, "expected the number of a delay level"),
-        ({"i": "TIMER_DELAY_SEC\x013\x02"}, 1, "messages with a delivery time are not supported"),
+        ({"i": "TIMER_DELAY_SEC\x01x\x02"}, 13, "timer message illegal"),
         ({"f": 4}, 13, "needs the property TRAN_MSG=true"),
         ({"f": 12}, 13, "needs the property TRAN_MSG=true"),
         ({"f": 0x80}, 13, "inner batches need a BatchCQ topic"),

@@ -15,6 +15,9 @@ from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import PendingRecord
 
+_TIMES = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+"""What a delay level overrules."""
+
 
 def delay_level(text: str) -> int:
     """Return the level that properties (text form) ask for, 0 or less for none.
@@ -39,6 +42,8 @@ def postpone(record: PendingRecord, level: int, level_count: int) -> PendingReco
     """
     level = min(level, level_count)
     found = decode_properties(record.properties.decode())
+    for name in _TIMES:
+        found.pop(name, None)
     found |= {
         names.DELAY: str(level),
         names.REAL_TOPIC: record.topic,

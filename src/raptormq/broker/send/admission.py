@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.delay.postponing import delay_level, postpone
+from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.tag_code import tag_code
@@ -31,6 +32,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import find_property
+from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
@@ -72,6 +74,8 @@ class Admitted(NamedTuple):
     unique_key: str
     wait: bool
     """False when the producer does not want to wait for the disk."""
+    recall_handle: str = ""
+    """By which a timer message can be taken back."""
 
 
 class Admission:
@@ -86,8 +90,11 @@ class Admission:
         unique_ids: UniqueIdFactory,
         clock: Callable[[], int],
         retries: Retries,
+        timers: TimerRules,
     ) -> None:
         policies = config.policies
+        self._timers = timers
+        self._broker_name = config.identity.broker_name
         self._configs = topics.configs
         self._rejects_transactions = policies.reject_transactions
         self._retries = retries
@@ -157,11 +164,12 @@ class Admission:
         if len(body) > self._max_body_bytes:
             self._refuse_size(len(body))
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
-        level, half = 0, False
+        level, half, out_ms, handle = 0, False, None, ""
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
             _refuse_later_features(text)
             level = _delay_level(text, topic)
             half = is_half(text) and not (times and level > 0)
+            out_ms = None if level > 0 else self._timer(text, half=half)
             if half and self._rejects_transactions:
                 raise Refused(
                     ResponseCode.NO_PERMISSION, "this broker takes no transactions (rejectTransactionMessage)"
@@ -185,8 +193,18 @@ class Admission:
             record = self._changed(halve, record, unique_key)
         elif level > 0:
             record = self._changed(postpone, record, level, self._level_count)
+        elif out_ms is not None:
+            record = self._changed(set_timer, record, out_ms)
+            if topic[0] != "%":
+                handle = encode_recall_handle(RecallHandle(topic, self._broker_name, str(out_ms + 1), unique_key))
         records.append(record)
-        return _new_tuple(Admitted, (request, 1, queue_id, unique_key, "WAIT\x01false" not in text))
+        return _new_tuple(Admitted, (request, 1, queue_id, unique_key, "WAIT\x01false" not in text, handle))
+
+    def _timer(self, text: str, *, half: bool) -> int | None:
+        out_ms = self._timers.out_ms(text) if "TIMER_D" in text else None
+        if half and out_ms is not None:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message of a transaction cannot have a delivery time")
+        return out_ms
 
     @staticmethod
     def _changed(change: Callable[..., PendingRecord], *arguments: object) -> PendingRecord:
@@ -206,7 +224,7 @@ class Admission:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
         if "DELAY\x01" in text or "TIMER_D" in text:
             _refuse_later_features(text)
-            if _delay_level(text, topic) > 0:
+            if _delay_level(text, topic) > 0 or self._timer(text, half=False) is not None:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
         try:
             inner = decode_batch(request.body, MAX_BATCH_RECORDS)
@@ -278,5 +296,3 @@ def _refuse_later_features(text: str) -> None:
     found = names.decode_properties(text)
     if names.INNER_NUM in found:
         _refuse_inner_batch()
-    if found.keys() & {"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}:
-        raise Refused(ResponseCode.SYSTEM_ERROR, "messages with a delivery time are not supported by this version")

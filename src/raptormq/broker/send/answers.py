@@ -46,16 +46,23 @@ class SendAnswers:
         places, queue_offsets = result.physical_offsets, result.queue_offsets
         template, pack_head = self._template, _FRAME_HEAD.pack
         index = 0
-        for request, count, queue_id, unique_key, wait in admitted:
+        for request, count, queue_id, unique_key, wait, handle in admitted:
             first = index
             index += count
             if request.flag & _ONEWAY or (waiting is not None and wait is not waiting):
                 continue
             place, queue_offset = places[first], queue_offsets[first]
             more = b"" if count == 1 else self._ids_of(places[first + 1 : index])
-            if template is None or request.serialize_type or remark or not (unique_key.isalnum() or not unique_key):
+            if (
+                template is None
+                or request.serialize_type
+                or remark
+                or handle
+                or not (unique_key.isalnum() or not unique_key)
+            ):
                 message_id = f"{self._prefix}{place:016X}{more.decode()}"
-                frames.append(self._generic(request, code, remark, message_id, queue_id, queue_offset, unique_key))
+                fields = message_id, queue_id, queue_offset, unique_key or None, handle or None
+                frames.append(self._generic(request, code, remark, fields))
                 continue
             header = template % (code, place, more, queue_id, queue_offset, unique_key.encode(), request.opaque)
             frames += pack_head(len(header) + 4, len(header)), header
@@ -67,20 +74,15 @@ class SendAnswers:
         return b"".join([id_template % place for place in places])
 
     def _generic(
-        self,
-        request: RemotingCommand,
-        code: int,
-        remark: str,
-        message_id: str,
-        queue_id: int,
-        queue_offset: int,
-        unique_key: str,
+        self, request: RemotingCommand, code: int, remark: str, fields: tuple[str, int, int, str | None, str | None]
     ) -> bytes:
+        message_id, queue_id, queue_offset, unique_key, recall_handle = fields
         header = SendMessageResponseHeader(
             message_id,
             queue_id,
             queue_offset,
-            transaction_id=unique_key or None,
+            transaction_id=unique_key,
+            recall_handle=recall_handle,
             region_id=self._region_id,
             trace_on=self._trace_on,
         )

@@ -30,6 +30,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("Transactions.Before", new Transactions.Before());
         SCENARIOS.put("Retries", new Retries());
         SCENARIOS.put("DelayedMessages", new DelayedMessages());
+        SCENARIOS.put("TimerMessages", new TimerMessages());
         SCENARIOS.put("StartingPoint", new StartingPoint());
         SCENARIOS.put("TagFilter", new TagFilter());
         SCENARIOS.put("SqlFilter", new SqlFilter());

@@ -1,0 +1,279 @@
+"""Delivers timer messages when they are due (``TimerMessageStore``).
+
+The messages wait in the log; here is only an index, one integer for each, in a heap::
+
+    due time in ms << 41 | 0 for a recall, 1 for a message << 40 | offset in the queue of timers
+
+It is made anew at every start from the consume queue of rmq_sys_wheel_timer, whose tag codes are the times
+(:mod:`raptormq.storage.timer_codes`); where Apache RocketMQ wrote the queue, from the records. RocketMQ's own index,
+``timerwheel`` and ``timerlog``, is neither read nor written.
+
+A message is written to its own topic first and leaves the heap then: a crash in between delivers it twice, never not at
+all. While writing fails (a full disk), the same messages are tried again every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from heapq import heappop, heappush
+
+from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
+from raptormq.broker.delay.timing import deletion_key, ring
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import MessageError, RecordError
+from raptormq.protocol import properties as names
+from raptormq.protocol.properties import find_property
+from raptormq.protocol.record import StoredMessage, decode_record
+from raptormq.protocol.topic_names import TIMER_TOPIC
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.log_batch import Arrival, PendingRecord
+from raptormq.storage.results import GetStatus
+from raptormq.storage.store import MessageStore
+from raptormq.storage.timer_codes import TimerCode, read_timer_code, timer_code
+
+logger = logging.getLogger(__name__)
+
+_PAGE = 4_096
+_GROUP = 64
+"""Messages delivered with one append at most."""
+_GROUP_BYTES = 4 << 20
+_RETRY_S = 1.0
+_SAVE_S = 5.0
+_LONGEST_SLEEP_S = 10.0
+"""The clock may be set while the task sleeps."""
+_OFFSET_BITS = 40
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
+
+
+class TimerDelivery:
+    """A background service of the broker."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: InternalWriter,
+        topics: TopicTable,
+        file: TimerProgressFile,
+        precision_ms: int,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._file = file
+        self._precision_ms = precision_ms
+        self._clock = clock
+        self._arrived = asyncio.Event()
+        self._waiting: list[int] = []
+        self._known = 0
+        self._before = TimerProgress()
+        self._recalled: dict[int, set[str]] = {}
+        self._unsaved = False
+        self._save_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages and recalls that wait."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Begin with what became due while the broker was away."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End and keep the progress."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+        if self._unsaved:
+            first = min((key & _OFFSET_MASK for key in self._waiting), default=self._known)
+            await self._save(self._progress(min(first, self._known)))
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Look at the queue again when something came."""
+        if not self._arrived.is_set():
+            for topic, _, _, _ in arrivals:
+                if topic == TIMER_TOPIC:
+                    self._arrived.set()
+                    return
+
+    async def _run(self) -> None:
+        pause: float | None = _RETRY_S
+        loaded = False
+        while True:
+            self._arrived.clear()
+            try:
+                if not loaded:
+                    before = await asyncio.to_thread(self._file.load)
+                    _, high = self._store.queue_bounds(TIMER_TOPIC, 0)  # less than before, if a crash cut the log
+                    self._before = before._replace(known_offset=min(before.known_offset, high))
+                    self._known = min(before.first_waiting, high)
+                    loaded = True
+                await self._learn()
+                while self._due_now():
+                    await self._deliver_group()
+                    await self._learn()
+                    await self._save_when_time()
+                pause = await self._pause()
+            except Exception:
+                logger.exception("timer messages cannot be delivered, they are tried again")
+                pause = _RETRY_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), pause)
+
+    # --- learning what waits ---
+
+    async def _learn(self) -> None:
+        """Put what has come to the queue into the heap."""
+        low, high = self._store.queue_bounds(TIMER_TOPIC, 0)
+        self._known = max(self._known, low)
+        while self._known < high:
+            codes = await self._store.tag_codes(TIMER_TOPIC, 0, self._known, _PAGE)
+            if not codes:
+                return
+            for offset, code in enumerate(codes, self._known):
+                timer = read_timer_code(code) or await self._read_code(offset)
+                if timer is not None and not self._before.is_delivered(offset, timer.due_ms):
+                    heappush(self._waiting, _key(timer, offset))
+            self._known += len(codes)
+            self._unsaved = True
+            await asyncio.sleep(0)  # a million codes must not hold up the requests
+
+    async def _read_code(self, offset: int) -> TimerCode | None:
+        """Return the time of a message whose queue item does not tell it: another broker wrote the item."""
+        found = await self._store.get_messages_cold(TIMER_TOPIC, 0, offset, 1, 1)
+        if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
+            for message in _decoded(found.buffers[0]):
+                return read_timer_code(timer_code(message.properties))
+        return None
+
+    # --- delivering ---
+
+    def _due_now(self) -> bool:
+        return bool(self._waiting) and _due_ms(self._waiting[0]) <= self._clock() - self._precision_ms
+
+    async def _deliver_group(self) -> None:
+        keys: list[int] = []
+        while len(keys) < _GROUP and self._due_now():
+            keys.append(heappop(self._waiting))
+        delivered = 0
+        try:
+            records, done = await self._read_group(keys)
+            if records:
+                await self._writer.stored(records)
+            delivered = done
+            self._unsaved = True
+        finally:
+            for key in keys[delivered:]:
+                heappush(self._waiting, key)
+        for due_ms in [due for due in self._recalled if not self._waiting or due < _due_ms(self._waiting[0])]:
+            del self._recalled[due_ms]
+
+    async def _read_group(self, keys: list[int]) -> tuple[list[PendingRecord], int]:
+        """Return what is to be written for the first keys, and for how many of them; at least one."""
+        records: list[PendingRecord] = []
+        done = size = 0
+        while done < len(keys) and size < _GROUP_BYTES:
+            first, count = keys[done] & _OFFSET_MASK, _run_length(keys, done)
+            found = await self._store.get_messages_cold(TIMER_TOPIC, 0, first, count, _GROUP_BYTES - size)
+            for data in found.buffers if found.status is GetStatus.FOUND else ():
+                size += len(data)
+                records += self._rung(data)
+            done += max(1, min(found.next_offset - first, count))
+        return records, done
+
+    def _rung(self, data: Buffer) -> Iterator[PendingRecord]:
+        for message in _decoded(data):
+            timer = read_timer_code(timer_code(message.properties))
+            if timer is None:
+                continue
+            recalled = find_property(message.properties, names.TIMER_DELETE_KEY)
+            if recalled is not None:
+                self._recalled.setdefault(timer.due_ms, set()).add(recalled)
+            elif not self._is_recalled(message, timer.due_ms):
+                yield from self._restored(message)
+
+    def _is_recalled(self, message: StoredMessage, due_ms: int) -> bool:
+        recalled = self._recalled.get(due_ms)
+        if not recalled:
+            return False
+        topic = find_property(message.properties, names.REAL_TOPIC) or ""
+        unique_key = find_property(message.properties, names.UNIQUE_KEY) or ""
+        return deletion_key(topic, unique_key) in recalled
+
+    def _restored(self, message: StoredMessage) -> Iterator[PendingRecord]:
+        try:
+            record = ring(message, self._clock())
+        except MessageError as error:
+            logger.warning("the timer message at %d cannot be delivered: %s", message.physical_offset, error)
+            return
+        if record is None or record.topic not in self._topics.configs:
+            logger.warning("the timer message at %d has no topic any more", message.physical_offset)
+        else:
+            yield record
+
+    # --- progress ---
+
+    async def _pause(self) -> float | None:
+        """Return how long nothing is to be done, in s; None without end."""
+        await self._save_when_time()
+        pauses = [self._save_at - asyncio.get_running_loop().time()] if self._unsaved else []
+        if self._waiting:
+            due = _due_ms(self._waiting[0]) + self._precision_ms
+            pauses += [(due - self._clock()) / 1000, _LONGEST_SLEEP_S]
+        return max(0.0, min(pauses)) if pauses else None
+
+    async def _save_when_time(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._unsaved and now >= self._save_at:
+            self._save_at = now + _SAVE_S
+            await self._save(self._progress(self._before.first_waiting))
+
+    def _progress(self, first_waiting: int) -> TimerProgress:
+        """All that is known and due before the first in the heap is delivered."""
+        now = self._clock()
+        until = min(_due_ms(self._waiting[0]) - 1, now) if self._waiting else now
+        return TimerProgress(until, self._known, first_waiting)
+
+    async def _save(self, progress: TimerProgress) -> None:
+        try:
+            await asyncio.to_thread(self._file.save, progress)
+            self._unsaved = False
+        except OSError as error:  # messages would be delivered twice after a crash
+            logger.error("cannot save the progress of timer messages: %s", error)
+
+
+def _key(timer: TimerCode, offset: int) -> int:
+    return (timer.due_ms << 1 | (not timer.recall)) << _OFFSET_BITS | offset
+
+
+def _due_ms(key: int) -> int:
+    return key >> _OFFSET_BITS + 1
+
+
+def _run_length(keys: list[int], start: int) -> int:
+    """Return how many keys from ``start`` on are of consecutive offsets."""
+    end = start + 1
+    while end < len(keys) and keys[end] & _OFFSET_MASK == (keys[end - 1] & _OFFSET_MASK) + 1:
+        end += 1
+    return end - start
+
+
+def _decoded(data: Buffer) -> Iterator[StoredMessage]:
+    at = 0
+    while at < len(data):
+        try:
+            message = decode_record(data, at)
+        except RecordError as error:
+            logger.warning("a timer message is lost, its record is damaged: %s", error)
+            return
+        at += message.total_size
+        yield message

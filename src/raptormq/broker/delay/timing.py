@@ -1,0 +1,116 @@
+"""Timer messages: when a message wants to be delivered, and what it is while it waits (``HookUtils``,
+``TimerMessageStore``).
+
+TIMER_DELAY_SEC, else TIMER_DELAY_MS (both from now on), else TIMER_DELIVER_MS (a time) say when. The message waits in
+queue 0 of rmq_sys_wheel_timer with ``TIMER_OUT_MS``, ``REAL_TOPIC`` and ``REAL_QID`` added. TIMER_OUT_MS is the last
+multiple of ``timerPrecisionMs`` before that time, and it is due one precision after it: not too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raptormq.broker.config import Timers
+from raptormq.broker.delay.postponing import restore
+from raptormq.protocol import properties as names
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.properties import decode_properties, encode_properties, find_property
+from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.topic_names import TIMER_TOPIC
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.timer_codes import timer_code
+from raptormq.transport.router import Refused
+
+
+class TimerRules:
+    """Judges the times that producers ask for."""
+
+    def __init__(self, settings: Timers, clock: Callable[[], int]) -> None:
+        self._settings = settings
+        self._clock = clock
+
+    def out_ms(self, text: str) -> int | None:
+        """Return the TIMER_OUT_MS of a message with these properties (text form), None when it need not wait.
+
+        Raises:
+            Refused: timers are off, the time is no number or too far away.
+        """
+        if find_property(text, names.TIMER_OUT_MS) is not None:
+            return None
+        now = self._clock()
+        asked = _asked_time(text, now)
+        if asked is None:
+            return None
+        if not self._settings.enabled:
+            remark = "accurate timer message is not enabled, timerWheelEnable is false"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        if asked < 0 or asked - now > self._settings.max_delay_s * 1000:
+            self._refuse()
+        if asked <= now:
+            if find_property(text, names.TIMER_DELETE_KEY) is not None:
+                self._refuse()
+            return None
+        return (asked - 1) // self._settings.precision_ms * self._settings.precision_ms
+
+    def _refuse(self) -> None:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "timer message illegal, the delay time should not be bigger than the max delay"
+            f" {self._settings.max_delay_s * 1000}ms; or if set del msg, the delay time should be bigger than the"
+            " current time",
+        )
+
+
+def _asked_time(text: str, now: int) -> int | None:
+    """Return the time that properties ask for in ms, None for none, -1 for what is no time."""
+    for name, unit, start in (
+        (names.TIMER_DELAY_SEC, 1000, now),
+        (names.TIMER_DELAY_MS, 1, now),
+        (names.TIMER_DELIVER_MS, 1, 0),
+    ):
+        value = find_property(text, name)
+        if value is not None:
+            try:
+                return max(0, start + int(value) * unit) if len(value) < 19 else -1
+            except ValueError:
+                return -1
+    return None
+
+
+def set_timer(record: PendingRecord, out_ms: int) -> PendingRecord:
+    """Return ``record`` as it waits.
+
+    Raises:
+        MessageError: the properties get too long by those that are added.
+    """
+    found = decode_properties(record.properties.decode())
+    found |= {
+        names.TIMER_OUT_MS: str(out_ms),
+        names.REAL_TOPIC: record.topic,
+        names.REAL_QUEUE_ID: str(record.queue_id),
+    }
+    text = encode_properties(found)
+    return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text.encode(), tag_code=timer_code(text))
+
+
+def ring(waiting: StoredMessage, now: int) -> PendingRecord | None:
+    """Return the message whose time has come, None when nothing says where it belongs.
+
+    Raises:
+        MessageError: the properties get too long by those that are added.
+    """
+    record = restore(waiting)
+    if record is None:
+        return None
+    found = decode_properties(waiting.properties)
+    found |= {
+        names.TIMER_ENQUEUE_MS: str(waiting.store_timestamp),
+        names.TIMER_DEQUEUE_MS: str(now),
+        names.WAIT: "false",
+    }
+    return record._replace(properties=encode_properties(found).encode())
+
+
+def deletion_key(topic: str, unique_key: str) -> str:
+    """Return how a recall names the message that it is about."""
+    return f"{topic}+{unique_key}"
