@@ -50,14 +50,14 @@ def test_times_must_be_positive(name: str) -> None:
 @pytest.mark.parametrize("name", ["send_timeout", "default_topic_queues", "max_message_bytes"])
 def test_producer_settings_must_be_positive(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        ProducerConfig(**{name: 0})
+        ProducerConfig(**{name: 0})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["retries", "avoid_failed_broker", "compress_over_bytes"])
 def test_producer_settings_must_not_be_negative(name: str) -> None:
-    assert getattr(ProducerConfig(**{name: 0}), name) == 0
+    assert getattr(ProducerConfig(**{name: 0}), name) == 0  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=name):
-        ProducerConfig(**{name: -1})
+        ProducerConfig(**{name: -1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,25 @@ def test_a_pull_must_outlive_its_suspension() -> None:
 
 def test_the_local_address_is_the_one_towards_the_peer() -> None:
     assert local_address("127.0.0.1:9876") == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_max_bytes", 0),
+        ("batch_max_bytes", 2 * 1024 * 1024 + 1),
+        ("batch_max_delay_ms", 0),
+        ("batch_max_delay_ms", 30_001),
+        ("total_batch_max_bytes", 0),
+        ("max_open_batches", 0),
+    ],
+)
+def test_limits_of_the_settings_for_batches(name: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ProducerConfig(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_batch_is_not_larger_than_a_message_may_be() -> None:
+    assert ProducerConfig(auto_batch=True, batch_max_bytes=1000, max_message_bytes=1000).auto_batch
+    with pytest.raises(ConfigError, match="max_message_bytes"):
+        ProducerConfig(auto_batch=True, batch_max_bytes=1001, max_message_bytes=1000)

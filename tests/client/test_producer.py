@@ -236,3 +236,57 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         Producer("p", name_servers="a:1", client_config=ClientConfig("a:1"))
     with pytest.raises(MessageError, match="group"):
         Producer("no good", name_servers="a:1")
+
+
+async def test_merged_messages_are_stored_singly_where_their_senders_are_told(tmp_path: Path) -> None:
+    async with (
+        Cluster(tmp_path) as cluster,
+        Producer("p", name_servers=cluster.name_servers, auto_batch=True, batch_max_delay_ms=1) as producer,
+    ):
+        await cluster.create_topic("t", 4)
+        queue = MessageQueue("t", "broker-0", 2)
+        sent = [Message("t", b"%d" % n, "A", (f"k{n}",), {"n": str(n)}) for n in range(32)]
+        results = await asyncio.gather(*(producer.send(message, queue=queue) for message in sent))
+        stored = await read_back(cluster, results[0], 64)
+        by_offset = {message.queue_offset: message for message in stored}
+        assert len(by_offset) == 32
+        for message, result in zip(sent, results, strict=True):
+            found = by_offset[result.queue_offset]
+            assert (found.body, found.tags, found.keys) == (message.body, "A", message.keys)
+            assert found.properties["n"] == message.properties["n"]
+            assert (found.message_id, found.offset_message_id) == (result.message_id, result.offset_message_id)
+
+
+async def test_a_batch_stays_in_one_queue_and_batches_take_turns(tmp_path: Path) -> None:
+    async with (
+        Cluster(tmp_path) as cluster,
+        Producer("p", name_servers=cluster.name_servers, auto_batch=True, batch_max_bytes=1000) as producer,
+    ):
+        await cluster.create_topic("t", 4)
+        futures = [producer.submit(Message("t", b"x" * 478)) for _ in range(16)]
+        results = await asyncio.gather(*futures)
+    offsets = {(result.queue.queue_id, result.queue_offset) for result in results}
+    assert offsets == {(queue, offset) for queue in range(4) for offset in range(4)}
+
+
+@pytest.mark.parametrize("auto_batch", [True, False])
+async def test_close_sends_what_was_submitted(tmp_path: Path, auto_batch: bool) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        producer = Producer("p", name_servers=cluster.name_servers, auto_batch=auto_batch, batch_max_delay_ms=30_000)
+        await producer.start()
+        futures = [producer.submit(Message("t", b"x")) for _ in range(5)]
+        await producer.close()
+        assert sorted([future.result().queue_offset for future in futures]) == list(range(5))
+        with pytest.raises(ClientClosed):
+            producer.submit(Message("t", b"x"))
+
+
+async def test_messages_with_a_key_or_a_time_of_their_own_are_not_merged(tmp_path: Path) -> None:
+    async with (
+        Cluster(tmp_path) as cluster,
+        Producer("p", name_servers=cluster.name_servers, auto_batch=True, batch_max_delay_ms=30_000) as producer,
+    ):
+        await cluster.create_topic("t", 8)
+        assert (await producer.send(Message("t", b"x"), key="order-1")).queue.queue_id == 1207111310 % 8
+        assert (await producer.send(Message("t", b"x"), timeout=5)).status is SendStatus.SEND_OK

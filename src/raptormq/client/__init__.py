@@ -11,6 +11,7 @@ from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult, PullStatus
 from raptormq.client.push_consumer import PushConsumer
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus
+from raptormq.client.splitting import split_messages
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
@@ -43,4 +44,5 @@ __all__ = [
     "TopicConfig",
     "TopicOffset",
     "TopicRoute",
+    "split_messages",
 ]

@@ -22,6 +22,13 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 _SOMEWHERE_ELSE = "192.0.2.1"  # reserved for documentation (RFC 5737), so never this host
 _DISCARD_PORT = 9
+_BATCH_LIMITS = {
+    "batch_max_bytes": 2 * 1024 * 1024,
+    "batch_max_delay_ms": 30_000,
+    "total_batch_max_bytes": 0,
+    "max_open_batches": 0,
+}
+"""Largest values of the settings for batches, as in the Java client; 0: any."""
 _instances = itertools.count(1)
 
 
@@ -120,6 +127,16 @@ class ProducerConfig:
     """Bodies of at least this size travel deflated (compressMsgBodyOverHowmuch); 0 sends all as they are."""
     max_message_bytes: int = 4 * 1024 * 1024
     """Largest body that the brokers take (maxMessageSize)."""
+    auto_batch: bool = False
+    """Messages that are sent one by one leave together (autoBatch)."""
+    batch_max_bytes: int = 32 * 1024
+    """Size at which such a batch leaves (batchMaxBytes); at most 2 MiB."""
+    batch_max_delay_ms: float = 10.0
+    """Age in milliseconds at which it leaves, however small (batchMaxDelayMs); at most 30,000."""
+    total_batch_max_bytes: int = 32 * 1024 * 1024
+    """While so much waits in all batches of a client, further messages go out by themselves (totalBatchMaxBytes)."""
+    max_open_batches: int = 1024
+    """The same for the batches that are being filled, of which there is one per topic, queue, tag and wait flag."""
 
     def __post_init__(self) -> None:
         _require_positive("send_timeout", self.send_timeout)
@@ -127,6 +144,12 @@ class ProducerConfig:
         _require_positive("max_message_bytes", self.max_message_bytes)
         for name in ("retries", "avoid_failed_broker", "compress_over_bytes"):
             _require_not_negative(name, getattr(self, name))
+        for name, most in _BATCH_LIMITS.items():
+            _require_positive(name, getattr(self, name))
+            if most and getattr(self, name) > most:
+                raise ConfigError(f"{name} must be at most {most}, not {getattr(self, name)}")
+        if self.auto_batch and self.batch_max_bytes > self.max_message_bytes:
+            raise ConfigError("batch_max_bytes must not be larger than max_message_bytes")
 
 
 @dataclass(frozen=True)

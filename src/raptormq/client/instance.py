@@ -15,6 +15,7 @@ import os
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from raptormq.client.accumulator import Accumulator
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ClientConfig, local_address
@@ -76,6 +77,7 @@ class ClientInstance:
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
         self.in_flight = InFlight(_IN_FLIGHT_BYTES)
+        self.accumulator = Accumulator()
         self.offsets = OffsetRequests(self.pool, config.request_timeout)
         self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
         self._producers: dict[str, int] = {}

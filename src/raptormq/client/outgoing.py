@@ -8,9 +8,10 @@ Neighbour: `producer` adds queue and broker. Source: RocketMQ `Validators`, `Mes
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from raptormq.client.config import ProducerConfig
 from raptormq.errors import MessageError
@@ -59,18 +60,62 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
         MessageError: topic, properties or size break a rule of the broker.
     """
     check_sendable(message.topic)
-    body, sys_flag = message.body, 0
-    if len(body) > config.max_message_bytes:
-        raise MessageError(f"a body of {len(body)} bytes is larger than {config.max_message_bytes}")
-    if len(body) >= config.compress_over_bytes > 0:
-        deflated = zlib.compress(body, _COMPRESSION_LEVEL)
-        if len(deflated) < len(body):
-            body, sys_flag = deflated, _DEFLATED
+    if len(message.body) > config.max_message_bytes:
+        raise MessageError(f"a body of {len(message.body)} bytes is larger than {config.max_message_bytes}")
+    body, sys_flag = _deflated(message.body, config)
     message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
     properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
     return Outgoing(
         RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
     )
+
+
+class PreparedRecord(NamedTuple):
+    """A message ready to join a batch."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+    message_id: str
+
+
+def prepare_record(message: Message, ids: UniqueIdFactory, now_ms: int) -> PreparedRecord | None:
+    """Return a message ready to be merged with others; None for one that may not: delayed, or for a retry topic.
+
+    Raises:
+        MessageError: topic or properties break a rule of the broker.
+    """
+    check_sendable(message.topic)
+    properties = message.properties
+    if message.topic.startswith(RETRY_PREFIX) or (properties and not _DELAYS.isdisjoint(properties)):
+        return None
+    message_id = (_own_id(properties) if properties else None) or ids.next_id(now_ms)
+    text = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
+    return PreparedRecord(message.flag, message.body, text.encode(), message_id)
+
+
+def prepare_single(topic: str, record: PreparedRecord, now_ms: int, config: ProducerConfig) -> Outgoing:
+    """Return a record that found no company ready to send by itself."""
+    body, sys_flag = _deflated(record.body, config)
+    code, text = RequestCode.SEND_MESSAGE_V2, record.properties.decode()
+    return Outgoing(code, topic, body, sys_flag, record.flag, text, record.message_id, now_ms)
+
+
+def join_records(
+    topic: str,
+    records: Sequence[PreparedRecord],
+    tags: str | None,
+    keys: Iterable[str],
+    wait_stored: bool,
+    batch_id: str,
+    now_ms: int,
+) -> Outgoing:
+    """Return merged messages as one request, which carries their tag and all their keys besides an id of its own."""
+    common = Message(topic, b"", tags, tuple(keys), wait_stored=wait_stored).all_properties()
+    body = encode_batch([record[:3] for record in records])
+    text = encode_properties({**common, names.UNIQUE_KEY: batch_id})
+    message_ids = ",".join([record.message_id for record in records])
+    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, text, message_ids, now_ms)
 
 
 def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
@@ -103,6 +148,15 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
         ",".join(message_ids),
         now_ms,
     )
+
+
+def _deflated(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
+    """Return a body as it travels, with its sysFlag; one that does not shrink stays plain."""
+    if len(body) >= config.compress_over_bytes > 0:
+        deflated = zlib.compress(body, _COMPRESSION_LEVEL)
+        if len(deflated) < len(body):
+            return deflated, _DEFLATED
+    return body, 0
 
 
 @lru_cache(maxsize=4096)

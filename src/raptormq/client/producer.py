@@ -1,20 +1,24 @@
 """`Producer`: sends messages, one or many at a time.
 
-    async with Producer("billing", name_servers="127.0.0.1:9876") as producer:
+    async with Producer("billing", name_servers="127.0.0.1:9876", auto_batch=True) as producer:
         result = await producer.send(Message("orders", b"...", tags="paid", keys=("order-17",)))
         await producer.send_batch([Message("orders", b"..."), Message("orders", b"...")])
 
 Any number of sends may be awaited at the same time; they share one connection per broker and travel together.
-Neighbours: `outgoing` checks, `delivery` tries. Source: RocketMQ `DefaultMQProducer`.
+With `auto_batch` they also travel as batches, see `accumulator`.
+Neighbours: `outgoing` checks, `accumulator` merges, `delivery` tries. Source: RocketMQ `DefaultMQProducer`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from raptormq.client.accumulator import Lane
 from raptormq.client.config import ClientConfig, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
@@ -33,7 +37,7 @@ class Producer:
         group: name of the group; brokers ask any of its members about unfinished transactions.
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
             `client_config`.
-        config: how to send.
+        config: how to send; the four arguments about batches replace its values.
         client_config: shared connections: producers and consumers with the same one are one client to the brokers.
 
     Raises:
@@ -48,13 +52,26 @@ class Producer:
         name_servers: Sequence[str] | str | None = None,
         config: ProducerConfig | None = None,
         client_config: ClientConfig | None = None,
+        auto_batch: bool | None = None,
+        batch_max_bytes: int | None = None,
+        batch_max_delay_ms: float | None = None,
+        total_batch_max_bytes: int | None = None,
     ) -> None:
         check_group(group)
         self._group = group
-        self._config = config or ProducerConfig()
+        batching = {
+            "auto_batch": auto_batch,
+            "batch_max_bytes": batch_max_bytes,
+            "batch_max_delay_ms": batch_max_delay_ms,
+            "total_batch_max_bytes": total_batch_max_bytes,
+        }
+        given: dict[str, Any] = {name: value for name, value in batching.items() if value is not None}
+        self._config = replace(config or ProducerConfig(), **given)
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._instance: ClientInstance | None = None
         self._delivery: Delivery | None = None
+        self._lane: Lane | None = None
+        self._alone: set[asyncio.Task[SendResult]] = set()
         self._ids: UniqueIdFactory
 
     async def start(self) -> None:
@@ -64,12 +81,20 @@ class Producer:
             instance.join_producers(self._group)
             self._ids = instance.unique_ids
             self._delivery = Delivery(instance, self._group, self._config)
+            if self._config.auto_batch:
+                send = self._delivery.deliver
+                self._lane = instance.accumulator.join(self._group, self._config, self._ids, send)
 
     async def close(self) -> None:
-        """Leave the group and close what is not shared; does nothing the second time, never raises, is bounded in
-        time.
+        """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
+        never raises, is bounded in time.
         """
         instance, self._instance, self._delivery = self._instance, None, None
+        lane, self._lane = self._lane, None
+        if self._alone:
+            await asyncio.wait(self._alone, timeout=self._client_config.close_timeout)
+        if lane is not None:
+            await lane.leave(self._client_config.close_timeout)
         if instance is not None:
             await instance.leave_producers(self._group)
             await instance.release()
@@ -97,7 +122,8 @@ class Producer:
             message: what to send.
             queue: this very queue; without it the queues take turns and failed brokers are avoided.
             key: all messages with the same key go to the same queue, the one that Java's hash selector chooses too.
-            timeout: seconds over all attempts; default `ProducerConfig.send_timeout`.
+            timeout: seconds over all attempts; default `ProducerConfig.send_timeout`. With `auto_batch` a message
+                with a key or a timeout of its own is not merged.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
@@ -107,8 +133,33 @@ class Producer:
             ClientClosed: the producer is not started or closed.
         """
         delivery = self._running()
+        if self._lane is not None and key is None and timeout is None:
+            merged = self._lane.add(message, queue)
+            if merged is not None:
+                return await merged
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         return await delivery.deliver(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
+
+    def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
+        """Send one message and return at once: the future holds what `send` returns or raises, callbacks are added
+        to it.
+
+        Cheaper than `send` where very many messages are on their way, with `auto_batch` most of all.
+
+        Raises:
+            MessageError: the message breaks a rule; nothing was sent.
+            ClientClosed: the producer is not started or closed.
+        """
+        delivery = self._running()
+        merged = self._lane.add(message, queue) if self._lane is not None else None
+        if merged is not None:
+            return merged
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        work = delivery.deliver(outgoing, queue, None, self._config.send_timeout)
+        alone = asyncio.get_running_loop().create_task(work)
+        self._alone.add(alone)
+        alone.add_done_callback(self._alone.discard)
+        return alone
 
     async def send_batch(
         self,
@@ -120,6 +171,7 @@ class Producer:
     ) -> SendResult:
         """Send messages of one topic as one request; they get consecutive offsets of one queue, all or none.
 
+        The list is never merged with other messages; `split_messages` cuts one that is too long.
         The messages need one topic and one `wait_stored`, no delay, no retry topic, and 4 MiB together at most.
         Arguments and errors are those of `send`.
         """

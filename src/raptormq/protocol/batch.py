@@ -19,6 +19,8 @@ _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 OVERHEAD_BYTES = _HEAD.size + _SHORT.size
 """Bytes of a record besides body and properties."""
+MAX_BATCH_RECORDS = 32_767
+"""Messages of a batch that is stored whole: its index item counts them in 16 bits with a sign."""
 
 
 class BatchRecord(NamedTuple):

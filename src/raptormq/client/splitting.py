@@ -1,0 +1,43 @@
+"""Cuts a list of messages into lists that fit one request each. Pure.
+
+Neighbour: `Producer.send_batch` sends each of them. Source: the ``ListSplitter`` of RocketMQ's batch example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from raptormq.errors import MessageError
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
+from raptormq.protocol.message import Message
+from raptormq.protocol.properties import encode_properties
+
+DEFAULT_MAX_BYTES = 1024 * 1024
+_UNIQUE_KEY_BYTES = 66
+"""Name, separators and longest value (an IPv6 address) of the id that sending adds."""
+
+
+def split_messages(messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[list[Message]]:
+    """Yield the messages in order, in lists of at most `max_bytes` as they travel and 32,767 messages.
+
+    Raises:
+        MessageError: one message alone is larger.
+    """
+    part: list[Message] = []
+    part_bytes = 0
+    for message in messages:
+        size = _size(message)
+        if size > max_bytes:
+            raise MessageError(f"a message of {size} bytes does not fit a batch of {max_bytes}")
+        if part and (part_bytes + size > max_bytes or len(part) == MAX_BATCH_RECORDS):
+            yield part
+            part, part_bytes = [], 0
+        part.append(message)
+        part_bytes += size
+    if part:
+        yield part
+
+
+def _size(message: Message) -> int:
+    properties = encode_properties(message.all_properties()).encode()
+    return OVERHEAD_BYTES + len(message.body) + len(properties) + _UNIQUE_KEY_BYTES

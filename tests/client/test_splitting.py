@@ -1,0 +1,33 @@
+"""Lists cut so that each part fits one request."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raptormq.client import Message, ProducerConfig, split_messages
+from raptormq.client.outgoing import prepare_batch
+from raptormq.errors import MessageError
+from raptormq.protocol.batch import MAX_BATCH_RECORDS
+from raptormq.protocol.message_id import UniqueIdFactory
+
+
+@given(st.lists(st.integers(0, 900), max_size=30))
+def test_all_parts_fit_and_keep_the_order(sizes: list[int]) -> None:
+    messages = [Message("t", b"x" * size, keys=(f"k{number}",)) for number, size in enumerate(sizes)]
+    parts = list(split_messages(messages, 2000))
+    assert [message for part in parts for message in part] == messages
+    ids = UniqueIdFactory(b"\x7f\0\0\1", 1, 2)
+    for part in parts:
+        prepare_batch(part, ids, 0, ProducerConfig(max_message_bytes=2000))
+
+
+def test_a_message_larger_than_a_part_is_refused() -> None:
+    with pytest.raises(MessageError, match="does not fit a batch of 1000"):
+        list(split_messages([Message("t", b"x" * 1000)], 1000))
+
+
+def test_a_part_has_no_more_messages_than_a_batch_may_have() -> None:
+    parts = list(split_messages([Message("t", b"")] * (MAX_BATCH_RECORDS + 1), 1 << 30))
+    assert [len(part) for part in parts] == [MAX_BATCH_RECORDS, 1]
