@@ -15,7 +15,7 @@ from raptormq.client.splitting import split_messages
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
-from raptormq.protocol.message import Message, MessageExt, MessageQueue
+from raptormq.protocol.message import Delay, Message, MessageExt, MessageQueue
 
 __all__ = [
     "AdminClient",
@@ -28,6 +28,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
     "ConsumerConfig",
+    "Delay",
     "Message",
     "MessageExt",
     "MessageQueue",

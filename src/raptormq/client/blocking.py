@@ -165,6 +165,10 @@ class BlockingProducer(_Blocking[Producer]):
         """Send without waiting for the broker."""
         self._run(self._wrapped.send_oneway(message, queue=queue, key=key))
 
+    def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message with a delivery time before it is delivered, and return its id."""
+        return self._run(self._wrapped.recall(topic, recall_handle, timeout=timeout), timeout)
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be sent to."""
         return self._run(self._wrapped.queues(topic))

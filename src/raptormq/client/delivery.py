@@ -134,7 +134,7 @@ class Delivery:
             self._routes.sent(outgoing.topic)
         if header.queue_id != target.queue_id:
             target = MessageQueue(target.topic, target.broker_name, header.queue_id)
-        return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset)
+        return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
 
     def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
         """Return the request; what is the same for all messages of a queue is encoded once."""

@@ -184,7 +184,7 @@ def _records(
         if message.wait_stored != wait_stored:
             raise MessageError("all messages of a batch have the same wait_stored")
         properties = message.properties
-        if properties and not _DELAYS.isdisjoint(properties):
+        if message.delay or (properties and not _DELAYS.isdisjoint(properties)):
             raise MessageError("a message of a batch cannot be delayed")
         message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
         note(message_id)
@@ -196,7 +196,7 @@ def _records(
 
 def _common_properties(message: Message) -> str:
     """Return the text of all properties but the unique id."""
-    if not message.properties and not message.keys:
+    if not message.properties and not message.keys and not message.delay:
         return _tag_properties(message.tags, message.wait_stored)
     if message.properties and not _REFUSED.isdisjoint(message.properties):
         taken = ", ".join(sorted(_REFUSED & message.properties.keys()))

@@ -23,6 +23,7 @@ from raptormq.client.config import ClientConfig, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import prepare_batch, prepare_message
+from raptormq.client.recalling import recall
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientClosed
 from raptormq.protocol.message import Message, MessageQueue
@@ -187,6 +188,28 @@ class Producer:
         delivery = self._running()
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         await delivery.deliver_oneway(outgoing, queue, key, self._config.send_timeout)
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message with a delivery time before it is delivered, and return its id.
+
+        Nobody looks whether the message is still there; brokers allow this only with `recallMessageEnable=true`.
+
+        Args:
+            topic: where the message was sent to.
+            recall_handle: `SendResult.recall_handle`.
+            timeout: seconds; default `ProducerConfig.send_timeout`.
+
+        Raises:
+            MessageError: the handle is none.
+            NoRoute: the broker that has the message is not there.
+            TransportError: no answer in time; the message may have been taken back all the same.
+            ServerError: the broker refuses; code 604 when the time has come.
+            ClientClosed: the producer is not started or closed.
+        """
+        self._running()
+        assert self._instance is not None
+        wait = self._config.send_timeout if timeout is None else timeout
+        return await recall(self._instance, self._group, topic, recall_handle, wait)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.

@@ -35,6 +35,8 @@ class SendResult(NamedTuple):
     queue: MessageQueue
     queue_offset: int
     """Offset in the queue; for a list that of its first message."""
+    recall_handle: str | None = None
+    """What `Producer.recall` wants, of a message with a delivery time that has not passed."""
 
 
 class ConsumeResult(enum.Enum):

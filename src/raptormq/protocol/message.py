@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 
 
@@ -21,12 +22,42 @@ class MessageQueue:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
 
 
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """When a message is to be delivered: made by one of the three methods."""
+
+    property_name: str
+    value: int
+
+    @classmethod
+    def by_level(cls, level: int) -> Delay:
+        """After the delay of a level of the broker, from 1 (1 s) to 18 (2 h) as brokers are delivered.
+
+        Raises:
+            MessageError: a level below 1.
+        """
+        if level < 1:
+            raise MessageError(f"{level} is no delay level, the first one is 1")
+        return cls(names.DELAY, level)
+
+    @classmethod
+    def by(cls, seconds: float) -> Delay:
+        """After so many seconds, counted from when the broker has the message; 0 or less is no delay."""
+        return cls(names.TIMER_DELAY_MS, round(seconds * 1000))
+
+    @classmethod
+    def until(cls, timestamp_ms: int) -> Delay:
+        """At a time, in milliseconds since 1970; a time that has passed is no delay."""
+        return cls(names.TIMER_DELIVER_MS, timestamp_ms)
+
+
 @dataclass(slots=True)
 class Message:
     """A message to send.
 
     ``tags`` is the one word brokers filter by, ``keys`` are the words it can be found by; ``properties`` are the
-    application's own. With ``wait_stored`` false the broker answers before the message is flushed or replicated.
+    application's own. With ``wait_stored`` false the broker answers before the message is flushed or replicated. With
+    ``delay`` consumers get it later.
     """
 
     topic: str
@@ -36,6 +67,7 @@ class Message:
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
     wait_stored: bool = True
+    delay: Delay | None = None
 
     def all_properties(self) -> dict[str, str]:
         """Application properties and the system's own, as they travel."""
@@ -44,6 +76,8 @@ class Message:
             merged[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
         if self.tags:
             merged[names.TAGS] = self.tags
+        if self.delay:
+            merged[self.delay.property_name] = str(self.delay.value)
         merged[names.WAIT] = "true" if self.wait_stored else "false"
         return merged
 
