@@ -31,6 +31,7 @@ from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.handlers.recall import RecallHandlers
 from raptormq.broker.handlers.records import RecordHandlers
 from raptormq.broker.handlers.relays import RelayHandlers
+from raptormq.broker.handlers.replies import ReplyHandlers
 from raptormq.broker.handlers.resets import ResetHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
@@ -288,21 +289,22 @@ class _Core:
             store_host,
             clock,
         )
+        unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
+        creator = TopicCreator(self.topics, enabled=config.policies.auto_create_topic)
+        size = max_body_bytes(config)
+        self.admission = Admission(
+            config, size, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules
+        )
 
 
 def _sends(core: _Core) -> SendGroups:
     """Messages coming in."""
     config, policies = core.config, core.config.policies
-    unique_ids = UniqueIdFactory(core.store_host[:-4], os.getpid(), id(core))
-    creator = TopicCreator(core.topics, enabled=policies.auto_create_topic)
-    admission = Admission(
-        config, max_body_bytes(config), core.topics, creator, unique_ids, core.clock, core.retries, core.timer_rules
-    )
     answers = SendAnswers(core.store_host, policies.region_id, trace_on=policies.trace_on)
     timeout = config.keeping.sync_flush_timeout_ms / 1000
     waits = FlushWaits(core.store, answers, timeout) if core.sync_flush else None
     saved = core.tables.topics_saver.saved
-    return SendGroups(core.store, admission, answers, core.dispatcher, core.counters, saved, waits)
+    return SendGroups(core.store, core.admission, answers, core.dispatcher, core.counters, saved, waits)
 
 
 def _consuming(core: _Core) -> tuple[Handlers, ...]:
@@ -318,6 +320,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
         ),
         TransactionHandlers(core.store, core.transactions, core.clock),
         RecallHandlers(core.writer, core.topics, core.config, core.timer_rules, core.clock),
+        _replies(core),
     )
 
 
@@ -329,6 +332,12 @@ def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | Non
     except (AttributeError, BodyError) as error:
         raise StoreDamaged(f"{path} does not hold request modes: {error}") from error
     return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
+
+
+def _replies(core: _Core) -> ReplyHandlers:
+    """Answers to requests."""
+    keep = core.config.policies.store_replies
+    return ReplyHandlers(core.admission, core.writer, core.registry, core.store_host, core.clock, store_replies=keep)
 
 
 def _administration(core: _Core) -> tuple[Handlers, ...]:

@@ -143,6 +143,11 @@ class ClientRegistry(Generic[C]):
         consumers = self.consumers.get(group)
         return [member.connection for member in consumers.members.values()] if consumers is not None else []
 
+    def producer_connection(self, client_id: str) -> C | None:
+        """Connection of a client that produces, as whatever group."""
+        members = (group.get(client_id) for group in self.producers.values())
+        return next((member.connection for member in members if member is not None), None)
+
     def _members(self, kind: str, name: str) -> dict[str, Member[C]]:
         if kind == _PRODUCER:
             return self.producers.get(name, {})

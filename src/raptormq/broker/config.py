@@ -101,6 +101,8 @@ class Policies:
     trace_topic: bool = setting(False, "traceTopicEnable", parse=parse_bool)
     validate_system_topics: bool = setting(True, "validateSystemTopicWhenUpdateTopic", parse=parse_bool)
     reject_transactions: bool = setting(False, "rejectTransactionMessage", parse=parse_bool)
+    store_replies: bool = setting(True, "storeReplyMessageEnable", parse=parse_bool)
+    """Whether replies are kept in the reply topic beside being handed to who asked."""
     server_side_reset: bool = setting(True, "useServerSideResetOffset", parse=parse_bool)
     """Whether an administrator's reset of a group works without its members; else they are told."""
     property_filters: bool = setting(False, "enablePropertyFilter", parse=parse_bool)

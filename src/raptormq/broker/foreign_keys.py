@@ -45,7 +45,7 @@ _BROKER = """
     rejectPullConsumerEnable replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
     reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline slaveReadEnable
-    startAcceptSendRequestTimeStamp storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
+    startAcceptSendRequestTimeStamp subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
     syncBrokerMetadataPeriod syncControllerMetadataPeriod
     transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
     transferMsgByHeap useStaticSubscription waitTimeMillsInAckQueue

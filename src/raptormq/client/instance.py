@@ -23,6 +23,7 @@ from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
 from raptormq.client.offsets import OffsetRequests
 from raptormq.client.questions import Questions
+from raptormq.client.replies import Replies
 from raptormq.client.routes import RouteTable
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import ClientError, RaptorMQError
@@ -70,6 +71,7 @@ class ClientInstance:
         router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
         Questions(self._consumers.get).register(router)
         router.on_closed(lambda _connection: self.heartbeat_soon())
+        self.replies = Replies(router)
         self._router = router
         # A broker whose machine is gone never closes its connection; only its silence tells.
         limits = ConnectionLimits(silence_seconds=config.request_timeout)

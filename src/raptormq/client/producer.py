@@ -24,9 +24,10 @@ from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import prepare_batch, prepare_message
 from raptormq.client.recalling import recall
+from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
-from raptormq.errors import ClientClosed
-from raptormq.protocol.message import Message, MessageQueue
+from raptormq.errors import ClientClosed, RequestTimeout
+from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
 
@@ -73,6 +74,8 @@ class Producer:
         self._delivery: Delivery | None = None
         self._lane: Lane | None = None
         self._alone: set[asyncio.Task[SendResult]] = set()
+        self._announced: set[str] = set()
+        """Topics whose brokers know this client."""
         self._ids: UniqueIdFactory
 
     async def start(self) -> None:
@@ -96,6 +99,7 @@ class Producer:
             await asyncio.wait(self._alone, timeout=self._client_config.close_timeout)
         if lane is not None:
             await lane.leave(self._client_config.close_timeout)
+        self._announced.clear()
         if instance is not None:
             await instance.leave_producers(self._group)
             await instance.release()
@@ -210,6 +214,62 @@ class Producer:
         assert self._instance is not None
         wait = self._config.send_timeout if timeout is None else timeout
         return await recall(self._instance, self._group, topic, recall_handle, wait)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply that its consumer makes (`reply`).
+
+        `timeout` covers both; it travels with the message. Other arguments are those of `send`.
+
+        Raises:
+            RequestTimeout: no reply came in time; the message may be consumed all the same.
+            MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`.
+        """
+        delivery = self._running()
+        assert self._instance is not None
+        instance = self._instance
+        timeout = self._config.send_timeout if timeout is None else timeout
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        deadline = asyncio.get_running_loop().time() + timeout
+        with instance.replies.expected(outgoing, instance.client_id, timeout) as reply:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if message.topic not in self._announced:
+                        await self.queues(message.topic)
+                        await instance.heartbeat()
+                        self._announced.add(message.topic)
+                    await delivery.deliver(outgoing, queue, key, deadline - asyncio.get_running_loop().time())
+                    return await reply
+            except TimeoutError:
+                raise RequestTimeout(f"no reply to {outgoing.message_id} within {timeout:g} s") from None
+
+    async def reply(
+        self,
+        request: MessageExt,
+        body: bytes,
+        *,
+        properties: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Answer a message that was sent by `request`; returns when the requester has the reply.
+
+        Raises:
+            MessageError: the message is no request.
+            ServerError: the requester is gone or does not answer.
+            NoRoute, TransportError, ClientClosed: as in `send`.
+        """
+        delivery = self._running()
+        queue = reply_queue(request)
+        message = Message(queue.topic, body, properties=properties or {})
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        make_reply(outgoing, request)
+        return await delivery.deliver(outgoing, queue, None, self._config.send_timeout if timeout is None else timeout)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.

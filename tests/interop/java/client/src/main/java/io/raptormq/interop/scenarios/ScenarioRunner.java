@@ -28,6 +28,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("Queries", new Queries());
         SCENARIOS.put("Transactions", new Transactions());
         SCENARIOS.put("Transactions.Before", new Transactions.Before());
+        SCENARIOS.put("RequestReply", new RequestReply());
         SCENARIOS.put("Retries", new Retries());
         SCENARIOS.put("DelayedMessages", new DelayedMessages());
         SCENARIOS.put("TimerMessages", new TimerMessages());

@@ -1,0 +1,135 @@
+"""SEND_REPLY_MESSAGE (324, 325): a reply goes straight to the client that asked (``ReplyMessageProcessor``).
+
+The requester is known by its client id in REPLY_TO_CLIENT and is reached (326) over the connection of its producer's
+heartbeats. It matches the reply by CORRELATION_ID, and gives up by TTL, on its own. With ``storeReplyMessageEnable``
+the reply is kept in the reply topic too, whether or not it could be delivered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from raptormq.broker.addresses import peer_host
+from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.send.admission import Admission
+from raptormq.errors import StorageError, TransportError
+from raptormq.protocol import properties as names
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request, response_to
+from raptormq.protocol.headers.reply import ReplyMessageRequestHeader
+from raptormq.protocol.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from raptormq.protocol.message_id import decode_host, offset_id
+from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+logger = logging.getLogger(__name__)
+
+MAX_PUSHES = 10_000
+"""Replies on their way to clients at a time; one more is refused."""
+_CLIENT_SECONDS = 10.0
+_ReplyHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+class ReplyHandlers:
+    """Hands replies on. ``store_replies`` is storeReplyMessageEnable."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        writer: InternalWriter,
+        registry: ClientRegistry[Connection],
+        store_host: bytes,
+        clock: Callable[[], int],
+        *,
+        store_replies: bool,
+        client_seconds: float = _CLIENT_SECONDS,
+    ) -> None:
+        self._admission = admission
+        self._writer = writer
+        self._registry = registry
+        self._store_host = store_host
+        self._clock = clock
+        self._store_replies = store_replies
+        self._client_seconds = client_seconds
+        self._under_way = 0
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader, self.reply)
+        router.add(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeaderV2, self.reply)
+
+    async def reply(self, connection: Connection, command: RemotingCommand, header: _ReplyHeader) -> RemotingCommand:
+        """324, 325: answered when the requester has taken the reply, or cannot be reached."""
+        send_code = RequestCode.SEND_MESSAGE if command.code == 324 else RequestCode.SEND_MESSAGE_V2
+        records: list[PendingRecord] = []
+        born_host = peer_host(*connection.peer)
+        admitted = self._admission.admit(dataclasses.replace(command, code=int(send_code)), born_host, records)
+        problem = await self._push(header, records[0])
+        stored = SendMessageResponseHeader("0", admitted.queue_id, 0, admitted.unique_key)
+        if self._store_replies:
+            try:
+                result = await self._writer.stored(records)
+            except StorageError as error:
+                logger.warning("a reply was not kept: %s", error)
+            else:
+                stored.msg_id = offset_id(self._store_host, result.physical_offsets[0])
+                stored.queue_offset = result.queue_offsets[0]
+        code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
+        return response_to(command, code, problem, stored)
+
+    async def _push(self, header: _ReplyHeader, record: PendingRecord) -> str | None:
+        """Return why the requester did not get the reply, None when it did."""
+        found = decode_properties(header.properties)
+        client_id = found.get(names.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
+        requester = self._registry.producer_connection(client_id)
+        if requester is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        if self._under_way >= MAX_PUSHES:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_PUSHES} replies are on their way to clients already")
+        now = self._clock()
+        stored = decode_properties(record.properties.decode())
+        found |= {name: stored[name] for name in (names.MSG_REGION, names.TRACE_SWITCH)}
+        found[names.PUSH_REPLY_TIME] = str(now)
+        pushed = ReplyMessageRequestHeader(
+            header.producer_group,
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            header.queue_id,
+            header.sys_flag,
+            header.born_timestamp,
+            header.flag,
+            _text(record.born_host),
+            _text(self._store_host),
+            now,
+            encode_properties(found),
+            header.reconsume_times,
+            header.unit_mode,
+        )
+        question = request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, bytes(record.body))
+        self._under_way += 1
+        try:
+            answer = await requester.request(question, self._client_seconds)
+            delivered = answer.code == ResponseCode.SUCCESS
+        except TransportError as error:
+            logger.info("client %s did not take a reply: %s", client_id, error)
+            delivered = False
+        finally:
+            self._under_way -= 1
+        return None if delivered else f"push reply message to {client_id}fail."
+
+
+def _text(host: bytes) -> str:
+    address, port = decode_host(host)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
