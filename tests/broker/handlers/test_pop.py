@@ -193,6 +193,21 @@ async def test_notification(tmp_path: Path) -> None:
     assert [answer.ext_fields["hasMsg"] for answer in (ready, empty, woken)] == ["true", "false", "true"]
 
 
+async def test_peeking_takes_nothing(tmp_path: Path) -> None:
+    fields: dict[str, object] = {"consumerGroup": "consumers", "topic": "t", "queueId": -1, "maxMsgNums": 2}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1", b"2"])
+        peeked = [await peer.call(RequestCode.PEEK_MESSAGE, fields) for _ in range(2)]
+        await pop(peer, maxMsgNums=2)
+        last = await peer.call(RequestCode.PEEK_MESSAGE, fields)
+        await pop(peer)
+        nothing = await peer.call(RequestCode.PEEK_MESSAGE, fields)
+        unknown = await peer.call(RequestCode.PEEK_MESSAGE, fields | {"topic": "unknown"})
+    assert [(bodies(each), each.ext_fields["restNum"]) for each in peeked] == [([b"0", b"1"], "3")] * 2
+    assert (bodies(last), last.ext_fields["restNum"]) == ([b"2"], "1")
+    assert (nothing.code, unknown.code) == (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

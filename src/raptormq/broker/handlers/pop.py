@@ -6,16 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.checks import require_group, require_topic
 from raptormq.broker.config import Policies
 from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
+from raptormq.broker.handlers.peek import check_place
 from raptormq.broker.pop.popper import Popped, Popper, PopRequest
 from raptormq.broker.pop.waiters import Waiter, Waiters
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import EVERYTHING, Subscriptions
 from raptormq.protocol.bodies.pop import MAX_POPPED
-from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pop import (
@@ -103,8 +102,6 @@ class PopHandlers:
     def _checked(self, header: PopMessageRequestHeader) -> PopRequest:
         if self._clock() - header.born_time - max(header.poll_time, 0) > _LATE_MS:
             raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop comes later than its client waits for")
-        if not self._policies.permission & Perm.READ:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker serves no messages (brokerPermission)")
         if not 0 < header.max_msg_nums <= MAX_POPPED:
             remark = f"a pop takes 1 to {MAX_POPPED} messages, not {header.max_msg_nums}"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
@@ -127,14 +124,7 @@ class PopHandlers:
         )
 
     def _check_place(self, topic: str, queue_id: int, group: str) -> None:
-        config = require_topic(self._topics, topic)
-        if not config.perm & Perm.READ:
-            raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not readable")
-        if queue_id >= config.read_queue_nums:
-            remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
-            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
-        if not require_group(self._groups, group, auto_create=self._policies.auto_create_group).consume_enable:
-            raise Refused(ResponseCode.NO_PERMISSION, f"group {group} may not consume")
+        check_place(self._topics, self._groups, self._policies, topic, queue_id, group)
 
     def _answer(
         self,

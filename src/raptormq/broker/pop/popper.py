@@ -110,6 +110,21 @@ class Popper:
                 self._busy.discard(place)
         return popped
 
+    async def peek(self, group: str, topic: str, queue_id: int, most: int) -> tuple[list[Buffer], int]:
+        """Return up to ``most`` messages that a pop would take, as they are stored, and how many there are in all."""
+        asked = PopRequest(group, topic, queue_id, most, 0, from_oldest=True, orderly=False)
+        records: list[Buffer] = []
+        rest = 0
+        for each, number in self._places(asked):
+            count = self._rest((each, group, number))
+            rest += count
+            if count and len(records) < most:
+                low, high = self._store.queue_bounds(each, number)
+                start = max(low, high - count)
+                result = await self._read(each, number, start, most - len(records), EVERYTHING)
+                records += _split(result.buffers)
+        return records, rest
+
     def waiting(self, topic: str, group: str, queue_id: int) -> bool:
         """Return whether a pop of a queue (-1: of any) would find messages, filters aside."""
         asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=False)

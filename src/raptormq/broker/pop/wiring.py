@@ -9,6 +9,7 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.acks import AckHandlers
+from raptormq.broker.handlers.peek import PeekHandlers
 from raptormq.broker.handlers.pop import PopHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.offset_resets import OffsetResets
@@ -57,9 +58,11 @@ class Popping:
         ready = self.revival.ready
         subscriptions = Subscriptions(registry, sql92=policies.property_filters)
         self._pops = PopHandlers(popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, clock)
+        self._peeks = PeekHandlers(popper, ready, topics, groups, policies)
         self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
         self._pops.register(router)
         self._acks.register(router)
+        self._peeks.register(router)

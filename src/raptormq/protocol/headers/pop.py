@@ -1,4 +1,4 @@
-"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200053 (change invisible time), 200054 (notification)."""
+"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200052 (peek), 200053 (invisible time), 200054 (notification)."""
 
 from __future__ import annotations
 
@@ -71,6 +71,16 @@ class ChangeInvisibleTimeResponseHeader(Header):
     pop_time: int
     invisible_time: int
     revive_qid: int
+
+
+@dataclass(slots=True)
+class PeekMessageRequestHeader(Header):
+    """200052: what would be popped."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    max_msg_nums: int
 
 
 @dataclass(slots=True)

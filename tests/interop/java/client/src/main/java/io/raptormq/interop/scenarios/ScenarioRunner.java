@@ -35,6 +35,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("StartingPoint", new StartingPoint());
         SCENARIOS.put("TagFilter", new TagFilter());
         SCENARIOS.put("SqlFilter", new SqlFilter());
+        SCENARIOS.put("OrderlyHandOver", new OrderlyHandOver());
         SCENARIOS.put("PopConsumption", new PopConsumption());
         SCENARIOS.put("GroupControl", new GroupControl());
         SCENARIOS.put("GroupRestart", new GroupRestart());

@@ -1,0 +1,67 @@
+"""PEEK_MESSAGE (200052): what a group would pop next, without taking it (``PeekMessageProcessor``)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq.broker.checks import require_group, require_topic
+from raptormq.broker.config import Policies
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.pop.popper import Popper
+from raptormq.broker.topics import TopicTable
+from raptormq.protocol.bodies.pop import MAX_POPPED
+from raptormq.protocol.bodies.topic_config import Perm
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+def check_place(
+    topics: TopicTable, groups: GroupTable, policies: Policies, topic: str, queue_id: int, group: str
+) -> None:
+    """Refuse with 16, 17, 26 or 29 what a group may not pop; queue -1 is any."""
+    if not policies.permission & Perm.READ:
+        raise Refused(ResponseCode.NO_PERMISSION, "this broker serves no messages (brokerPermission)")
+    config = require_topic(topics, topic)
+    if not config.perm & Perm.READ:
+        raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not readable")
+    if queue_id >= config.read_queue_nums:
+        remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
+        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if not require_group(groups, group, auto_create=policies.auto_create_group).consume_enable:
+        raise Refused(ResponseCode.NO_PERMISSION, f"group {group} may not consume")
+
+
+class PeekHandlers:
+    """Shows messages."""
+
+    def __init__(
+        self, popper: Popper, ready: asyncio.Event, topics: TopicTable, groups: GroupTable, policies: Policies
+    ) -> None:
+        self._popper = popper
+        self._ready = ready
+        self._topics = topics
+        self._groups = groups
+        self._policies = policies
+
+    def register(self, router: Router) -> None:
+        """Enter the handler into the table."""
+        router.add(RequestCode.PEEK_MESSAGE, PeekMessageRequestHeader, self.peek)
+
+    async def peek(
+        self, connection: Connection, command: RemotingCommand, header: PeekMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """200052: messages as they are stored; 19 when there are none."""
+        check_place(self._topics, self._groups, self._policies, header.topic, header.queue_id, header.consumer_group)
+        await self._ready.wait()
+        await connection.drained()
+        most = min(max(header.max_msg_nums, 1), MAX_POPPED)
+        records, rest = await self._popper.peek(header.consumer_group, header.topic, header.queue_id, most)
+        answer = PopMessageResponseHeader(0, 0, 0, rest)
+        if not records:
+            return response_to(command, ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", answer)
+        if not command.is_oneway:
+            connection.send(response_to(command, ResponseCode.SUCCESS, "FOUND", answer), *records)
+        return None
