@@ -5,7 +5,7 @@ What is imported here is the public interface; the modules behind it may change.
 
 from raptormq.client.admin import AdminClient
 from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
-from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, ProducerConfig
+from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult, PullStatus
@@ -31,6 +31,7 @@ __all__ = [
     "Delay",
     "Message",
     "MessageExt",
+    "MessageModel",
     "MessageQueue",
     "Perm",
     "Producer",

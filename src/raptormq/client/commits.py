@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from raptormq.client.background import background, cancel_all
 from raptormq.client.commit_order import commit_in_order
 from raptormq.client.instance import ClientInstance
+from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.queue_reader import QueueReader
 from raptormq.protocol.message import MessageQueue
@@ -23,8 +24,11 @@ log = logging.getLogger(__name__)
 class Commits:
     """The committed offsets of one consumer's queues."""
 
-    def __init__(self, instance: ClientInstance, group: str, interval: float) -> None:
+    def __init__(
+        self, instance: ClientInstance, group: str, interval: float, local: LocalOffsets | None = None
+    ) -> None:
         self._instance = instance
+        self._local = local
         self._group = group
         self._interval = interval
         self._committed: dict[MessageQueue, int] = {}
@@ -61,6 +65,9 @@ class Commits:
             await self.commit(readers())
 
     async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
+        if self._local is not None:
+            await self._local.put(queue, offset)
+            return
         offsets = self._instance.offsets
         await at_broker(
             self._instance.routes, queue, lambda address: offsets.commit(address, self._group, queue, offset)

@@ -40,6 +40,15 @@ class ConsumeFromWhere(enum.Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+class MessageModel(enum.Enum):
+    """How the members of a group share messages."""
+
+    CLUSTERING = "CLUSTERING"
+    """Each message to one of them; what fails is delivered again."""
+    BROADCASTING = "BROADCASTING"
+    """Each message to each of them; progress is kept on the member's machine, what fails is not delivered again."""
+
+
 def _new_instance_name() -> str:
     return f"{os.getpid()}#{time.time_ns()}#{next(_instances)}"
 
@@ -160,6 +169,10 @@ class ConsumerConfig:
     """Where a new group starts. A young topic, whose first message is still there, is read from it in any case."""
     consume_from_ms: int = 0
     """With `TIMESTAMP`: milliseconds since 1970."""
+    message_model: MessageModel = MessageModel.CLUSTERING
+    """Whether members share the messages or all get every one."""
+    offset_folder: str = "~/.rocketmq_offsets"
+    """Where a broadcasting member keeps its progress, below its client id."""
     concurrency: int = 20
     """Listener calls at the same time, over all queues (consumeThreadMin)."""
     consume_batch: int = 1

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from raptormq.client.commits import Commits
-from raptormq.client.config import ClientConfig, ConsumerConfig
+from raptormq.client.config import ClientConfig, ConsumerConfig, MessageModel
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import Listener, Listening
+from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.questions import QueueState, RunningInfo
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalancing import Rebalancing
@@ -96,15 +98,17 @@ class PushConsumer:
         answer.
 
         Raises:
-            ClientError: the group has a consumer with this `client_config` already.
+            ClientError: the group has a consumer with this `client_config` already, or the progress of a broadcasting
+                consumer cannot be read.
         """
         if self._running is not None:
             return
-        retries = retry_topic(self._group)
-        self._subscriptions[retries] = Subscription.parse(retries, "*", time.time_ns() // 1_000_000)
+        if self._config.message_model is MessageModel.CLUSTERING:
+            retries = retry_topic(self._group)
+            self._subscriptions[retries] = Subscription.parse(retries, "*", time.time_ns() // 1_000_000)
         instance = ClientInstance.acquire(self._client_config)
-        running = _Running(instance, self._group, self._config, self._subscriptions, self._listeners)
         try:
+            running = _Running(instance, self._group, self._config, self._subscriptions, self._listeners)
             running.start()
         except ClientError:
             await instance.release()
@@ -151,13 +155,22 @@ class _Running:
         self._started_ms = time.time_ns() // 1_000_000
         self._subscriptions = subscriptions
         self._listening = Listening(config, group, listeners.get, Redelivery(instance, group, config))
-        self._commits = Commits(instance, group, config.commit_interval)
+        broadcasts = config.message_model is MessageModel.BROADCASTING
+        folder = Path(config.offset_folder).expanduser()
+        local = LocalOffsets(folder, instance.client_id, group) if broadcasts else None
+        self._commits = Commits(instance, group, config.commit_interval, local)
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
-            return QueueReader(instance, config, group, queue, subscription, self._listening.hand_out)
+            return QueueReader(instance, config, group, queue, subscription, self._listening.hand_out, local)
 
         self.rebalancing = Rebalancing(
-            instance, group, config.rebalance_interval, lambda: subscriptions, new_reader, self._commits
+            instance,
+            group,
+            config.rebalance_interval,
+            lambda: subscriptions,
+            new_reader,
+            self._commits,
+            shared=not broadcasts,
         )
 
     def start(self) -> None:
@@ -180,6 +193,7 @@ class _Running:
         """Return what heartbeats say about this consumer."""
         return ConsumerData(
             self._group,
+            message_model=self._config.message_model.value,
             consume_from_where=self._config.consume_from.value,
             subscriptions=list(self._subscriptions.values()),
         )

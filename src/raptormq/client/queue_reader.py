@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.instance import ClientInstance
+from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull
 from raptormq.client.queue_broker import at_broker
@@ -50,6 +51,7 @@ class QueueReader:
         queue: what to read.
         subscription: the tags wanted.
         hand_out: takes messages that passed the tag check, all of one pull at a time; must not block.
+        local: progress of a broadcasting consumer; `None` where the broker keeps it.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class QueueReader:
         queue: MessageQueue,
         subscription: Subscription,
         hand_out: HandOut,
+        local: LocalOffsets | None = None,
     ) -> None:
         self.queue = queue
         self.subscription = subscription
@@ -69,6 +72,7 @@ class QueueReader:
         self._config = config
         self._group = group
         self._hand_out = hand_out
+        self._local = local
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
         self._room = asyncio.Event()
         self._broker_id = MASTER_ID
@@ -112,11 +116,15 @@ class QueueReader:
                 await asyncio.sleep(pause)
 
     async def _start_offset(self) -> int:
+        known = self._local.get(self.queue) if self._local is not None else None
+        if known is not None:
+            return known
+
         async def ask(address: str) -> int:
             return await start_offset(
                 self._instance.offsets,
                 address,
-                self._group,
+                self._group if self._local is None else None,
                 self.queue,
                 self._config.consume_from,
                 self._config.consume_from_ms,

@@ -40,6 +40,7 @@ class Rebalancing:
         subscriptions: what is subscribed, by topic; looked at anew every time.
         new_reader: starts the reader of a queue.
         commits: stores the progress of queues that are given up.
+        shared: false for a broadcasting consumer, which reads every queue.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Rebalancing:
         subscriptions: Callable[[], Mapping[str, Subscription]],
         new_reader: Callable[[MessageQueue, Subscription], QueueReader],
         commits: Commits,
+        *,
+        shared: bool = True,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -57,6 +60,7 @@ class Rebalancing:
         self._subscriptions = subscriptions
         self._new_reader = new_reader
         self._commits = commits
+        self._shared = shared
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._wanted = asyncio.Event()
@@ -117,11 +121,7 @@ class Rebalancing:
         return complete
 
     async def _share(self, subscription: Subscription, found: TopicQueues) -> None:
-        members = await self._members(found)
-        if self._instance.client_id not in members:  # the broker was restarted, or hears of us just now
-            await self._instance.heartbeat()
-            members = await self._members(found)
-        share = allocate_averagely(found.read_queues, members, self._instance.client_id)
+        share = await self._own_share(found) if self._shared else list(found.read_queues)
         for queue in [queue for queue in self._readers if queue.topic == found.topic and queue not in share]:
             await self._give_up(queue)
         for queue in share:
@@ -132,6 +132,13 @@ class Rebalancing:
             if reader is None:
                 log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
                 self._readers[queue] = self._new_reader(queue, subscription)
+
+    async def _own_share(self, found: TopicQueues) -> list[MessageQueue]:
+        members = await self._members(found)
+        if self._instance.client_id not in members:  # the broker was restarted, or hears of us just now
+            await self._instance.heartbeat()
+            members = await self._members(found)
+        return allocate_averagely(found.read_queues, members, self._instance.client_id)
 
     async def _give_up(self, queue: MessageQueue) -> None:
         log.info("group %s: %s gives up %s", self._group, self._instance.client_id, queue)

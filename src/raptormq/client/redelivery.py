@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 
 from raptormq.client.answers import require_success
-from raptormq.client.config import ConsumerConfig, ProducerConfig
+from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
@@ -48,7 +48,10 @@ class Redelivery:
         self._delivery = Delivery(instance, _INNER_PRODUCER, ProducerConfig(retries=1))
 
     async def give_back(self, message: MessageExt) -> bool:
-        """Return true when a broker has the message, false when the client has to hand it out again."""
+        """Return true when nothing is left to do here, false when the client has to hand the message out again."""
+        if self._config.message_model is MessageModel.BROADCASTING:
+            log.warning("message %s was not consumed; group %s broadcasts", message.message_id, self._group)
+            return True  # the others have it, and no topic of retries is for one member alone
         for give in (self._send_back, self._send_on):
             try:
                 await give(message)

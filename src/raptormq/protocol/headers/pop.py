@@ -1,4 +1,4 @@
-"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200052 (peek), 200053 (invisible time), 200054 (notification)."""
+"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200052 (peek), 200053 (visibility), 200054 (notification)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,109 @@
+"""Broadcasting: every member gets every message, failures end there, and progress is the member's own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import (
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    MessageModel,
+    Producer,
+    PushConsumer,
+)
+from raptormq.client.local_offsets import LocalOffsets
+from raptormq.errors import ClientError
+from raptormq.protocol.message import MessageQueue
+from tests.client.cluster import Cluster
+
+
+class Listener:
+    """Remembers, and consumes nothing that says "no"."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self._changed = asyncio.Event()
+
+    async def __call__(self, messages: list[MessageExt]) -> ConsumeResult:
+        self.bodies += [message.body for message in messages]
+        self._changed.set()
+        return ConsumeResult.RECONSUME_LATER if messages[0].body == b"no" else ConsumeResult.SUCCESS
+
+    async def until(self, count: int) -> None:
+        while len(self.bodies) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def broadcasting(folder: Path) -> ConsumerConfig:
+    return ConsumerConfig(
+        consume_from=ConsumeFromWhere.FIRST,
+        commit_interval=0.2,
+        message_model=MessageModel.BROADCASTING,
+        offset_folder=str(folder),
+    )
+
+
+async def send(cluster: Cluster, *bodies: bytes) -> None:
+    async with Producer("p", name_servers=cluster.name_servers) as producer:
+        for body in bodies:
+            await producer.send(Message("t", body))
+
+
+async def test_every_member_gets_everything_once(tmp_path: Path) -> None:
+    config = broadcasting(tmp_path / "offsets")
+    listeners = [Listener(), Listener()]
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 2)
+        await send(cluster, b"0", b"no", b"1")
+        consumers = [PushConsumer("g", name_servers=cluster.name_servers, config=config) for _ in listeners]
+        for consumer, listener in zip(consumers, listeners, strict=True):
+            consumer.subscribe("t", "*", listener)
+            await consumer.start()
+        for listener in listeners:
+            await listener.until(3)
+        await send(cluster, b"2")
+        for listener in listeners:
+            await listener.until(4)
+        assert [len(consumer.assignment) for consumer in consumers] == [2, 2]
+        for consumer in consumers:
+            await consumer.stop()
+    assert [sorted(listener.bodies) for listener in listeners] == [[b"0", b"1", b"2", b"no"]] * 2
+
+
+async def test_a_member_goes_on_where_it_was(tmp_path: Path) -> None:
+    config = broadcasting(tmp_path / "offsets")
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        found: list[list[bytes]] = []
+        for number in range(2):
+            await send(cluster, b"%d" % number)
+            listener = Listener()
+            client = ClientConfig(cluster.name_servers, instance_name="always-the-same")
+            async with PushConsumer("g", client_config=client, config=config) as consumer:
+                consumer.subscribe("t", "*", listener)
+                await listener.until(1)
+            found.append(listener.bodies)
+    assert found == [[b"0"], [b"1"]]
+
+
+async def test_offsets_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    path = tmp_path / "me" / "g" / "offsets.json"
+    queue = MessageQueue("t", "b", 0)
+    assert LocalOffsets(tmp_path, "me", "g").get(queue) is None
+    await LocalOffsets(tmp_path, "me", "g").put(queue, 7)
+    assert path.read_bytes() == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:7}}'
+    assert LocalOffsets(tmp_path, "me", "g").get(queue) == 7
+    path.write_bytes(b"not offsets")
+    with pytest.raises(ClientError, match="cannot be read"):
+        LocalOffsets(tmp_path, "me", "g")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ClientError, match="cannot be written"):
+        await LocalOffsets(tmp_path, "you", "g/../../file/x").put(queue, 1)
