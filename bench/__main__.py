@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from bench import client_load, client_load_table, figure, flushing, machine, many_queues, output, starting
+from bench import batch, client_load, client_load_table, figure, flushing, machine, many_queues, output, starting
 from bench.client_load import Layout
 from bench.figure import Figure
 from bench.peers import System
@@ -54,6 +54,18 @@ def client_load_command(
     text = output.show(client_load_table.table(measured), load_before)
     if not (quick or names or layouts):
         output.keep("client_load", text, client_load_table.values(measured), load_before)
+
+
+@main.command("batch")
+@click.option("--quick", is_flag=True, help="One short round of off and on, not kept: to see that it works.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+def batch_command(quick: bool, rounds: int) -> None:
+    """AutoBatch off and on with our own client on RaptorMQ."""
+    load_before = machine.load_average()
+    measured = batch.measure(batch.QUICK, 1, 3) if quick else batch.measure(batch.FULL, rounds, 10)
+    text = output.show(batch.table(measured), load_before)
+    if not quick:
+        output.keep("batch", text, [asdict(each) for each in measured], load_before)
 
 
 @main.command("figures")

@@ -41,7 +41,8 @@ class Broker:
             await asyncio.Event().wait()
         if (error := self.error(outgoing)) is not None:
             raise error
-        count = 1 if self.whole else outgoing.message_id.count(",") + 1
+        single = self.whole or outgoing.code != RequestCode.SEND_BATCH_MESSAGE
+        count = 1 if single else len(decode_batch(outgoing.body))
         ids = ",".join(f"offset-{number}" for number in range(count))
         return SendResult(SendStatus.SEND_OK, outgoing.message_id, ids, queue or QUEUE, 100)
 
@@ -76,6 +77,7 @@ async def test_messages_leave_together_and_each_sender_gets_its_own_place() -> N
     assert [result.queue_offset for result in results] == [100, 101, 102]
     common = decode_properties(outgoing.properties)
     batch_id = common.pop("UNIQ_KEY")
+    assert batch_id == outgoing.message_id
     assert batch_id not in {p["UNIQ_KEY"] for p in own}
     assert common == {"TAGS": "A", "KEYS": "k0 k1 k2", "WAIT": "true"}
 

@@ -203,9 +203,11 @@ def _share_out(
     if len(ids) != len(records):
         ids = [result.offset_message_id] * len(records)
     status, queue, base = result.status, result.queue, result.queue_offset
+    new = tuple.__new__  # half the time of the constructor, which is a Python function
     for index, future in enumerate(futures):
         if not future.done():
-            future.set_result(SendResult(status, records[index].message_id, ids[index], queue, base + index))
+            fields = status, records[index][3], ids[index], queue, base + index
+            future.set_result(new(SendResult, fields))
 
 
 def _fail(futures: Sequence[asyncio.Future[SendResult]], error: BaseException) -> None:

@@ -31,6 +31,8 @@ _DEFLATED = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
 _REFUSED = names.RESERVED - _SETTABLE
+_new_tuple = tuple.__new__
+"""Makes a named tuple in half the time of its own constructor, which is a Python function."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ def prepare_record(message: Message, ids: UniqueIdFactory, now_ms: int) -> Prepa
         return None
     message_id = (_own_id(properties) if properties else None) or ids.next_id(now_ms)
     text = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
-    return PreparedRecord(message.flag, message.body, text.encode(), message_id)
+    return _new_tuple(PreparedRecord, (message.flag, message.body, text.encode(), message_id))
 
 
 def prepare_single(topic: str, record: PreparedRecord, now_ms: int, config: ProducerConfig) -> Outgoing:
@@ -110,12 +112,11 @@ def join_records(
     batch_id: str,
     now_ms: int,
 ) -> Outgoing:
-    """Return merged messages as one request, which carries their tag and all their keys besides an id of its own."""
+    """Return merged messages as one request; it carries their tag, all their keys and the id of the batch."""
     common = Message(topic, b"", tags, tuple(keys), wait_stored=wait_stored).all_properties()
     body = encode_batch([record[:3] for record in records])
     text = encode_properties({**common, names.UNIQUE_KEY: batch_id})
-    message_ids = ",".join([record.message_id for record in records])
-    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, text, message_ids, now_ms)
+    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, text, batch_id, now_ms)
 
 
 def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:

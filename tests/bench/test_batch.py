@@ -1,0 +1,22 @@
+"""The table of AutoBatch: medians over the rounds, the gain over sending one by one."""
+
+from __future__ import annotations
+
+from bench.batch import QUICK, Run, measure, table
+
+
+def test_gains_are_over_the_first_setting_and_figures_are_medians() -> None:
+    off, on = QUICK
+    runs = [Run(off, speed, 1, 2, 3, 4) for speed in (900.0, 1000.0, 5000.0)]
+    runs += [Run(on, speed, 5, 6, 7, 8) for speed in (4000.0, 100.0, 90_000.0)]
+    rows = table(runs).splitlines()[2:]
+    assert rows == [
+        "| AutoBatch off, 4096 under way | 1,000 | 1.00 | 1.0 | 2.0 | 3.0 | 4.0 |",
+        "| AutoBatch on, 32 KiB, 10 ms, 4096 under way | 4,000 | 4.00 | 5.0 | 6.0 | 7.0 | 8.0 |",
+    ]
+
+
+def test_a_short_run_measures_something() -> None:
+    [run] = measure(QUICK[1:], 1, 0.2)
+    assert run.messages_per_second > 0
+    assert 0 < run.p50_ms <= run.p99_ms
