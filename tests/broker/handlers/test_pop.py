@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
@@ -101,6 +102,22 @@ async def test_a_restart_loses_neither_what_is_outstanding_nor_what_is_done(tmp_
         last = await come_back(peer, 1)
     assert again.body == b"again"
     assert [message.body for message in last] == [b"new"]
+
+
+async def test_a_crash_loses_nothing_that_was_popped(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    async with running(before, {"flushConsumerOffsetInterval": "50"}) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1"])
+        popped = await pop(peer, invisibleTime=1_000)
+        offsets = before / "config" / "consumerOffset.json"
+        while not offsets.exists() or "t@consumers" not in offsets.read_text():
+            await asyncio.sleep(0.02)  # the group's offset is behind what was popped now
+        shutil.copytree(before, after)  # what a killed broker would leave
+    assert len(bodies(popped)) == 2
+    async with running(after) as broker, connected(broker) as peer:
+        back = await come_back(peer, 2)
+    assert sorted(message.body for message in back) == [b"0", b"1"]
+    assert {message.reconsume_times for message in back} == {1}
 
 
 async def test_the_invisible_time_can_be_changed(tmp_path: Path) -> None:
