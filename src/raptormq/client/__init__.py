@@ -12,6 +12,8 @@ from raptormq.client.pulling import PullResult, PullStatus
 from raptormq.client.push_consumer import PushConsumer
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus
 from raptormq.client.splitting import split_messages
+from raptormq.client.transaction_producer import TransactionProducer, TransactionResult
+from raptormq.client.transactions import TransactionState
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
@@ -46,5 +48,8 @@ __all__ = [
     "TopicConfig",
     "TopicOffset",
     "TopicRoute",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "split_messages",
 ]

@@ -26,6 +26,7 @@ from raptormq.client.questions import Questions
 from raptormq.client.replies import Replies
 from raptormq.client.routes import RouteTable
 from raptormq.client.topic_queues import TopicQueues
+from raptormq.client.transactions import TransactionChecks
 from raptormq.errors import ClientError, RaptorMQError
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from raptormq.protocol.bodies.route import MASTER_ID
@@ -72,6 +73,7 @@ class ClientInstance:
         Questions(self._consumers.get).register(router)
         router.on_closed(lambda _connection: self.heartbeat_soon())
         self.replies = Replies(router)
+        self.transaction_checks = TransactionChecks(router)
         self._router = router
         # A broker whose machine is gone never closes its connection; only its silence tells.
         limits = ConnectionLimits(silence_seconds=config.request_timeout)

@@ -1,0 +1,164 @@
+"""`TransactionProducer`: messages that consumers get if and only if a local transaction succeeds.
+
+    async def check(message):                      # asked about transactions whose end the broker did not hear of
+        return COMMIT if await orders.exists(message.keys[0]) else ROLLBACK
+
+    async with TransactionProducer("billing", check, topics=["orders"]) as producer:
+        await producer.send_in_transaction(Message("orders", b"...", keys=("17",)), lambda _: orders.insert(17))
+
+The message is stored unseen first, then the local transaction runs, then the broker hears how it ended. Whatever is
+lost on the way, the broker asks any producer of the group.
+Neighbours: `producer` is what it extends, `transactions` answers questions. Source: RocketMQ `TransactionMQProducer`,
+`DefaultMQProducerImpl.sendMessageInTransaction`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from raptormq.client.answers import require_success
+from raptormq.client.background import background, cancel_all
+from raptormq.client.config import ClientConfig, ProducerConfig
+from raptormq.client.outgoing import prepare_message
+from raptormq.client.producer import Producer
+from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.transactions import Check, TransactionState
+from raptormq.errors import MessageError, NoRoute, RaptorMQError
+from raptormq.protocol import properties as names
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.transaction import EndTransactionRequestHeader
+from raptormq.protocol.message import Message
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import encode_properties
+from raptormq.protocol.record import SysFlag
+
+log = logging.getLogger(__name__)
+
+Execute = Callable[[Message], Awaitable[TransactionState | None]]
+"""An `async` function that runs the local transaction; `None` means it was committed."""
+_DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+
+
+class TransactionResult(NamedTuple):
+    """How a transaction ended."""
+
+    sent: SendResult
+    """Where the message waits; its queue is the one it is for."""
+    state: TransactionState
+    broker_knows: bool
+    """False when the broker did not take the decision, or there is none: it will ask."""
+
+
+class TransactionProducer(Producer):
+    """A producer with transactions.
+
+    Args:
+        group: brokers ask any of its members about transactions that were left open.
+        check: looks up what became of a message's transaction.
+        topics: of earlier transactions of the group: their brokers can ask even before anything is sent.
+        name_servers, config, client_config: as of `Producer`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        check: Check,
+        *,
+        topics: Sequence[str] = (),
+        name_servers: Sequence[str] | str | None = None,
+        config: ProducerConfig | None = None,
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        super().__init__(group, name_servers=name_servers, config=config, client_config=client_config)
+        self._check = check
+        self._topics = tuple(topics)
+        self._looking: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Make the producer usable and let it be asked; does nothing when it is."""
+        is_new = self._instance is None
+        await super().start()
+        assert self._instance is not None
+        if is_new:
+            self._instance.transaction_checks.join(self._group, self._check)
+            self._looking = [background(self._look_up(topic), f"route of {topic}") for topic in self._topics]
+
+    async def close(self) -> None:
+        """As `Producer.close`; questions are not answered any more."""
+        await cancel_all(self._looking)
+        if self._instance is not None:
+            await self._instance.transaction_checks.leave(self._group, self._check)
+        await super().close()
+
+    async def send_in_transaction(
+        self, message: Message, execute: Execute, *, timeout: float | None = None
+    ) -> TransactionResult:
+        """Store a message unseen, run the local transaction, and commit or roll back.
+
+        An error of `execute` is raised after it, with the transaction left open: nobody but `check` can say whether
+        it took effect.
+
+        Args:
+            message: what to send; it cannot be delayed.
+            execute: the local transaction; not run when the message could not be stored.
+            timeout: seconds for the message, and again for the decision; default `ProducerConfig.send_timeout`.
+
+        Raises:
+            MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not run.
+        """
+        delivery = self._running()
+        if not _DELAYS.isdisjoint(message.properties):
+            raise MessageError("a message in a transaction cannot be delayed")
+        timeout = self._config.send_timeout if timeout is None else timeout
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        outgoing.sys_flag |= int(SysFlag.TRANSACTION_PREPARED)
+        outgoing.properties += encode_properties(
+            {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
+        )
+        sent = await delivery.deliver(outgoing, None, None, timeout)
+        if sent.status is SendStatus.SEND_OK:
+            state = await execute(message) or TransactionState.COMMIT
+        else:
+            state = TransactionState.ROLLBACK  # the broker may forget the message
+        return TransactionResult(sent, state, await self._end(sent, state, timeout))
+
+    async def _end(self, sent: SendResult, state: TransactionState, timeout: float) -> bool:
+        """Tell the broker; it asks if that fails."""
+        if state is TransactionState.UNKNOWN:
+            return False
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=parse_offset_id(sent.offset_message_id).physical_offset,
+            commit_or_rollback=state.value,
+            msg_id=sent.message_id,
+            transaction_id=sent.message_id,
+            topic=sent.queue.topic,
+            broker_name=sent.queue.broker_name,
+        )
+        assert self._instance is not None
+        try:
+            known = self._instance.routes.known(sent.queue.topic)
+            address = known.master(sent.queue.broker_name) if known is not None else None
+            if address is None:
+                raise NoRoute(f"broker {sent.queue.broker_name} has no master now")
+            answer = await self._instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
+            require_success(answer, address)
+        except RaptorMQError as error:
+            log.warning("the broker will ask what became of transaction %s: %s", sent.message_id, error)
+            return False
+        return True
+
+    async def _look_up(self, topic: str) -> None:
+        try:
+            await self.queues(topic)
+        except RaptorMQError as error:
+            log.warning("brokers of topic %s cannot ask about transactions before something is sent: %s", topic, error)
+        else:
+            assert self._instance is not None
+            await self._instance.heartbeat()

@@ -1,0 +1,125 @@
+"""Transactions of our producer over a real broker: committed, rolled back, decided when asked, across a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import Message, MessageExt, MessageQueue, PullConsumer, TransactionProducer, TransactionState
+from raptormq.errors import ClientClosed, MessageError
+from tests.client.cluster import Cluster
+
+QUICK = {"transactionTimeOut": "100", "transactionCheckInterval": "100", "transactionCheckMax": "1000"}
+NEVER = {"transactionTimeOut": "3600000"}
+
+
+async def committed(_: Message) -> None:
+    """A local transaction that succeeds."""
+
+
+async def left_open(_: Message) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+async def rolled_back(_: Message) -> TransactionState:
+    return TransactionState.ROLLBACK
+
+
+async def no_idea(_: MessageExt) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+async def commit_when_asked(_: MessageExt) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+async def delivered(cluster: Cluster, wait_ms: int = 0) -> list[MessageExt]:
+    async with PullConsumer(name_servers=cluster.name_servers) as consumer:
+        pulled = await consumer.pull(MessageQueue("t", "broker-0", 0), 0, 32, suspend_ms=wait_ms)
+    return pulled.messages()
+
+
+async def test_a_commit_delivers_and_a_rollback_does_not(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **NEVER) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", no_idea, name_servers=cluster.name_servers) as producer:
+            large = bytes(10_000)
+            first = await producer.send_in_transaction(Message("t", large, "A", ("k",)), committed)
+            second = await producer.send_in_transaction(Message("t", b"no"), rolled_back)
+            third = await producer.send_in_transaction(Message("t", b"open"), left_open)
+            assert [(each.state, each.broker_knows) for each in (first, second, third)] == [
+                (TransactionState.COMMIT, True),
+                (TransactionState.ROLLBACK, True),
+                (TransactionState.UNKNOWN, False),
+            ]
+            [message] = await delivered(cluster)
+            assert (message.body, message.tags, message.keys) == (large, "A", ("k",))
+            assert message.message_id == first.sent.message_id
+
+
+async def test_the_transaction_runs_while_the_message_waits(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **NEVER) as cluster:
+        await cluster.create_topic("t", 1)
+        seen: list[int] = []
+
+        async def look(_: Message) -> None:
+            seen.append(len(await delivered(cluster)))
+
+        async with TransactionProducer("p", no_idea, name_servers=cluster.name_servers) as producer:
+            await producer.send_in_transaction(Message("t", b"x"), look)
+        assert (seen, len(await delivered(cluster))) == ([0], 1)
+
+
+async def test_an_error_of_the_transaction_leaves_it_to_the_check(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        asked: list[MessageExt] = []
+
+        async def check(message: MessageExt) -> TransactionState:
+            asked.append(message)
+            if len(asked) == 1:
+                raise RuntimeError("the database is away")
+            return TransactionState.UNKNOWN if len(asked) == 2 else TransactionState.COMMIT
+
+        async def fail(_: Message) -> None:
+            raise ValueError("was it stored?")
+
+        async with TransactionProducer("p", check, name_servers=cluster.name_servers) as producer:
+            with pytest.raises(ValueError, match="was it stored"):
+                await producer.send_in_transaction(Message("t", b"x", keys=("k",)), fail)
+            [message] = await delivered(cluster, wait_ms=20_000)
+        assert message.body == b"x"
+        assert len(asked) >= 3
+        assert {(each.topic, each.body, each.keys, each.queue.queue_id) for each in asked} == {("t", b"x", ("k",), 0)}
+
+
+async def test_a_producer_that_comes_later_is_asked_after_a_restart(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", no_idea, name_servers=cluster.name_servers) as producer:
+            await producer.send_in_transaction(Message("t", b"x"), left_open)
+        await cluster.stop_broker(0)
+        await cluster.start_broker(0)
+        later = TransactionProducer("p", commit_when_asked, topics=["t"], name_servers=cluster.name_servers)
+        async with later:
+            [message] = await delivered(cluster, wait_ms=20_000)
+        assert message.body == b"x"
+
+
+async def test_what_cannot_be_in_a_transaction_is_refused_before_it_runs(tmp_path: Path) -> None:
+    ran = asyncio.Event()
+
+    async def execute(_: Message) -> None:
+        ran.set()
+
+    async with Cluster(tmp_path) as cluster:
+        producer = TransactionProducer("p", no_idea, name_servers=cluster.name_servers)
+        async with producer:
+            for message in (Message("t", b"x", properties={"DELAY": "1"}), Message("no topic", b"x")):
+                with pytest.raises(MessageError):
+                    await producer.send_in_transaction(message, execute)
+        with pytest.raises(ClientClosed):
+            await producer.send_in_transaction(Message("t", b"x"), execute)
+    assert not ran.is_set()
