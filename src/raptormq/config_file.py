@@ -203,8 +203,14 @@ def dump_settings(settings: Any) -> dict[str, str]:
         if group:
             pairs |= dump_settings(value)
         else:
-            pairs[field.metadata[_KEYS][0]] = str(value).lower() if isinstance(value, bool) else str(value)
+            pairs[field.metadata[_KEYS][0]] = _text(value)
     return pairs
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def unknown_key_warnings(pairs: Mapping[str, str], known: set[str]) -> list[str]:

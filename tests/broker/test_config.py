@@ -60,7 +60,9 @@ def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
     [
         ({"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
         ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog"),
-        ({"authenticationEnabled": "true"}, "authenticationEnabled"),
+        ({"migrateAuthFromV1Enabled": "true"}, "migrateAuthFromV1Enabled"),
+        ({"initAuthenticationUser": "{}"}, "credentials are not usable"),
+        ({"authenticationWhitelist": "a,b"}, "expected request codes separated by commas"),
         ({"brokerPermission": "7"}, "expected 2 (write), 4 (read) or 6 (both)"),
         ({"deleteWhen": "4;25"}, "expected hours from 00 to 23"),
         ({"maxMessageSize": "1T"}, "maxMessageSize = '1T'"),

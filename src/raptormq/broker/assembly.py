@@ -21,6 +21,7 @@ from raptormq.broker.delay.timer_progress import TimerProgressFile
 from raptormq.broker.delay.timing import TimerRules
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
+from raptormq.broker.handlers.acls import AclHandlers
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
@@ -37,6 +38,7 @@ from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
+from raptormq.broker.handlers.users import UserHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.pop.wiring import Popping
@@ -45,6 +47,7 @@ from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.retries import Retries
 from raptormq.broker.saving import TableSaver
+from raptormq.broker.security.tables import SecurityTables, access_gate, load_security
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
@@ -63,7 +66,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
-from raptormq.transport.connection import Connection
+from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.router import Router
 
 logger = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class Tables:
     delays: DelayProgress
     delays_saver: TableSaver
     timers_file: TimerProgressFile
+    security: SecurityTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,9 @@ class Assembly:
 
     async def save_tables(self) -> None:
         """Write what is not written yet; an error is logged, since there is nobody left to tell."""
-        for saver in (self.tables.topics_saver, self.tables.groups_saver):
+        tables = self.tables
+        security = tables.security
+        for saver in (tables.topics_saver, tables.groups_saver, security.users_saver, security.acls_saver):
             try:
                 await saver.saved()
             except StorageError as error:
@@ -170,6 +176,7 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
         delays,
         TableSaver(delays_file, delays.to_dict),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
+        load_security(config, filesystem),
     )
     topics.listen(lambda _: tables.topics_saver.save_soon())
     groups.listen(tables.groups_saver.save_soon)
@@ -194,11 +201,7 @@ def assemble(
         ConfigError: the list of name servers is malformed.
     """
     tables = load_tables(config, filesystem, clock)
-    host, _, port = address.rpartition(":")
-    replication = f"{host}:{int(port) + _REPLICATION_PORT_STEP}"
-    registrar = Registrar(
-        config.identity, BrokerAddress(address, replication), tables.topics, config.policies.permission
-    )
+    registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, tables, registrar, clock)
     sends = _sends(core)
     pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, core.resets, steady_ms)
@@ -206,6 +209,7 @@ def assemble(
     core.dispatcher.listen(pulls.arrived)
     core.dispatcher.listen(core.popping.waiters.arrived)
     router = Router()
+    router.guard(access_gate(config, tables.security).guard)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
         sends,
@@ -235,6 +239,17 @@ def assemble(
         registrar,
         core.locks,
         _services(core),
+    )
+
+
+def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
+    host, _, port = address.rpartition(":")
+    return Registrar(
+        config.identity,
+        BrokerAddress(address, f"{host}:{int(port) + _REPLICATION_PORT_STEP}"),
+        tables.topics,
+        config.policies.permission,
+        ConnectionLimits(credentials=config.security.own_credentials),
     )
 
 
@@ -343,7 +358,10 @@ def _replies(core: _Core) -> ReplyHandlers:
 def _administration(core: _Core) -> tuple[Handlers, ...]:
     """What operators ask for."""
     config = core.config
+    security = core.tables.security
     return (
+        UserHandlers(security.users, security.acls, security.users_saver, security.acls_saver),
+        AclHandlers(security.users, security.acls, security.acls_saver),
         TopicHandlers(core.store, core.topics, core.settling, config.identity, config.policies),
         GroupHandlers(core.store, core.groups, core.topics, core.settling),
         RuntimeHandlers(core.store, core.topics, config, core.rates),

@@ -102,10 +102,8 @@ _NETWORK = """
 """
 
 _SECURITY = """
-    aclEnable authConfigPath authStrategyCacheEnable authenticationEnabled authenticationMetadataProvider
-    authenticationProvider authenticationStrategy authenticationWhitelist authorizationEnabled
-    authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
-    initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
+    aclEnable authConfigPath authStrategyCacheEnable authenticationMetadataProvider authenticationProvider
+    authenticationStrategy authorizationMetadataProvider authorizationProvider authorizationStrategy
 """
 
 _REFUSED = {
@@ -113,8 +111,7 @@ _REFUSED = {
     "enableDLegerCommitLog": {"true"},
     "enableControllerMode": {"true"},
     "aclEnable": {"true"},
-    "authenticationEnabled": {"true"},
-    "authorizationEnabled": {"true"},
+    "migrateAuthFromV1Enabled": {"true"},
 }
 """Key -> the values that ask for what this version does not have."""
 
@@ -122,7 +119,7 @@ FOREIGN_KEYS = frozenset(f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split()) |
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Stop a start whose settings promise replication or access control.
+    """Stop a start whose settings promise replication or the access control of RocketMQ 4.
 
     Raises:
         ConfigError: one of the refused values is set.

@@ -23,7 +23,7 @@ from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
-from raptormq.transport.connection import Connection
+from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,16 @@ class _LossListener(RefuseRequests):
 class Registrar:
     """Keeps the name servers informed while the broker runs."""
 
-    def __init__(self, identity: Identity, address: BrokerAddress, topics: TopicTable, permission: int) -> None:
-        """
+    def __init__(
+        self,
+        identity: Identity,
+        address: BrokerAddress,
+        topics: TopicTable,
+        permission: int,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        """``limits`` of the connections to the name servers, the credentials included.
+
         Raises:
             ConfigError: the list of name servers is malformed.
         """
@@ -75,7 +83,7 @@ class Registrar:
         self._topics = topics
         self._permission = permission
         self._servers = parse_name_servers(identity.name_servers)
-        self._pool = ConnectionPool(_LossListener(self._lost))
+        self._pool = ConnectionPool(_LossListener(self._lost), limits)
         self._changed: set[str] = set()
         self._registered: set[str] = set()
         self._wake = asyncio.Event()

@@ -6,6 +6,7 @@ What is imported here is the public interface; the modules behind it may change.
 from raptormq.client.admin import AdminClient
 from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, MessageModel, ProducerConfig
+from raptormq.client.credentials import Credentials
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult, PullStatus
@@ -30,6 +31,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
     "ConsumerConfig",
+    "Credentials",
     "Delay",
     "Message",
     "MessageExt",

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from raptormq.client.credentials import Credentials, credentials_from_environment
 from raptormq.errors import ConfigError
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5})")
@@ -95,6 +96,9 @@ class ClientConfig:
     """`close()` waits at most this long for what is in flight."""
     client_ip: str = ""
     """First half of the client id; default: the address this host uses towards the name server."""
+    credentials: Credentials | None = field(default_factory=credentials_from_environment)
+    """What requests are signed with; default: RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, else accessKey and secretKey
+    of $ROCKETMQ_HOME/conf/tools.yml, else nothing."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))

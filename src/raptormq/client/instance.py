@@ -76,7 +76,7 @@ class ClientInstance:
         self.transaction_checks = TransactionChecks(router)
         self._router = router
         # A broker whose machine is gone never closes its connection; only its silence tells.
-        limits = ConnectionLimits(silence_seconds=config.request_timeout)
+        limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
         self.pool = ConnectionPool(router, limits, connect_timeout=config.request_timeout)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)

@@ -21,6 +21,7 @@ from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, Request
 from raptormq.protocol import command
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder
+from raptormq.protocol.signing import Credentials, sign
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ class ConnectionLimits:
     connection is dropped, so that the next request makes a new one. For clients; ``None`` keeps it."""
     hold_reading: bool = False
     """Stop reading from a clogged peer. For servers only: two ends that both did it could wait for each other."""
+    credentials: Credentials | None = None
+    """What our own requests are signed with."""
 
 
 class RequestHandler(Protocol):
@@ -220,6 +223,8 @@ class Connection(asyncio.Protocol):
         opaque = self._next_opaque
         self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
         message.opaque = opaque
+        if self._limits.credentials is not None:
+            sign(message, self._limits.credentials)
         now = self._loop.time()
         self._pending[opaque] = future, now + timeout
         if self._owed_since is None:
@@ -233,6 +238,8 @@ class Connection(asyncio.Protocol):
         """Send a request that is not answered."""
         message.opaque = self._next_opaque
         self._next_opaque = self._next_opaque % _MAX_OPAQUE + 1
+        if self._limits.credentials is not None:
+            sign(message, self._limits.credentials)
         self.send(message)
 
     def _answered(self, response: RemotingCommand) -> None:

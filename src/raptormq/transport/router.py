@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 Answer = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer]]
 GroupHandler = Callable[[Connection, list[RemotingCommand]], None]
+Guard = Callable[[Connection, RemotingCommand], Answer]
 
 
 class Refused(RaptorMQError):
@@ -43,6 +44,11 @@ class Router:
         self._groups: dict[int, GroupHandler] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._guard: Guard | None = None
+
+    def guard(self, guard: Guard | None) -> None:
+        """Ask ``guard`` before any handler; what it returns is the answer, None lets the request pass."""
+        self._guard = guard
 
     def add(self, code: int, header: type[Header] | None, handler: Handler) -> None:
         """Register ``handler`` for ``code``; its third argument is the decoded ``header``, or ``None`` where there is
@@ -70,6 +76,8 @@ class Router:
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         """Dispatch in order, runs of a group's codes together (RequestHandler)."""
+        if self._guard is not None:
+            requests = self._admitted(self._guard, connection, requests)
         groups = self._groups
         index, count = 0, len(requests)
         while index < count:
@@ -84,6 +92,17 @@ class Router:
                 stop += 1
             group(connection, requests[index:stop] if stop - index < count else requests)
             index = stop
+
+    @staticmethod
+    def _admitted(guard: Guard, connection: Connection, requests: list[RemotingCommand]) -> list[RemotingCommand]:
+        admitted: list[RemotingCommand] = []
+        for request in requests:
+            refusal = guard(connection, request)
+            if refusal is None:
+                admitted.append(request)
+            else:
+                answer(connection, request, refusal)
+        return admitted
 
     def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
         entry = self._handlers.get(request.code)

@@ -1,0 +1,79 @@
+"""ACLs: 3006 create, 3007 update, 3008 delete, 3009 get, 3010 list (``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.security.acls import AclTable, parse_policies, policy_type
+from raptormq.broker.security.resources import parse_resource
+from raptormq.broker.security.users import UserTable, denied
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.auth import AclRequestHeader, DeleteAclRequestHeader, ListAclsRequestHeader
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class AclHandlers:
+    """Manages what users may do."""
+
+    def __init__(self, users: UserTable, acls: AclTable, saver: TableSaver) -> None:
+        self._users = users
+        self._acls = acls
+        self._saver = saver
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.AUTH_CREATE_ACL, AclRequestHeader, self.put)
+        router.add(RequestCode.AUTH_UPDATE_ACL, AclRequestHeader, self.put)
+        router.add(RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader, self.delete)
+        router.add(RequestCode.AUTH_GET_ACL, AclRequestHeader, self.get)
+        router.add(RequestCode.AUTH_LIST_ACL, ListAclsRequestHeader, self.list)
+
+    async def put(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
+        """3006, 3007: both add entries, and replace those for the same resource."""
+        body = loads_object(command.body) if command.body else {}
+        if not body.get("policies"):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+        subject = _subject(str(body.get("subject") or header.subject or ""))
+        policies = parse_policies(body)
+        if not self._exists(subject):
+            raise denied(f"The subject of {subject} is not exist.")
+        self._acls.put(subject, policies)
+        await self._saver.saved()
+        return response_to(command)
+
+    async def delete(self, _: Connection, command: RemotingCommand, header: DeleteAclRequestHeader) -> RemotingCommand:
+        """3008: the whole ACL, or the entry for one resource."""
+        subject = _subject(header.subject or "")
+        if not self._exists(subject):
+            raise denied("The subject is not exist.")
+        if self._acls.shown(subject) is None:
+            raise denied("The acl is not exist.")
+        self._acls.delete(subject, policy_type(header.policy_type), parse_resource(header.resource))
+        await self._saver.saved()
+        return response_to(command)
+
+    def get(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
+        """3009; no body when the user has no ACL."""
+        subject = _subject(header.subject or "")
+        if not self._exists(subject):
+            raise denied("The subject is not exist.")
+        shown = self._acls.shown(subject)
+        return response_to(command, body=b"" if shown is None else dumps(shown))
+
+    def list(self, _: Connection, command: RemotingCommand, header: ListAclsRequestHeader) -> RemotingCommand:
+        """3010; no body when there is none."""
+        found = self._acls.matching(header.subject_filter, header.resource_filter)
+        return response_to(command, body=dumps(found) if found else b"")
+
+    def _exists(self, subject: str) -> bool:
+        return self._users.get(subject.partition(":")[2]) is not None
+
+
+def _subject(text: str) -> str:
+    """Return ``User:name`` or refuse."""
+    kind, _, name = text.partition(":")
+    if kind.lower() != "user" or not name:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later.")
+    return f"User:{name}"

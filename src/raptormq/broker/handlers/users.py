@@ -1,0 +1,92 @@
+"""Users: 3001 create, 3002 update, 3003 delete, 3004 get, 3005 list (``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.security.acls import AclTable
+from raptormq.broker.security.users import SUPER, UserChange, UserTable, denied
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.auth import ListUsersRequestHeader, UserRequestHeader
+from raptormq.protocol.signing import ACCESS_KEY
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+
+class UserHandlers:
+    """Manages users; only a super user may manage super users."""
+
+    def __init__(self, users: UserTable, acls: AclTable, users_saver: TableSaver, acls_saver: TableSaver) -> None:
+        self._users = users
+        self._acls = acls
+        self._users_saver = users_saver
+        self._acls_saver = acls_saver
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.AUTH_CREATE_USER, UserRequestHeader, self.create)
+        router.add(RequestCode.AUTH_UPDATE_USER, UserRequestHeader, self.update)
+        router.add(RequestCode.AUTH_DELETE_USER, UserRequestHeader, self.delete)
+        router.add(RequestCode.AUTH_GET_USER, UserRequestHeader, self.get)
+        router.add(RequestCode.AUTH_LIST_USER, ListUsersRequestHeader, self.list)
+
+    async def create(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
+        """3001."""
+        change = UserChange.of(_required(header), loads_object(command.body))
+        if change.type == SUPER and self._is_not_super(command):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
+        self._users.create(change)
+        await self._users_saver.saved()
+        return response_to(command)
+
+    async def update(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
+        """3002."""
+        change = UserChange.of(_required(header), loads_object(command.body))
+        if change.type == SUPER and self._is_not_super(command):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be update by super user")
+        self._require_may_change(change.username, command)
+        self._users.update(change)
+        await self._users_saver.saved()
+        return response_to(command)
+
+    async def delete(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
+        """3003: the user and his ACL."""
+        username = header.username or ""
+        if not username.strip():
+            raise denied("username can not be blank")
+        self._require_may_change(username, command)
+        self._users.delete(username)
+        self._acls.delete(f"User:{username}")
+        await self._users_saver.saved()
+        await self._acls_saver.saved()
+        return response_to(command)
+
+    def get(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
+        """3004; no body when there is no such user."""
+        user = self._users.get(_required(header))
+        return response_to(command, body=b"" if user is None else dumps(user.to_dict()))
+
+    def list(self, _: Connection, command: RemotingCommand, header: ListUsersRequestHeader) -> RemotingCommand:
+        """3005; no body when there is none."""
+        users = self._users.matching(header.filter)
+        return response_to(command, body=dumps([user.to_dict() for user in users]) if users else b"")
+
+    def _require_may_change(self, username: str, command: RemotingCommand) -> None:
+        user = self._users.get(username)
+        if user is not None and user.is_super and self._is_not_super(command):
+            raise denied("The super user can only be update by super user")
+
+    def _is_not_super(self, command: RemotingCommand) -> bool:
+        """True for a request that another user than a super user has signed; unsigned ones come here only while
+        authentication is off.
+        """
+        username = command.ext_fields.get(ACCESS_KEY)
+        user = self._users.get(username) if username else None
+        return bool(username) and (user is None or not user.is_super)
+
+
+def _required(header: UserRequestHeader) -> str:
+    if not header.username or not header.username.strip():
+        raise Refused(ResponseCode.INVALID_PARAMETER, "The username is blank")
+    return header.username

@@ -1,0 +1,210 @@
+"""What each request needs: which actions on which resources (RocketMQ ``DefaultAuthorizationContextBuilder`` and the
+``RocketMQAction`` of its headers).
+
+RocketMQ lets everyone who is authenticated pass where it has no rule, the broker's configuration, group administration
+and lite pulls among them. Here such a request is an administrator's: it needs its action on the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from raptormq.broker.security.resources import Resource, group_resource, topic_or_group
+from raptormq.protocol.bodies.heartbeat import HeartbeatData
+from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.topic_names import RETRY_PREFIX
+
+
+class Demand(NamedTuple):
+    """Any of ``actions`` on ``resource``."""
+
+    resource: Resource
+    actions: tuple[str, ...]
+
+
+Rule = Callable[[RemotingCommand], list[Demand]]
+
+_PUB, _SUB, _GET = ("Pub",), ("Sub",), ("Get",)
+_READ = ("Sub", "Get")
+
+
+def demands_of(request: RemotingCommand, cluster: str) -> list[Demand]:
+    """Return all that ``request`` needs; nothing for what every user may do.
+
+    Raises:
+        ProtocolError: the body that names the resources cannot be read.
+    """
+    rule = _RULES.get(request.code)
+    if rule is not None:
+        return rule(request)
+    if request.code in _FREE:
+        return []
+    fields = _FIELDS.get(request.code)
+    if fields is not None:
+        actions, names = fields
+        found = _named(request.ext_fields, names, actions)
+        if found:
+            return found
+    else:
+        actions = _GET if request.code in _CLUSTER_READS else ("Update",)
+    return [Demand(Resource("Cluster", cluster), actions)]
+
+
+def _named(fields: Mapping[str, str], names: tuple[str, ...], actions: tuple[str, ...]) -> list[Demand]:
+    found: list[Demand] = []
+    for name in names:
+        value = fields.get(name)
+        if value:
+            values = value.split(";") if name == "topicList" else [value]
+            resource = group_resource if "roup" in name else topic_or_group
+            found += [Demand(resource(each), actions) for each in values]
+    return found
+
+
+def _topic(fields: Mapping[str, str], actions: tuple[str, ...], found: list[Demand], name: str = "topic") -> None:
+    """Add a demand on a topic unless it is a retry topic, which goes with its group."""
+    topic = fields.get(name) or ""
+    if not topic.startswith(RETRY_PREFIX):
+        found.append(Demand(Resource("Topic", topic), actions))
+
+
+def _route(request: RemotingCommand) -> list[Demand]:
+    topic = request.ext_fields.get("topic") or ""
+    resource = topic_or_group(topic)
+    return [Demand(resource, _READ if resource.kind == "Group" else ("Pub", "Sub", "Get"))]
+
+
+def _send(topic_field: str, group_field: str) -> Rule:
+    def rule(request: RemotingCommand) -> list[Demand]:
+        fields = request.ext_fields
+        topic = fields.get(topic_field) or ""
+        if topic.startswith(RETRY_PREFIX):
+            return [Demand(group_resource(fields.get(group_field) or topic), _SUB)]
+        return [Demand(Resource("Topic", topic), _PUB)]
+
+    return rule
+
+
+def _end_transaction(request: RemotingCommand) -> list[Demand]:
+    topic = request.ext_fields.get("topic")
+    return [Demand(Resource("Topic", topic), _PUB)] if topic else []
+
+
+def _send_back(request: RemotingCommand) -> list[Demand]:
+    return [Demand(group_resource(request.ext_fields.get("group") or ""), _SUB)]
+
+
+def _consuming(actions: tuple[str, ...]) -> Rule:
+    def rule(request: RemotingCommand) -> list[Demand]:
+        found: list[Demand] = []
+        _topic(request.ext_fields, actions, found)
+        found.append(Demand(group_resource(request.ext_fields.get("consumerGroup") or ""), actions))
+        return found
+
+    return rule
+
+
+def _query(request: RemotingCommand) -> list[Demand]:
+    return [Demand(Resource("Topic", request.ext_fields.get("topic") or ""), _READ)]
+
+
+def _heartbeat(request: RemotingCommand) -> list[Demand]:
+    found: list[Demand] = []
+    for consumer in HeartbeatData.from_json(request.body).consumers:
+        found.append(Demand(group_resource(consumer.group), _SUB))
+        for subscription in consumer.subscriptions:
+            _topic({"topic": subscription.topic}, _SUB, found)
+    return found
+
+
+def _unregister(request: RemotingCommand) -> list[Demand]:
+    group = request.ext_fields.get("consumerGroup")
+    return [Demand(group_resource(group), _SUB)] if group else []
+
+
+def _members(request: RemotingCommand) -> list[Demand]:
+    return [Demand(group_resource(request.ext_fields.get("consumerGroup") or ""), _READ)]
+
+
+def _locks(request: RemotingCommand) -> list[Demand]:
+    body = loads_object(request.body)
+    found = [Demand(group_resource(str(body.get("consumerGroup") or "")), _SUB)]
+    for queue in body.get("mqSet") or []:
+        if isinstance(queue, dict):
+            _topic({"topic": str(queue.get("topic") or "")}, _SUB, found)
+    return found
+
+
+def _acknowledgements(request: RemotingCommand) -> list[Demand]:
+    return [Demand(group_resource(str(loads_object(request.body).get("consumerGroup") or "")), _SUB)]
+
+
+_RULES: dict[int, Rule] = {
+    10: _send("topic", "group"),
+    310: _send("b", "a"),
+    320: _send("b", "a"),
+    105: _route,
+    37: _end_transaction,
+    36: _send_back,
+    11: _consuming(_SUB),
+    361: _consuming(_SUB),
+    12: _query,
+    34: _heartbeat,
+    35: _unregister,
+    38: _members,
+    14: _consuming(_READ),
+    15: _consuming(("Sub", "Update")),
+    41: _locks,
+    42: _locks,
+    200151: _acknowledgements,
+}
+"""Requests with a rule of their own."""
+
+_TOPIC_AND_GROUP = ("consumerGroup", "topic")
+_FIELDS: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    17: (("Create",), ("topic",)),
+    29: (_GET, ("topic",)),
+    30: (_GET, ("topic",)),
+    31: (_GET, ("topic",)),
+    32: (_GET, ("topic",)),
+    33: (_GET, ("topic",)),
+    202: (_GET, ("topic",)),
+    203: (_GET, ("consumerGroup",)),
+    207: (("Delete",), ("groupName",)),
+    208: (_GET, ("consumerGroup", "topic", "topicList")),
+    215: (("Delete",), ("topic",)),
+    222: (("Update",), ("group", "topic")),
+    223: (_GET, ("topic", "group")),
+    300: (_GET, ("topic",)),
+    303: (_GET, ("topic", "group")),
+    307: (_GET, ("consumerGroup",)),
+    308: (_GET, ("filterGroups", "compareGroup", "topic")),
+    309: (_SUB, _TOPIC_AND_GROUP),
+    314: (("Update",), ("destGroup", "topic")),
+    321: (_GET, ("topic", "consumerGroup")),
+    323: (("Update",), ("topic",)),
+    343: (_GET, ("group",)),
+    345: (_GET, ("group", "topic")),
+    351: (_GET, ("topic",)),
+    352: (_GET, ("group",)),
+    370: (_PUB, ("topic",)),
+    200050: (_SUB, _TOPIC_AND_GROUP),
+    200051: (_SUB, _TOPIC_AND_GROUP),
+    200052: (_SUB, _TOPIC_AND_GROUP),
+    200053: (_SUB, _TOPIC_AND_GROUP),
+    200054: (_SUB, _TOPIC_AND_GROUP),
+    200055: (_GET, _TOPIC_AND_GROUP),
+}
+"""Request -> actions, and the header's fields that name topics and groups. Without any of them it is about the
+cluster."""
+
+_FREE = frozenset({46, 324, 325, 400})
+"""Replies, which go to a client and into no queue, and questions of ordinary consumers: free for every user, as in
+RocketMQ."""
+
+_CLUSTER_READS = frozenset(
+    {21, 26, 28, 43, 45, 106, 201, 204, 224, 301, 305, 315, 317, 328, 347, 901, 3004, 3005, 3009, 3010}
+)
+"""Requests that read what belongs to the whole broker; all others without a rule change it."""

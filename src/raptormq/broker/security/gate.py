@@ -1,0 +1,111 @@
+"""The one place where requests are judged: authentication first, then authorization (RocketMQ
+``AuthenticationPipeline``, ``AuthorizationPipeline``).
+
+The router asks it before any handler runs, so that no handler can forget to. What is refused is answered with 16 and
+RocketMQ's text. Signatures are computed for every request; decisions about permissions are remembered until a table
+changes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from raptormq.broker.security.acls import AclTable
+from raptormq.broker.security.demands import Demand, demands_of
+from raptormq.broker.security.users import UserTable, denied
+from raptormq.errors import ProtocolError
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.signing import ACCESS_KEY, is_signed_with
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Guard, failure
+
+logger = logging.getLogger(__name__)
+
+_MAX_DECISIONS = 20_000
+
+
+class AccessGate:
+    """Judges requests by the tables of users and ACLs."""
+
+    def __init__(
+        self,
+        users: UserTable,
+        acls: AclTable,
+        cluster: str,
+        *,
+        authentication: bool,
+        authorization: bool,
+        open_codes: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset()),
+    ) -> None:
+        """``open_codes`` need no authentication (first) or no authorization (second)."""
+        self._users = users
+        self._acls = acls
+        self._cluster = cluster
+        self._authentication = authentication
+        self._authorization = authorization
+        self._unsigned, self._unjudged = open_codes
+        self._decisions: dict[tuple[str, Demand, str], str | None] = {}
+        users.listen(self._decisions.clear)
+        acls.listen(self._decisions.clear)
+
+    @property
+    def guard(self) -> Guard | None:
+        """What the router has to ask, None when everything is allowed."""
+        return self.refusal if self._authentication or self._authorization else None
+
+    def refusal(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Return the answer to a request that must not be carried out, None for one that may."""
+        try:
+            if self._authentication and request.code not in self._unsigned:
+                self._authenticate(request)
+            if self._authorization and request.code not in self._unjudged:
+                self._authorize(request, connection.peer[0])
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the request does not pass
+            logger.info("refused request code %d from %s: %s", request.code, connection.peer_name, error)
+            return failure(request, error)
+        return None
+
+    def _authenticate(self, request: RemotingCommand) -> None:
+        username = request.ext_fields.get(ACCESS_KEY)
+        if not username:
+            raise denied("username cannot be null.")
+        user = self._users.get(username)
+        if user is None:
+            raise denied(f"User:{username} is not found.")
+        if user.is_disabled:
+            raise denied(f"User:{username} is disabled.")
+        if not is_signed_with(request, user.password):
+            raise denied("check signature failed.")
+
+    def _authorize(self, request: RemotingCommand, source_ip: str) -> None:
+        username = request.ext_fields.get(ACCESS_KEY)
+        if username is not None:
+            user = self._users.get(username)
+            if user is not None and user.is_super:
+                return
+        try:
+            demands = demands_of(request, self._cluster)
+        except ProtocolError:
+            raise denied("parse authorization context error.") from None
+        if not demands:
+            return
+        if username is None:
+            raise denied("Authorization failed. Please verify your access rights and try again.")
+        if self._users.get(username) is None:
+            raise denied(f"User:{username} not found.")
+        for demand in demands:
+            self._judge(username, demand, source_ip)
+
+    def _judge(self, username: str, demand: Demand, source_ip: str) -> None:
+        key = username, demand, source_ip
+        if key in self._decisions:
+            reason = self._decisions[key]
+        else:
+            if len(self._decisions) >= _MAX_DECISIONS:  # names come from clients: the memory must not grow with them
+                self._decisions.clear()
+            reason = self._acls.refusal(f"User:{username}", demand.resource, demand.actions, source_ip)
+            self._decisions[key] = reason
+        if reason is not None:
+            raise denied(
+                f"User:{username} has no permission to access {demand.resource.key} from {source_ip}, {reason}"
+            )

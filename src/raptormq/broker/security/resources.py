@@ -1,0 +1,89 @@
+"""What permissions are about: ``Topic:orders``, ``Group:billing*``, ``Cluster:*``, or ``*`` for everything
+(RocketMQ ``Resource``, ``Action``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from raptormq.protocol.topic_names import RETRY_PREFIX
+
+ANY_TYPE = "Any"
+_TYPES = {"unknown": "Unknown", "any": "Any", "cluster": "Cluster", "namespace": "Namespace"} | {
+    "topic": "Topic",
+    "group": "Group",
+}
+ACTIONS = ("Unknown", "All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+_ACTIONS = {name.lower(): name for name in ACTIONS}
+
+
+class Pattern(IntEnum):
+    """How a name is compared, the most exact first."""
+
+    LITERAL = 0
+    PREFIXED = 1
+    ANY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource, or a pattern of resources."""
+
+    kind: str
+    name: str = ""
+    pattern: Pattern = Pattern.LITERAL
+
+    @property
+    def key(self) -> str:
+        """The text that :func:`parse_resource` reads."""
+        if self.kind == ANY_TYPE:
+            return "*"
+        return f"{self.kind}:{self.name}{'' if self.pattern is Pattern.LITERAL else '*'}"
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Order of precedence: a literal before the longer prefix before a whole type before everything."""
+        return self.kind == ANY_TYPE, self.pattern, -len(self.name)
+
+    def covers(self, other: Resource) -> bool:
+        """True when ``other``, a literal, falls under this pattern."""
+        if self.kind == ANY_TYPE:
+            return True
+        if self.kind != other.kind:
+            return False
+        if self.pattern is Pattern.LITERAL:
+            return self.name == other.name
+        return self.pattern is Pattern.ANY or other.name.startswith(self.name)
+
+
+def parse_resource(text: str | None) -> Resource | None:
+    """Return the resource, None where RocketMQ sees none: an empty text, or a type that does not exist."""
+    if not text or text.isspace():
+        return None
+    if text == "*":
+        return Resource(ANY_TYPE, pattern=Pattern.ANY)
+    kind, _, name = text.partition(":")
+    known = _TYPES.get(kind.lower())
+    if known is None:
+        return None
+    if name == "*":
+        return Resource(known, pattern=Pattern.ANY)
+    if name.endswith("*"):
+        return Resource(known, name.partition("*")[0], Pattern.PREFIXED)
+    return Resource(known, name)
+
+
+def action_named(text: str) -> str | None:
+    """Return the action's proper name, None for an unknown one."""
+    return _ACTIONS.get(text.lower())
+
+
+def topic_or_group(topic: str) -> Resource:
+    """Return what a topic's name stands for: a retry topic belongs to its group."""
+    return group_resource(topic) if topic.startswith(RETRY_PREFIX) else Resource("Topic", topic)
+
+
+def group_resource(group: str) -> Resource:
+    """Return the group's resource; a retry topic's name is taken for its group."""
+    return Resource("Group", group.removeprefix(RETRY_PREFIX))

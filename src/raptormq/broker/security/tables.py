@@ -1,0 +1,72 @@
+"""Users and ACLs with the files they live in, ``config/users.json`` and ``config/acls.json`` (mode 0600)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.security.acls import AclTable
+from raptormq.broker.security.gate import AccessGate
+from raptormq.broker.security.users import SUPER, UserChange, UserTable
+from raptormq.errors import BodyError, StoreDamaged
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.json_file import JsonFile
+from raptormq.storage.private_filesystem import PrivateFileSystem
+from raptormq.transport.router import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityTables:
+    """Who is who, and who may what."""
+
+    users: UserTable
+    acls: AclTable
+    users_saver: TableSaver
+    acls_saver: TableSaver
+
+
+def load_security(config: BrokerConfig, filesystem: FileSystem | None) -> SecurityTables:
+    """Read the tables and add the super users of the settings that are missing.
+
+    Raises:
+        StoreDamaged: a file and its backup cannot be read.
+    """
+    folder = Path(config.keeping.root_dir) / "config"
+    private = filesystem or PrivateFileSystem()
+    users_file = JsonFile(str(folder / "users.json"), private)
+    acls_file = JsonFile(str(folder / "acls.json"), private)
+    try:
+        users = UserTable(_shape(users_file.load()))
+        acls = AclTable(_shape(acls_file.load()))
+    except (BodyError, Refused) as error:
+        raise StoreDamaged(f"the users or ACLs in {folder} do not have the expected shape: {error}") from error
+    tables = SecurityTables(users, acls, TableSaver(users_file, users.to_dict), TableSaver(acls_file, acls.to_dict))
+    users.listen(tables.users_saver.save_soon)
+    acls.listen(tables.acls_saver.save_soon)
+    for credentials in (config.security.first_user, config.security.own_credentials):
+        if credentials is not None and users.get(credentials.access_key) is None:
+            users.create(UserChange(credentials.access_key, credentials.secret_key, SUPER))
+    return tables
+
+
+def access_gate(config: BrokerConfig, tables: SecurityTables) -> AccessGate:
+    """Return the gate that the settings ask for."""
+    security = config.security
+    return AccessGate(
+        tables.users,
+        tables.acls,
+        config.identity.cluster_name,
+        authentication=security.authentication,
+        authorization=security.authorization,
+        open_codes=(security.unsigned_codes, security.unjudged_codes),
+    )
+
+
+def _shape(saved: dict[str, Any] | None) -> dict[str, Any] | None:
+    for name, entries in (saved or {}).items():
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise BodyError(f"{name} is not a list of objects")
+    return saved

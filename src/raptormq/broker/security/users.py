@@ -1,0 +1,144 @@
+"""Users and their secrets (RocketMQ ``User``, ``AuthenticationMetadataManager``), kept in ``config/users.json``.
+
+RocketMQ keeps them in RocksDB; here they are a JSON file that only the broker's own account can read. What a change
+breaks is refused with 16 and RocketMQ's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from raptormq.errors import BodyError
+from raptormq.protocol.codes import ResponseCode
+from raptormq.transport.router import Refused
+
+SUPER, NORMAL = "Super", "Normal"
+_TYPES = {"super": SUPER, "normal": NORMAL}
+_STATUSES = {"enable": "enable", "disable": "disable"}
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user; ``password`` is the secret key of its signatures."""
+
+    username: str
+    password: str = field(repr=False)
+    type: str = NORMAL
+    status: str = "enable"
+
+    @property
+    def is_super(self) -> bool:
+        """True for one who may do everything."""
+        return self.type == SUPER
+
+    @property
+    def is_disabled(self) -> bool:
+        """True for one who may do nothing."""
+        return self.status == "disable"
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the body that mqadmin reads, and that is kept in the file."""
+        return {
+            "password": self.password,
+            "userStatus": self.status,
+            "userType": self.type,
+            "username": self.username,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class UserChange:
+    """What a request says about a user; None where it says nothing."""
+
+    username: str
+    password: str | None = field(default=None, repr=False)
+    type: str | None = None
+    status: str | None = None
+
+    @classmethod
+    def of(cls, username: str, body: dict[str, Any]) -> UserChange:
+        """Read a request's body; types and statuses that do not exist count as not given, as in RocketMQ."""
+        password = body.get("password")
+        return cls(
+            username,
+            str(password) if password is not None and str(password).strip() else None,
+            _TYPES.get(str(body.get("userType")).lower()),
+            _STATUSES.get(str(body.get("userStatus")).lower()),
+        )
+
+
+class UserTable:
+    """All users by name."""
+
+    def __init__(self, saved: dict[str, Any] | None = None) -> None:
+        """
+        Raises:
+            BodyError: a saved user has no name or no password.
+        """
+        self.users: dict[str, User] = {}
+        self._changed: list[Callable[[], None]] = []
+        for entry in (saved or {}).get("users", []):
+            change = UserChange.of(str(entry.get("username", "")), entry)
+            if not change.username or change.password is None:
+                raise BodyError("a user without name or password")
+            self.users[change.username] = User(
+                change.username, change.password, change.type or NORMAL, change.status or "enable"
+            )
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` after every change."""
+        self._changed.append(callback)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what goes into the file."""
+        return {"users": [user.to_dict() for user in self.users.values()]}
+
+    def get(self, username: str) -> User | None:
+        """Return the user, if there is one."""
+        return self.users.get(username)
+
+    def matching(self, text: str | None) -> list[User]:
+        """Return the users whose name contains ``text``, by name."""
+        return [self.users[name] for name in sorted(self.users) if not text or text in name]
+
+    def create(self, change: UserChange) -> None:
+        """Add a user, or refuse."""
+        if change.password is None:
+            raise denied("password can not be blank")
+        if change.username in self.users:
+            raise denied("The user is existed")
+        self._put(User(change.username, change.password, change.type or NORMAL, change.status or "enable"))
+
+    def update(self, change: UserChange) -> None:
+        """Change what the request names, or refuse."""
+        user = self.users.get(change.username)
+        if user is None:
+            raise denied("The user is not exist")
+        self._put(
+            replace(
+                user,
+                password=change.password or user.password,
+                type=change.type or user.type,
+                status=change.status or user.status,
+            )
+        )
+
+    def delete(self, username: str) -> None:
+        """Remove a user; nothing happens when there is none."""
+        if self.users.pop(username, None) is not None:
+            self._notify()
+
+    def _put(self, user: User) -> None:
+        self.users[user.username] = user
+        self._notify()
+
+    def _notify(self) -> None:
+        for callback in self._changed:
+            callback()
+
+
+def denied(remark: str) -> Refused:
+    """Return the refusal with 16, NO_PERMISSION."""
+    return Refused(ResponseCode.NO_PERMISSION, remark)

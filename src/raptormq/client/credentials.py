@@ -1,0 +1,60 @@
+"""Where a client finds what it signs its requests with.
+
+Environment first, then the file of RocketMQ's own tools, ``$ROCKETMQ_HOME/conf/tools.yml``::
+
+    accessKey: rocketmq2
+    secretKey: 12345678
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from raptormq.errors import ConfigError
+from raptormq.protocol.signing import Credentials
+
+__all__ = ["Credentials", "credentials_from_environment", "read_tools_file"]
+
+
+def credentials_from_environment(environment: Mapping[str, str] = os.environ) -> Credentials | None:
+    """Return the credentials of this process, None when nobody gave it any.
+
+    Raises:
+        ConfigError: one half is missing, or tools.yml cannot be read.
+    """
+    access_key, secret_key = environment.get("RAPTORMQ_ACCESS_KEY"), environment.get("RAPTORMQ_SECRET_KEY")
+    if access_key and secret_key:
+        return Credentials(access_key, secret_key, environment.get("RAPTORMQ_SECURITY_TOKEN", ""))
+    if access_key or secret_key:
+        raise ConfigError("set both RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, or neither")
+    home = environment.get("ROCKETMQ_HOME")
+    path = Path(home, "conf", "tools.yml") if home else None
+    return read_tools_file(path) if path is not None and path.exists() else None
+
+
+def read_tools_file(path: Path) -> Credentials | None:
+    """Return the credentials of a tools.yml, None when it has none; only its flat ``key: value`` lines count.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    values: dict[str, str] = {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon and not line.startswith((" ", "#")):
+            values[key.strip()] = _scalar(value.strip())
+    access_key, secret_key = values.get("accessKey", ""), values.get("secretKey", "")
+    return Credentials(access_key, secret_key) if access_key and secret_key else None
+
+
+def _scalar(text: str) -> str:
+    if text[:1] in ("'", '"'):
+        end = text.find(text[0], 1)
+        return text[1:end] if end > 0 else text
+    return text.partition(" #")[0].strip()

@@ -1,0 +1,177 @@
+"""A broker with access control on: who gets in, who may do what, and that it is remembered."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.signing import SIGNATURE, Credentials, sign
+from tests.broker.harness import TIMEOUT, Peer, connected, running, send_fields
+
+ROOT = Credentials("root", "root-secret")
+ALICE = Credentials("alice", "alice-secret")
+SECURED = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username": "root", "password": "root-secret"}',
+}
+
+
+async def ask(
+    peer: Peer, who: Credentials | None, code: int, fields: dict[str, object] | None = None, body: bytes = b""
+) -> RemotingCommand:
+    command = RemotingCommand(code, {name: str(value) for name, value in (fields or {}).items()}, body)
+    if who is not None:
+        sign(command, who)
+    return await peer.connection.request(command, TIMEOUT)
+
+
+async def create_alice(peer: Peer) -> None:
+    body = json.dumps({"password": ALICE.secret_key, "userType": "Normal"}).encode()
+    answer = await ask(peer, ROOT, RequestCode.AUTH_CREATE_USER, {"username": "alice"}, body)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def allow(peer: Peer, resource: str, actions: list[str], decision: str = "Allow", **more: object) -> None:
+    entry = {"resource": resource, "actions": actions, "decision": decision} | more
+    body = json.dumps({"subject": "User:alice", "policies": [{"policyType": "Custom", "entries": [entry]}]})
+    answer = await ask(peer, ROOT, RequestCode.AUTH_CREATE_ACL, {"subject": "User:alice"}, body.encode())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def send(peer: Peer, who: Credentials | None, topic: str = "orders") -> tuple[int, str | None]:
+    answer = await ask(peer, who, RequestCode.SEND_MESSAGE_V2, send_fields(topic), b"x")
+    return answer.code, answer.remark
+
+
+@pytest.mark.parametrize(
+    ("who", "remark"),
+    [
+        (None, "username cannot be null."),
+        (Credentials("mallory", "x"), "User:mallory is not found."),
+        (Credentials("root", "guessed"), "check signature failed."),
+    ],
+)
+async def test_a_request_without_a_good_signature_is_refused(
+    tmp_path: Path, who: Credentials | None, remark: str
+) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        assert await send(peer, who) == (ResponseCode.NO_PERMISSION, remark)
+        assert (await send(peer, ROOT))[0] == ResponseCode.SUCCESS
+
+
+async def test_a_signature_covers_fields_and_body(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        signed = RemotingCommand(310, {name: str(value) for name, value in send_fields("orders").items()}, b"x")
+        sign(signed, ROOT)
+        body = RemotingCommand(310, dict(signed.ext_fields), b"y")
+        field = RemotingCommand(310, signed.ext_fields | {"b": "other"}, b"x")
+        bare = RemotingCommand(310, {k: v for k, v in signed.ext_fields.items() if k != SIGNATURE}, b"x")
+        for forged in (body, field, bare):
+            answer = await peer.connection.request(forged, TIMEOUT)
+            assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "check signature failed.")
+
+
+async def test_nothing_is_allowed_that_no_policy_allows(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        code, remark = await send(peer, ALICE)
+        assert code == ResponseCode.NO_PERMISSION
+        assert remark == "User:alice has no permission to access Topic:orders from 127.0.0.1, no matched policies."
+        await allow(peer, "Topic:ord*", ["Pub"])
+        assert (await send(peer, ALICE))[0] == ResponseCode.SUCCESS
+        assert (await send(peer, ALICE, "other"))[0] == ResponseCode.NO_PERMISSION
+        await allow(peer, "Topic:orders", ["Pub"], "Deny")
+        code, remark = await send(peer, ALICE)
+        assert remark == "User:alice has no permission to access Topic:orders from 127.0.0.1, the decision is deny."
+
+
+@pytest.mark.parametrize(("source", "expected"), [("10.0.0.0/8", 16), ("127.0.0.0/8", 0), ("127.0.0.1", 0)])
+async def test_a_policy_may_name_where_requests_come_from(tmp_path: Path, source: str, expected: int) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["All"], sourceIps=[source])
+        assert (await send(peer, ALICE))[0] == expected
+
+
+async def test_administration_needs_the_cluster(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        for code in (RequestCode.GET_BROKER_CONFIG, RequestCode.AUTH_LIST_USER, RequestCode.LITE_PULL_MESSAGE):
+            assert (await ask(peer, ALICE, code)).code == ResponseCode.NO_PERMISSION
+        await allow(peer, "Cluster:DefaultCluster", ["Get"])
+        shown = await ask(peer, ALICE, RequestCode.GET_BROKER_CONFIG)
+        assert shown.code == ResponseCode.SUCCESS
+        assert b"root-secret" not in shown.body
+
+
+async def test_only_a_super_user_makes_super_users(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Cluster:*", ["All"])
+        body = json.dumps({"password": "x", "userType": "Super"}).encode()
+        answer = await ask(peer, ALICE, RequestCode.AUTH_CREATE_USER, {"username": "bob"}, body)
+        assert (answer.code, answer.remark) == (1, "The super user can only be create by super user")
+        answer = await ask(peer, ALICE, RequestCode.AUTH_DELETE_USER, {"username": "root"})
+        assert (answer.code, answer.remark) == (16, "The super user can only be update by super user")
+        answer = await ask(peer, ALICE, RequestCode.AUTH_UPDATE_USER, {"username": "nobody"}, b'{"password":"y"}')
+        assert (answer.code, answer.remark) == (16, "The user is not exist")
+
+
+async def test_a_disabled_user_and_a_deleted_one_are_out_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "*", ["All"])
+        assert (await send(peer, ALICE))[0] == ResponseCode.SUCCESS
+        await ask(peer, ROOT, RequestCode.AUTH_UPDATE_USER, {"username": "alice"}, b'{"userStatus":"disable"}')
+        assert await send(peer, ALICE) == (ResponseCode.NO_PERMISSION, "User:alice is disabled.")
+        await ask(peer, ROOT, RequestCode.AUTH_DELETE_USER, {"username": "alice"})
+        assert await send(peer, ALICE) == (ResponseCode.NO_PERMISSION, "User:alice is not found.")
+        answer = await ask(peer, ROOT, RequestCode.AUTH_GET_ACL, {"subject": "User:alice"})
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "The subject is not exist.")
+
+
+async def test_users_and_acls_survive_a_restart_in_files_that_others_cannot_read(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Pub"])
+    for name in ("users.json", "acls.json"):
+        assert stat.S_IMODE((tmp_path / "config" / name).stat().st_mode) == 0o600
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        assert (await send(peer, ALICE))[0] == ResponseCode.SUCCESS
+        shown = json.loads((await ask(peer, ROOT, RequestCode.AUTH_GET_ACL, {"subject": "User:alice"})).body)
+        entry = {"resource": "Topic:orders", "actions": ["Pub"], "decision": "Allow"}
+        assert shown == {"subject": "User:alice", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+        await ask(peer, ROOT, RequestCode.AUTH_DELETE_ACL, {"subject": "User:alice", "resource": "Topic:orders"})
+        assert (await send(peer, ALICE))[0] == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    ("change", "remark"),
+    [
+        ({"resource": "Nothing:x"}, "The resource is null."),
+        ({"actions": []}, "The actions is empty."),
+        ({"actions": ["Any"]}, "The actions can not be Any."),
+        ({"sourceIps": ["300.1.1.1"]}, "The source ip is invalid."),
+        ({"decision": "Maybe"}, "The decision is null or illegal."),
+    ],
+)
+async def test_an_acl_that_says_nothing_is_refused(tmp_path: Path, change: dict[str, object], remark: str) -> None:
+    entry = {"resource": "Topic:orders", "actions": ["Pub"], "decision": "Allow"} | change
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        body = json.dumps({"policies": [{"entries": [entry]}]}).encode()
+        answer = await ask(peer, ROOT, RequestCode.AUTH_CREATE_ACL, {"subject": "User:alice"}, body)
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, remark)
+
+
+async def test_a_heartbeat_that_cannot_be_read_does_not_pass(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        answer = await ask(peer, ALICE, RequestCode.HEART_BEAT, body=b"[")
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "parse authorization context error.")

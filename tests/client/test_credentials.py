@@ -1,0 +1,31 @@
+"""Where a client finds its credentials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raptormq.client.credentials import Credentials, credentials_from_environment
+from raptormq.errors import ConfigError
+
+
+def test_the_environment_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "tools.yml").write_text("accessKey: from-file  # comment\nsecretKey: '1234 5678'\n")
+    home = {"ROCKETMQ_HOME": str(tmp_path)}
+    assert credentials_from_environment(home) == Credentials("from-file", "1234 5678")
+    keys = {"RAPTORMQ_ACCESS_KEY": "a", "RAPTORMQ_SECRET_KEY": "s"}
+    assert credentials_from_environment(home | keys) == Credentials("a", "s")
+
+
+@pytest.mark.parametrize("text", ["", "accessKey: only\n", "#accessKey: a\n#secretKey: b\n"])
+def test_a_file_without_both_keys_gives_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "tools.yml").write_text(text)
+    assert credentials_from_environment({"ROCKETMQ_HOME": str(tmp_path)}) is None
+
+
+def test_half_of_a_pair_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="set both"):
+        credentials_from_environment({"RAPTORMQ_ACCESS_KEY": "a"})
