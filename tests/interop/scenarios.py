@@ -29,6 +29,7 @@ SEQUELS = ("BrokerRestart.After", "Transactions.After")
 RUN_TIMEOUT_SECONDS = 300.0
 SETTINGS = {
     "enablePropertyFilter": "true",
+    "traceTopicEnable": "true",
     "recallMessageEnable": "true",
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "1000",

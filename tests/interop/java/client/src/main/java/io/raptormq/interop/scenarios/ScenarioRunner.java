@@ -29,6 +29,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("Transactions", new Transactions());
         SCENARIOS.put("Transactions.Before", new Transactions.Before());
         SCENARIOS.put("RequestReply", new RequestReply());
+        SCENARIOS.put("Traces", new Traces());
         SCENARIOS.put("Retries", new Retries());
         SCENARIOS.put("DelayedMessages", new DelayedMessages());
         SCENARIOS.put("TimerMessages", new TimerMessages());
