@@ -23,6 +23,7 @@ from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import ProcessError
 
 BODY_BYTES = 1024
+_MARGIN_SECONDS = 45
 HEADER = ["1 KiB messages", "msg/s", "gain", "p50 ms", "p99 ms", "broker CPU s per 1M", "client CPU s per 1M"]
 
 
@@ -98,7 +99,10 @@ def _load(name_servers: str, setting: Setting, seconds: float) -> dict[str, floa
         *(sys.executable, "-m", "bench.batch_load", name_servers, "on" if setting.auto_batch else "off"),
         *map(str, (seconds, setting.under_way, BODY_BYTES, setting.batch_bytes, setting.delay_ms)),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + _MARGIN_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise ProcessError(f"the load did not end: {error}") from error
     if done.returncode:
         raise ProcessError(f"the load failed:\n{done.stderr}")
     figures: dict[str, float] = json.loads(done.stdout)

@@ -29,6 +29,7 @@ class Load:
         self._body = body
         self._pending = 0
         self._room = asyncio.Event()
+        self._error: BaseException | None = None
         self.stored = 0
         self.latencies: list[float] = []
 
@@ -52,14 +53,18 @@ class Load:
         while self._pending >= limit:
             self._room.clear()
             await self._room.wait()
+        if self._error is not None:
+            raise self._error
 
     def _answered(self, done: asyncio.Future[SendResult], begin: float | None) -> None:
-        done.result()
         self._pending -= 1
+        self._room.set()
+        if (error := done.exception()) is not None:
+            self._error = self._error or error
+            return
         self.stored += 1
         if begin is not None:
             self.latencies.append(asyncio.get_running_loop().time() - begin)
-        self._room.set()
 
 
 async def _main(arguments: list[str]) -> None:
