@@ -28,6 +28,7 @@ from raptormq.broker.handlers.consumers import ConsumerHandlers
 from raptormq.broker.handlers.groups import GroupHandlers
 from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.handlers.offsets import OffsetHandlers
+from raptormq.broker.handlers.producers import ProducerHandlers
 from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.handlers.recall import RecallHandlers
 from raptormq.broker.handlers.records import RecordHandlers
@@ -38,6 +39,7 @@ from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
+from raptormq.broker.handlers.upkeep import UpkeepHandlers
 from raptormq.broker.handlers.users import UserHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.offset_resets import OffsetResets
@@ -202,7 +204,7 @@ def assemble(
     """
     tables = load_tables(config, filesystem, clock)
     registrar = _registrar(config, address, tables)
-    core = _Core(config, store, store_host, tables, registrar, clock)
+    core = _Core(config, store, store_host, address, tables, registrar, clock)
     sends = _sends(core)
     pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, core.resets, steady_ms)
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, clock)
@@ -261,6 +263,7 @@ class _Core:
         config: BrokerConfig,
         store: MessageStore,
         store_host: bytes,
+        address: str,
         tables: Tables,
         registrar: Registrar,
         clock: Callable[[], int],
@@ -268,6 +271,7 @@ class _Core:
         self.config = config
         self.store = store
         self.store_host = store_host
+        self.address = address
         self.tables = tables
         self.topics = tables.topics
         self.groups = tables.groups
@@ -364,6 +368,8 @@ def _administration(core: _Core) -> tuple[Handlers, ...]:
         AclHandlers(security.users, security.acls, security.acls_saver),
         TopicHandlers(core.store, core.topics, core.settling, config.identity, config.policies),
         GroupHandlers(core.store, core.groups, core.topics, core.settling),
+        ProducerHandlers(core.registry),
+        UpkeepHandlers(core.store, core.topics, core.address),
         RuntimeHandlers(core.store, core.topics, config, core.rates),
     )
 

@@ -65,11 +65,7 @@ class Housekeeping:
                 await background.run(self._save_offsets, data)
 
         async def retention() -> None:
-            if (remove := self.retention.run(self.clock())) is not None:
-                await background.run(remove)
-                if self.index is not None:
-                    self.index.remove_before(self.log.min_offset)
-            await _in_slices(self.retention.clean_queues)
+            await self.clean(background, any_hour=False)
 
         async def queues() -> None:
             self.log.release_cold()
@@ -81,6 +77,14 @@ class Housekeeping:
         background.every(config.checkpoint_interval_ms, checkpoint)
         background.every(config.offsets_interval_ms, offsets)
         background.every(config.retention_interval_ms, retention)
+
+    async def clean(self, background: Background, *, any_hour: bool) -> None:
+        """Delete what the limits say, with ``any_hour`` at other hours than theirs too."""
+        if (remove := self.retention.run(self.clock(), any_hour=any_hour)) is not None:
+            await background.run(remove)
+            if self.index is not None:
+                self.index.remove_before(self.log.min_offset)
+        await _in_slices(self.retention.clean_queues)
 
     async def _write_tails(self) -> None:
         await _in_slices(self._write_slice)

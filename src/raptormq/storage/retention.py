@@ -59,10 +59,13 @@ class Retention:
         self._unvisited: Iterator[ConsumeQueue] = iter(())
         self.disk_used_ratio = 0.0
 
-    def run(self, now_ms: int) -> Callable[[], None] | None:
-        """Take expired segments out of the log; what is returned deletes their files, None when there are none."""
+    def run(self, now_ms: int, *, any_hour: bool = False) -> Callable[[], None] | None:
+        """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says.
+
+        What is returned deletes their files, None when there are none.
+        """
         self.disk_used_ratio = ratio = self._filesystem.usage(self._folder).used_ratio
-        doomed = self._take_segments(now_ms, ratio)
+        doomed = self._take_segments(now_ms, ratio, any_hour)
         if ratio >= self._config.disk_full_ratio and not doomed:
             self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
         elif ratio < self._config.disk_full_ratio:
@@ -99,11 +102,11 @@ class Retention:
         if live // per_file > before // per_file:
             self._queues.files.remove_before(queue, live)
 
-    def _take_segments(self, now_ms: int, ratio: float) -> list[Segment]:
+    def _take_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
         config, log = self._config, self._log
         forced = ratio >= config.disk_clean_ratio
         if (
-            not forced
+            not (forced or any_hour)
             and ratio < config.disk_max_used_ratio
             and time.localtime(now_ms / 1000).tm_hour not in self._hours
         ):

@@ -350,6 +350,13 @@ class MessageStore:
         while not self._retention.clean_queues(len(self._queues) + 1):
             pass
 
+    async def clean(self, *, any_hour: bool) -> None:
+        """Do now what the background does every now and then: delete what is too old or too much, with ``any_hour``
+        whatever ``deleteWhen`` says.
+        """
+        if self._opened is not None and self._background is not None:
+            await self._opened.housekeeping.clean(self._background, any_hour=any_hour)
+
     def stats(self) -> StoreStats:
         """Return what the store is like right now."""
         log = self._log

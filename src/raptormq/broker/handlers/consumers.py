@@ -1,4 +1,6 @@
-"""What tools ask about consumers and producers: 203, 204 (connections), 208 (progress) (``AdminBrokerProcessor``)."""
+"""What tools ask about consumers: 203 (connections), 208, 317 (progress), 300 (groups of a topic)
+(``AdminBrokerProcessor``).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
-from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader
+from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, TopicRequestHeader
 from raptormq.protocol.language import BY_CODE
 from raptormq.protocol.message import MessageQueue
 from raptormq.storage.store import MessageStore
@@ -36,6 +38,8 @@ class ConsumerHandlers:
         """Enter the handlers into the table."""
         router.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, self.connections)
         router.add(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader, self.progress)
+        router.add(RequestCode.GET_BROKER_CONSUME_STATS, None, self.all_progress)
+        router.add(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader, self.groups_of_topic)
 
     def connections(
         self, _: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader
@@ -46,7 +50,7 @@ class ConsumerHandlers:
             remark = f"no consumer of group {header.consumer_group} is connected"
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         body = {
-            "connectionSet": [_member(member) for member in group.members.values()],
+            "connectionSet": [member_to_dict(member) for member in group.members.values()],
             "consumeFromWhere": group.consume_from_where,
             "consumeType": group.consume_type,
             "messageModel": group.message_model,
@@ -56,13 +60,39 @@ class ConsumerHandlers:
 
     def progress(self, _: Connection, command: RemotingCommand, header: ConsumeStatsRequestHeader) -> RemotingCommand:
         """208: the group's offset and the broker's in every queue of its topics."""
-        pairs: list[tuple[Any, Any]] = []
-        for topic in self._topics_of(header):
+        queues = self._progress(header.consumer_group, self._topics_of(header))
+        return response_to(command, body=_consume_stats(queues))
+
+    def all_progress(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """317: the same of every group that has consumed anything."""
+        offsets = self._store.consumer_offsets
+        table: dict[str, list[bytes]] = {}
+        lag = 0
+        for topic in self._topics.configs:
+            for group in offsets.groups_of_topic(topic):
+                queues = self._progress(group, [topic])
+                lag += sum(each["brokerOffset"] - each["consumerOffset"] for _, each in queues)
+                table.setdefault(group, []).append(_consume_stats(queues))
+        groups = b",".join(b"{%b:[%b]}" % (dumps(group), b",".join(stats)) for group, stats in table.items())
+        figures = b'"totalDiff":%d,"totalInflightDiff":0' % lag
+        address = dumps(self._identity.broker_name)
+        return response_to(command, body=b'{"brokerAddr":%b,"consumeStatsList":[%b],%b}' % (address, groups, figures))
+
+    def groups_of_topic(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
+        """300: the groups that consume a topic now, or have committed an offset in it."""
+        groups = {
+            name for name, group in self._registry.consumers.items() if header.topic in group.subscriptions
+        } | set(self._store.consumer_offsets.groups_of_topic(header.topic))
+        return response_to(command, body=dumps({"groupList": sorted(groups)}))
+
+    def _progress(self, group: str, topics: Iterable[str]) -> list[tuple[dict[str, Any], dict[str, int]]]:
+        found: list[tuple[dict[str, Any], dict[str, int]]] = []
+        for topic in topics:
             config = self._topics.get(topic)
             for queue_id in range(config.read_queue_nums if config is not None else 0):
                 queue = MessageQueue(topic, self._identity.broker_name, queue_id)
-                pairs.append((queue_to_dict(queue), self._queue_progress(header.consumer_group, queue)))
-        return response_to(command, body=b'{"consumeTps":0.0,"offsetTable":' + dump_object_keyed(pairs) + b"}")
+                found.append((queue_to_dict(queue), self._queue_progress(group, queue)))
+        return found
 
     def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:
         if header.topic:
@@ -82,7 +112,12 @@ class ConsumerHandlers:
         }
 
 
-def _member(member: Member[Connection]) -> dict[str, Any]:
+def _consume_stats(queues: list[tuple[dict[str, Any], dict[str, int]]]) -> bytes:
+    return b'{"consumeTps":0.0,"offsetTable":' + dump_object_keyed(queues) + b"}"
+
+
+def member_to_dict(member: Member[Connection]) -> dict[str, Any]:
+    """Return the JSON object of a connected client."""
     language = BY_CODE.get(member.language)
     return {
         "clientAddr": member.connection.peer_name,

@@ -130,6 +130,8 @@ class Transactions:
 
     def _keep_progress(self) -> None:
         half, op = self._ledger.progress
+        if not half:
+            return  # there never was a transaction
         self._store.consumer_offsets.commit(HALF_TOPIC, GROUP, 0, half)
         self._store.consumer_offsets.commit(OP_HALF_TOPIC, GROUP, 0, op)
 

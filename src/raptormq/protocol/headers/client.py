@@ -24,6 +24,13 @@ class ConsumerGroupRequestHeader(Header):
 
 
 @dataclass(slots=True)
+class ProducerGroupRequestHeader(Header):
+    """204: a producer group."""
+
+    producer_group: str
+
+
+@dataclass(slots=True)
 class SendBackRequestHeader(Header):
     """36: the message at physical ``offset`` could not be consumed; deliver it to ``group`` again later."""
 

@@ -25,7 +25,7 @@ class CreateTopicRequestHeader(Header):
 
 @dataclass(slots=True)
 class TopicRequestHeader(Header):
-    """202, 215, 351: a topic."""
+    """202, 215, 300, 351: a topic."""
 
     topic: str
 

@@ -1,0 +1,69 @@
+"""What operators have cleaned up now instead of later: 306, 316, 329; and the state of replication, 907
+(``AdminBrokerProcessor``).
+"""
+
+from __future__ import annotations
+
+from raptormq.broker.topics import TopicTable
+from raptormq.protocol.bodies.tolerant_json import dumps
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Router
+
+
+class UpkeepHandlers:
+    """Cleans the store."""
+
+    def __init__(self, store: MessageStore, topics: TopicTable, address: str) -> None:
+        self._store = store
+        self._topics = topics
+        self._address = address
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, None, self.clean_queues)
+        router.add(RequestCode.CLEAN_UNUSED_TOPIC, None, self.clean_topics)
+        router.add(RequestCode.DELETE_EXPIRED_COMMITLOG, None, self.clean_log)
+        router.add(RequestCode.GET_BROKER_HA_STATUS, None, self.replication)
+
+    async def clean_queues(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """306: delete what the queues no longer need; answered when it is done."""
+        await self._store.clean(any_hour=False)
+        return response_to(command)
+
+    async def clean_log(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """329: delete what is older than ``fileReservedTime`` without waiting for the hour of ``deleteWhen``."""
+        await self._store.clean(any_hour=True)
+        return response_to(command)
+
+    def clean_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """316: delete the queues of topics that the table does not know any more."""
+        for topic in self._store.topics():
+            if topic not in self._topics.configs:
+                self._store.delete_topic(topic)
+        return response_to(command)
+
+    def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """907: a master without slaves, as long as there is no replication."""
+        return response_to(
+            command,
+            body=dumps(
+                {
+                    "haClientRuntimeInfo": {
+                        "activated": False,
+                        "lastReadTimestamp": 0,
+                        "lastWriteTimestamp": 0,
+                        "masterFlushOffset": 0,
+                        "maxOffset": 0,
+                        "transferredByteInSecond": 0,
+                    },
+                    "haConnectionInfo": [],
+                    "inSyncSlaveNums": 0,
+                    "master": True,
+                    "masterAddr": self._address,
+                    "masterCommitLogMaxOffset": self._store.end_offset,
+                }
+            ),
+        )

@@ -1,0 +1,123 @@
+"""Plays mqadmin 5.3.3 commands, all in one JVM, and reduces what they print to what two brokers can be compared by.
+
+Figures of a machine (times, addresses, rates, disk use) become words; the order of lines that the tool does not sort
+and the spacing of columns do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.rocketmq_java import JavaBuild, java
+
+RUN_TIMEOUT_SECONDS = 120.0
+
+
+_SCRIPT = """
+updateTopic|-b|{broker}|-t|alpha|-r|4|-w|4
+updateTopic|-c|DefaultCluster|-t|beta|-r|2|-w|2|-a|+message.type=FIFO
+updateTopic|-b|{broker}|-t|gamma|-a|+no.such.key=1
+updateTopic|-b|{broker}|-t|bad name
+topicList
+topicList|-c
+topicRoute|-t|alpha
+topicRoute|-t|nowhere
+topicStatus|-t|alpha
+topicClusterList|-t|alpha
+updateTopicPerm|-t|beta|-b|{broker}|-p|4
+updateTopicPerm|-t|beta|-b|{broker}|-p|6
+updateOrderConf|-t|beta|-m|put|-v|broker-a:2
+updateOrderConf|-t|beta|-m|get
+updateOrderConf|-t|beta|-m|delete
+allocateMQ|-t|alpha|-i|10.0.0.1,10.0.0.2
+clusterList
+clusterList|-m
+brokerConsumeStats|-b|{broker}
+wipeWritePerm|-b|broker-a
+addWritePerm|-b|broker-a
+wipeWritePerm|-b|nobody
+cleanExpiredCQ|-b|{broker}
+cleanUnusedTopic|-b|{broker}
+deleteExpiredCommitLog|-b|{broker}
+haStatus|-b|{broker}
+updateSubGroup|-b|{broker}|-g|workers|-r|3
+getConsumerConfig|-g|workers
+sendMessage|-t|alpha|-p|hello|-k|key1|-c|tagA|-b|broker-a|-i|1
+sendMessage|-t|alpha|-p|again|-k|key2|-c|tagB|-b|broker-a|-i|1
+consumeMessage|-t|alpha|-g|workers
+consumerProgress|-g|workers
+consumerProgress
+consumerStatus|-g|workers
+cloneGroupOffset|-s|workers|-d|copies|-t|alpha|-o|false
+resetOffsetByTime|-g|workers|-t|alpha|-s|now
+resetOffsetByTime|-g|workers|-t|nowhere|-s|now
+skipAccumulatedMessage|-g|workers|-t|alpha
+setConsumeMode|-c|DefaultCluster|-t|alpha|-g|workers|-m|POP|-q|2
+consumerConnection|-g|workers
+producerConnection|-g|workers|-t|alpha
+producer|-b|{broker}
+queryMsgByKey|-t|alpha|-k|key1
+queryMsgByOffset|-t|alpha|-b|broker-a|-i|1|-o|0
+queryMsgByOffset|-t|alpha|-b|broker-a|-i|1|-o|99
+printMsgByQueue|-t|alpha|-a|broker-a|-i|1|-p|true
+queryMsgTraceById|-i|NOSUCHID
+updateKvConfig|-s|ns|-k|key|-v|value
+deleteKvConfig|-s|ns|-k|key
+updateNamesrvConfig|-k|clusterTest|-v|false
+deleteSubGroup|-b|{broker}|-g|workers
+deleteTopic|-c|DefaultCluster|-t|beta
+deleteTopic|-c|DefaultCluster|-t|nowhere
+"""
+COMMANDS = [line.split("|") for line in _SCRIPT.split("\n") if line]
+"""What is played, in this order; arguments are separated by ``|``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the commands go."""
+
+    name_server: str
+    broker: str
+    folder: Path
+
+
+def run(built: JavaBuild, place: Place, commands: list[list[str]]) -> list[str]:
+    """Play ``commands`` in order and return what each printed."""
+    file = place.folder / "commands.txt"
+    lines = ["\t".join(word.format(broker=place.broker) for word in command) for command in commands]
+    file.write_text("\n".join(f"{line}\t-n\t{place.name_server}" for line in lines) + "\n", encoding="utf-8")
+    process = java(
+        "io.raptormq.interop.mqadmin.CommandRunner",
+        [str(file)],
+        class_path=built.client_class_path,
+        log=place.folder / "mqadmin.log",
+        options=["-Xmx256m", f"-Duser.home={place.folder}", f"-Drocketmq.home.dir={place.folder}"],
+    )
+    printed = [line for line in process.finish(RUN_TIMEOUT_SECONDS) if line.startswith("output ")]
+    return [json.loads(line.removeprefix("output "))["output"] for line in printed]
+
+
+_CHANGES = (
+    (r"(?m)^\s*at [\w.$/<>]+\(.*\)$", ""),
+    (r"(?m)^\d\d:\d\d:\d\d\.\d+ (WARN|ERROR|INFO).*$", ""),
+    (r"(?m)^\s*\.\.\. \d+ more$", ""),
+    (r"(?m)^(For more information|See https?:).*$", ""),
+    (r"CODE: ?(\d+) +DESC:.*", r"CODE \1"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "<time>"),
+    (r"\b1[6-9]\d{11}\b", "<ms>"),
+    (r"\b[0-9A-F]{56}\b|\b[0-9A-F]{32}\b", "<id>"),
+    (r"\[?/?127\.0\.0\.1:\d+\]?", "<address>"),
+    (r"\b\d+\.\d+\b", "<figure>"),
+    (r"[ \t]+", " "),
+)
+"""Log lines, stack traces and the words of a refusal (its code stays), then times, ids, addresses and rates."""
+
+
+def reduced(output: str) -> list[str]:
+    """The lines of an output, sorted, without what differs from run to run or from broker to broker."""
+    for pattern, word in _CHANGES:
+        output = re.sub(pattern, word, output)
+    return sorted(line.strip() for line in output.splitlines() if line.strip())

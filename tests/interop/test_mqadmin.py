@@ -1,0 +1,46 @@
+"""mqadmin 5.3.3 against `raptormq dev`: every command prints what it prints with Apache RocketMQ 5.3.3.
+
+`reference_mqadmin.json` holds the outputs of the reference (`make_mqadmin_reference.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.interop.mqadmin import COMMANDS, Place, reduced, run
+from tests.interop.raptormq_dev import RaptorMQDev
+from tests.interop.rocketmq_java import build
+
+REFERENCE: dict[str, list[str]] = json.loads(
+    Path(__file__).with_name("reference_mqadmin.json").read_text(encoding="utf-8")
+)
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "mqadmin.md"
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    built = build()
+    with RaptorMQDev(tmp_path_factory.mktemp("mqadmin")) as servers:
+        place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", servers.folder)
+        printed = run(built, place, COMMANDS)
+    return {" ".join(command): reduced(output) for command, output in zip(COMMANDS, printed, strict=True)}
+
+
+@pytest.mark.parametrize("command", REFERENCE)
+def test_a_command_prints_what_it_prints_with_the_reference(outputs: dict[str, list[str]], command: str) -> None:
+    assert outputs[command] == REFERENCE[command]
+
+
+def test_every_command_has_a_reference() -> None:
+    assert {" ".join(command) for command in COMMANDS} == set(REFERENCE)
+
+
+def test_the_documentation_names_every_command_that_is_played() -> None:
+    documented = set(re.findall(r"^\| `(\w+)` \| works", TABLE.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert documented == {command[0] for command in COMMANDS}
