@@ -7,7 +7,7 @@ A message with ``DELAY=level`` is stored in queue ``level - 1`` of SCHEDULE_TOPI
 
 from __future__ import annotations
 
-from raptormq.broker.send.tag_code import tag_code
+from raptormq.broker.record_copy import record_copy
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.properties import decode_properties, encode_properties
@@ -58,17 +58,5 @@ def restore(waiting: StoredMessage) -> PendingRecord | None:
     queue = names.find_property(waiting.properties, names.REAL_QUEUE_ID)
     if topic is None or queue is None or not queue.isascii() or not queue.isdigit():
         return None
-    properties = waiting.properties.encode()
-    return PendingRecord(
-        topic=topic,
-        queue_id=int(queue),
-        body=waiting.body,
-        properties=properties,
-        tag_code=tag_code(properties),
-        born_timestamp=waiting.born_timestamp,
-        born_host=waiting.born_host,
-        flag=waiting.flag,
-        sys_flag=waiting.sys_flag,
-        reconsume_times=waiting.reconsume_times,
-        prepared_transaction_offset=waiting.prepared_transaction_offset,
-    )
+    record = record_copy(waiting, topic, int(queue), waiting.properties)
+    return record._replace(prepared_transaction_offset=waiting.prepared_transaction_offset)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from raptormq.broker.delay.postponing import postpone
 from raptormq.broker.groups import GroupConfig
 from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.record_copy import record_copy
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
 from raptormq.broker.saving import TableSaver
-from raptormq.broker.send.tag_code import tag_code
 from raptormq.errors import MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm
@@ -85,19 +85,7 @@ class SendBackHandlers:
             config, queue_id = self._retries.retry_place(group)
             topic = config.topic_name
         try:
-            properties = encode_properties(found).encode()
-            record = PendingRecord(
-                topic=topic,
-                queue_id=queue_id,
-                body=message.body,
-                properties=properties,
-                tag_code=tag_code(properties),
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                reconsume_times=message.reconsume_times + 1,
-            )
+            record = record_copy(message, topic, queue_id, encode_properties(found), retries=1)
             return record if dead else postpone(record, level, self._level_count)
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message cannot be retried: {error}") from error

@@ -16,8 +16,8 @@ from raptormq.broker.groups import GroupTable
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.broker.record_copy import record_copy
 from raptormq.broker.saving import TableSaver
-from raptormq.broker.send.tag_code import tag_code
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError, MessageError, RecordError, StorageError
 from raptormq.protocol import properties as names
@@ -177,16 +177,4 @@ def _copy(message: StoredMessage, topic: str, pop_time: int) -> PendingRecord:
     if not message.reconsume_times:
         found.pop(names.FIRST_POP_TIME, None)
     found.setdefault(names.FIRST_POP_TIME, str(pop_time))
-    properties = encode_properties(found).encode()
-    return PendingRecord(
-        topic=topic,
-        queue_id=0,
-        body=message.body,
-        properties=properties,
-        tag_code=tag_code(properties),
-        born_timestamp=message.born_timestamp,
-        born_host=message.born_host,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        reconsume_times=message.reconsume_times + 1,
-    )
+    return record_copy(message, topic, 0, encode_properties(found), retries=1)

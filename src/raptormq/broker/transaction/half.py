@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raptormq.broker.delay.postponing import restore
+from raptormq.broker.record_copy import record_copy
 from raptormq.broker.send.tag_code import tag_code
 from raptormq.protocol import properties as names
 from raptormq.protocol.headers.transaction import COMMIT
@@ -86,19 +87,7 @@ def given_up(half: StoredMessage) -> PendingRecord:
 
 
 def _rewritten(half: StoredMessage, topic: str, changes: dict[str, str]) -> PendingRecord:
-    properties = encode_properties(decode_properties(half.properties) | changes).encode()
-    return PendingRecord(
-        topic=topic,
-        queue_id=0,
-        body=half.body,
-        properties=properties,
-        tag_code=tag_code(properties),
-        born_timestamp=half.born_timestamp,
-        born_host=half.born_host,
-        flag=half.flag,
-        sys_flag=half.sys_flag,
-        reconsume_times=half.reconsume_times,
-    )
+    return record_copy(half, topic, 0, encode_properties(decode_properties(half.properties) | changes))
 
 
 def question(half: StoredMessage) -> StoredMessage:
