@@ -116,5 +116,5 @@ def test_a_server_loads_neither_the_client_nor_the_table_printer() -> None:
     code = "import raptormq.cli.dev, sys; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "raptormq.broker.config" in loaded
-    for heavy in ("raptormq.client", "rich", "pyspark", "pyarrow", "kopf", "numpy"):
+    for heavy in ("raptormq.client", "rich", "pyspark", "pyarrow", "kopf"):
         assert heavy not in loaded
