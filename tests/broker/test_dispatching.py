@@ -31,6 +31,20 @@ async def test_groups_of_one_turn_share_a_run(tmp_path: Path, monkeypatch: pytes
     store.close()
 
 
+async def test_who_listens_to_one_topic_is_told_when_it_is_among_the_messages(tmp_path: Path) -> None:
+    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
+    store.open()
+    seen: list[list[Arrival]] = []
+    dispatcher = Dispatcher(store)
+    dispatcher.listen(lambda arrivals: seen.append(list(arrivals)), "wanted")
+    for topics in (["other"], ["other", "wanted"]):
+        store.append([PendingRecord(topic, 0, b"1") for topic in topics])
+        dispatcher.schedule()
+        await asyncio.sleep(0)
+    assert seen == [[("other", 0, 2, 0), ("wanted", 0, 1, 0)]]
+    store.close()
+
+
 async def test_a_failed_run_is_logged_and_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

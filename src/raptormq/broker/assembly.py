@@ -64,6 +64,7 @@ from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import BodyError, StorageError, StoreDamaged
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.real_filesystem import RealFileSystem
@@ -378,9 +379,9 @@ def _services(core: _Core) -> tuple[BackgroundService, ...]:
     """What works beside the requests, in the order of its start."""
     tables = core.tables
     delayed = DelayedDelivery(core.store, core.writer, core.topics, tables.delays, tables.delays_saver, core.clock)
-    core.dispatcher.listen(delayed.arrived)
-    core.dispatcher.listen(core.transactions.arrived)
+    core.dispatcher.listen(delayed.arrived, SCHEDULE_TOPIC)
+    core.dispatcher.listen(core.transactions.arrived, HALF_TOPIC)
     precision = core.config.timers.precision_ms
     timers = TimerDelivery(core.store, core.writer, core.topics, tables.timers_file, precision, core.clock)
-    core.dispatcher.listen(timers.arrived)
+    core.dispatcher.listen(timers.arrived, TIMER_TOPIC)
     return delayed, timers, core.transactions, core.popping.revival

@@ -23,12 +23,14 @@ class Dispatcher:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._listeners: list[Callable[[Sequence[Arrival]], None]] = []
+        self._listeners: list[tuple[str | None, Callable[[Sequence[Arrival]], None]]] = []
         self._scheduled = False
 
-    def listen(self, listener: Callable[[Sequence[Arrival]], None]) -> None:
-        """Tell ``listener`` of every message that becomes visible; it must not raise."""
-        self._listeners.append(listener)
+    def listen(self, listener: Callable[[Sequence[Arrival]], None], topic: str | None = None) -> None:
+        """Tell ``listener`` of the messages that become visible, with ``topic`` only when one of them is of that topic;
+        it must not raise.
+        """
+        self._listeners.append((topic, listener))
 
     def schedule(self) -> None:
         """Dispatch once more in this turn of the loop."""
@@ -45,5 +47,7 @@ class Dispatcher:
             logger.exception("dispatch failed")
             return
         if arrivals:
-            for listener in self._listeners:
-                listener(arrivals)
+            topics = {arrival[0] for arrival in arrivals}
+            for topic, listener in self._listeners:
+                if topic is None or topic in topics:
+                    listener(arrivals)
