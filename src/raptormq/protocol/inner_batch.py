@@ -1,0 +1,82 @@
+"""A batch that is stored whole, as one record: what the topics of ``queue.type=BatchCQ`` keep (RIP-26).
+
+The wrapper is an ordinary record (:mod:`~raptormq.protocol.record`) whose parts mean::
+
+    SYSFLAG      has NEED_UNWRAP | INNER_BATCH; COMPRESSED when the whole body is compressed
+    QUEUEOFFSET  of the first message, the others follow it
+    body         the messages, each as in SEND_BATCH_MESSAGE (:mod:`~raptormq.protocol.batch`)
+    properties   of the batch: UNIQ_KEY and TAGS of its own, KEYS of all its messages,
+                 INNER_NUM  number of messages, 1 to 32,767
+                 INNER_BASE queue offset of the first one, the same as QUEUEOFFSET
+
+Source: Apache RocketMQ ``MessageDecoder.decodeMessage``, ``SendMessageProcessor.sendBatchMessage``, ``MessageSysFlag``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from raptormq.errors import RecordError
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
+from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
+from raptormq.protocol.language import Language
+from raptormq.protocol.properties import INNER_NUM, find_property
+from raptormq.protocol.record import StoredMessage, SysFlag
+
+# Plain integers: operators of IntFlag cost a microsecond each.
+INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+"""Both bits; a reader that knows inner batches takes a record apart only when it has both."""
+_OF_THE_WRAPPER = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
+_FIRST_VERSION = 413
+"""Apache RocketMQ 5.0.0: clients from there on take inner batches apart."""
+_LANGUAGES = (Language.JAVA, Language.PYTHON)
+"""Languages whose clients do, once they announce such a version; those in Go, C++ and Node do not."""
+
+
+def is_inner_batch(sys_flag: int) -> bool:
+    """True for the wrapper of an inner batch."""
+    return sys_flag & INNER_BATCH == INNER_BATCH
+
+
+def understands_inner_batches(language: int, version: int) -> bool:
+    """True when the client that sent a command with these header fields takes inner batches apart itself."""
+    return version >= _FIRST_VERSION and language in _LANGUAGES
+
+
+def inner_count(properties: str) -> int:
+    """Return how many messages a wrapper with these properties says that it holds.
+
+    Raises:
+        RecordError: it does not say, or no number that a batch can have.
+    """
+    text = find_property(properties, INNER_NUM) or ""
+    count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    if not 0 < count <= MAX_BATCH_RECORDS:
+        raise RecordError(f"an inner batch with {INNER_NUM}={text!r}")
+    return count
+
+
+def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[StoredMessage]:
+    """Return the messages of an inner batch, in the order of their queue offsets.
+
+    Flag, properties and body are each message's own, everything else is the wrapper's. A body compressed by the batch
+    is inflated up to ``max_bytes``.
+
+    Raises:
+        RecordError: the body cannot be inflated or taken apart, nests a batch, or holds another number of messages
+            than INNER_NUM says.
+    """
+    records = decode_batch(decompress(wrapper.body, wrapper.sys_flag, max_bytes), MAX_BATCH_RECORDS)
+    if len(records) != inner_count(wrapper.properties):
+        raise RecordError(f"the inner batch at {wrapper.physical_offset} holds {len(records)} messages, not as it says")
+    plain = replace(wrapper, sys_flag=wrapper.sys_flag & ~_OF_THE_WRAPPER, reconsume_times=0, total_size=0)
+    messages: list[StoredMessage] = []
+    for offset, record in enumerate(records, wrapper.queue_offset):
+        try:
+            properties = record.properties.decode()
+        except UnicodeDecodeError as error:
+            raise RecordError(f"properties in an inner batch are not UTF-8: {error}") from error
+        if find_property(properties, INNER_NUM) is not None:
+            raise RecordError("an inner batch holds another one")
+        messages.append(replace(plain, flag=record.flag, body=record.body, properties=properties, queue_offset=offset))
+    return messages
