@@ -41,3 +41,15 @@ def test_uptime_text() -> None:
     rates = Rates(Counters(), clock)
     clock.now += (((2 * 24 + 3) * 60 + 4) * 60 + 5) * 1000
     assert rates.uptime_text() == "[ 2 days, 3 hours, 4 minutes, 5 seconds ]"
+
+
+def test_counters_of_the_last_two_midnights() -> None:
+    clock, counters = Clock(), Counters(messages_in=1)
+    rates = Rates(counters, clock)
+    for day in range(3):
+        counters.messages_in += 10
+        clock.now += 24 * 3600 * 1000
+        rates.sample()
+        rates.sample()  # on the same day: nothing moves
+        assert rates.this_morning.messages_in == 11 + 10 * day
+        assert rates.yesterday_morning.messages_in == 1 + 10 * day

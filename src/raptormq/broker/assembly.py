@@ -30,6 +30,7 @@ from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.handlers.offsets import OffsetHandlers
 from raptormq.broker.handlers.producers import ProducerHandlers
 from raptormq.broker.handlers.pull import PullHandlers
+from raptormq.broker.handlers.queue_items import QueueItemHandlers
 from raptormq.broker.handlers.recall import RecallHandlers
 from raptormq.broker.handlers.records import RecordHandlers
 from raptormq.broker.handlers.relays import RelayHandlers
@@ -37,6 +38,7 @@ from raptormq.broker.handlers.replies import ReplyHandlers
 from raptormq.broker.handlers.resets import ResetHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
+from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.handlers.upkeep import UpkeepHandlers
@@ -55,6 +57,7 @@ from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
+from raptormq.broker.statistics import Statistics
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.system_topics import system_topics
@@ -109,6 +112,7 @@ class Assembly:
     groups: GroupTable
     tables: Tables
     rates: Rates
+    statistics: Statistics
     clients: ClientHandlers
     pulls: PullHandlers
     sends: SendGroups
@@ -207,10 +211,13 @@ def assemble(
     registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, address, tables, registrar, clock)
     sends = _sends(core)
-    pulls = PullHandlers(store, core.topics, core.groups, core.registry, config, core.counters, core.resets, steady_ms)
+    pulls = PullHandlers(
+        store, core.topics, core.groups, core.registry, config, core.counters, core.statistics, core.resets, steady_ms
+    )
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, clock)
     core.dispatcher.listen(pulls.arrived)
     core.dispatcher.listen(core.popping.waiters.arrived)
+    core.dispatcher.listen_topics(core.statistics.arrived)
     router = Router()
     router.guard(access_gate(config, tables.security).guard)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
@@ -229,12 +236,14 @@ def assemble(
     core.topics.listen(registrar.topic_changed)
     core.topics.listen(pulls.topic_changed)
     core.topics.listen(resets.topic_changed)
+    core.topics.listen(lambda topic: None if topic in core.topics.configs else core.statistics.forget(topic))
     return Assembly(
         router,
         core.topics,
         core.groups,
         tables,
         core.rates,
+        core.statistics,
         clients,
         pulls,
         sends,
@@ -280,6 +289,7 @@ class _Core:
         self.sync_flush = config.keeping.flush_disk_type == "SYNC_FLUSH"
         self.counters = Counters()
         self.rates = Rates(self.counters, clock)
+        self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
         self.locks = QueueLocks()
         self.resets = OffsetResets()
         self.registry = ClientRegistry[Connection]()
@@ -305,6 +315,7 @@ class _Core:
             self.registry,
             self.resets,
             self.counters,
+            self.statistics,
             config,
             store_host,
             clock,
@@ -336,7 +347,12 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
         ConsumerHandlers(core.store, core.topics, core.registry, core.config.identity),
         RecordHandlers(core.store, core.topics),
         SendBackHandlers(
-            core.store, core.writer, core.retries, core.tables.topics_saver, core.config.policies.permission
+            core.store,
+            core.writer,
+            core.retries,
+            core.tables.topics_saver,
+            core.statistics,
+            core.config.policies.permission,
         ),
         TransactionHandlers(core.store, core.transactions, core.clock),
         RecallHandlers(core.writer, core.topics, core.config, core.timer_rules, core.clock),
@@ -372,6 +388,8 @@ def _administration(core: _Core) -> tuple[Handlers, ...]:
         ProducerHandlers(core.registry),
         UpkeepHandlers(core.store, core.topics, core.address),
         RuntimeHandlers(core.store, core.topics, config, core.rates),
+        StatisticsHandlers(core.statistics),
+        QueueItemHandlers(core.store, core.registry),
     )
 
 

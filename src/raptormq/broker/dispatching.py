@@ -24,7 +24,12 @@ class Dispatcher:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._listeners: list[tuple[str | None, Callable[[Sequence[Arrival]], None]]] = []
+        self._topic_listeners: list[Callable[[set[str]], None]] = []
         self._scheduled = False
+
+    def listen_topics(self, listener: Callable[[set[str]], None]) -> None:
+        """Tell ``listener`` which topics have new messages; it must not raise and not change the set."""
+        self._topic_listeners.append(listener)
 
     def listen(self, listener: Callable[[Sequence[Arrival]], None], topic: str | None = None) -> None:
         """Tell ``listener`` of the messages that become visible, with ``topic`` only when one of them is of that topic;
@@ -48,6 +53,8 @@ class Dispatcher:
             return
         if arrivals:
             topics = {arrival[0] for arrival in arrivals}
+            for count in self._topic_listeners:
+                count(topics)
             for topic, listener in self._listeners:
                 if topic is None or topic in topics:
                     listener(arrivals)

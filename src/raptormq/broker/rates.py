@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,18 +15,27 @@ _WINDOWS_SECONDS = (10, 60, 600)
 
 
 class Rates:
-    """Samples of the counters; the caller takes one every :data:`SAMPLE_SECONDS`. ``clock`` gives ms."""
+    """Samples of the counters; the caller takes one every :data:`SAMPLE_SECONDS`. ``clock`` gives ms.
+
+    Of the last two midnights (local time) the counters are kept too; before there were any, those of the start.
+    """
 
     def __init__(self, counters: Counters, clock: Callable[[], int]) -> None:
         self.counters = counters
         self.boot_ms = clock()
         self._clock = clock
+        self.yesterday_morning, self.this_morning = replace(counters), replace(counters)
+        self._day = _local_day(self.boot_ms)
         self._samples: deque[tuple[int, Counters]] = deque(maxlen=_WINDOWS_SECONDS[-1] // int(SAMPLE_SECONDS) + 1)
         self.sample()
 
     def sample(self) -> None:
         """Remember the counters as they are now."""
-        self._samples.append((self._clock(), replace(self.counters)))
+        now = self._clock()
+        self._samples.append((now, replace(self.counters)))
+        if (day := _local_day(now)) != self._day:
+            self._day = day
+            self.yesterday_morning, self.this_morning = self.this_morning, replace(self.counters)
 
     def per_second(self, name: str, seconds: int) -> float:
         """Return the growth of a counter per second over about the last ``seconds``, 0 before the first sample is old
@@ -48,3 +58,7 @@ class Rates:
         hours, minutes = divmod(minutes, 60)
         days, hours = divmod(hours, 24)
         return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _local_day(now_ms: int) -> int:
+    return time.localtime(now_ms / 1000).tm_yday

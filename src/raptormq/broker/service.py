@@ -81,6 +81,7 @@ class Broker:
         assembly = assemble(config, self._store, self._store_host, self.address, self._filesystem, self._clock)
         self._assembly = assembly
         self._store.set_loop(loop, assembly.dispatcher.schedule)
+        assembly.statistics.begin()
         assembly.start_services()
         limits = ServerLimits(max_connections=network.max_connections, idle_seconds=network.idle_seconds)
         server = Server(assembly.router, network.bind_address, self._port, limits)
@@ -91,7 +92,8 @@ class Broker:
             await health.start()
             self._health = health
         self._maintenance = Maintenance(
-            (assembly.rates.sample, assembly.clients.expire, assembly.expire_locks), SAMPLE_SECONDS
+            (assembly.rates.sample, assembly.statistics.sample, assembly.clients.expire, assembly.expire_locks),
+            SAMPLE_SECONDS,
         )
         self._maintenance.start()
         assembly.registrar.start()

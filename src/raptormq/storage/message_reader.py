@@ -147,8 +147,8 @@ class MessageReader:
             raise PagesMissing(missing)
         return buffers
 
-    def tag_codes(self, topic: str, queue_id: int, offset: int, count: int, *, wait: bool) -> list[int]:
-        """Return the tag codes of up to ``count`` items of a queue, none where ``offset`` is outside of it.
+    def items(self, topic: str, queue_id: int, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
+        """Return up to ``count`` items of a queue (log offset, size, tag code), none where ``offset`` is outside of it.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -159,7 +159,7 @@ class MessageReader:
         if not self._queues.min_offset(queue, self._log.min_offset, wait=wait) <= offset < queue.max_offset:
             return []
         items = self._queues.files.read(queue, offset, count, wait=wait)
-        return [code for _, _, code in ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES])]
+        return list(ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]))
 
     def message_at(self, physical: int, *, wait: bool) -> Buffer | None:
         """Return the stored record at a log offset, None when none starts there.

@@ -278,7 +278,13 @@ class MessageStore:
         """Return the tag codes of up to ``count`` messages of a queue from ``offset`` on; in a queue of delayed
         messages they are the times at which these are due.
         """
-        return await self._warmed(lambda wait: self._reader.tag_codes(topic, queue_id, offset, count, wait=wait))
+        return [code for _, _, code in await self.queue_items(topic, queue_id, offset, count)]
+
+    async def queue_items(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """Return up to ``count`` items of a queue from ``offset`` on (log offset, size, tag code); none outside of
+        it.
+        """
+        return await self._warmed(lambda wait: self._reader.items(topic, queue_id, offset, count, wait=wait))
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it

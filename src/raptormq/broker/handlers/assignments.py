@@ -1,5 +1,5 @@
-"""QUERY_ASSIGNMENT (400) and SET_MESSAGE_REQUEST_MODE (401) (``QueryAssignmentProcessor``,
-``MessageRequestModeManager``).
+"""QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402)
+(``QueryAssignmentProcessor``, ``MessageRequestModeManager``).
 
 Modes are kept in ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: {...}}}}``. The queues
 of all brokers come from the name servers; without any, from this broker's own table.
@@ -97,6 +97,7 @@ class AssignmentHandlers:
         """Enter the handlers into the table."""
         router.add(RequestCode.QUERY_ASSIGNMENT, None, self.query)
         router.add(RequestCode.SET_MESSAGE_REQUEST_MODE, None, self.set_mode)
+        router.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, None, self.all_modes)
 
     async def query(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """400: the queues of a member; no list at all when it cannot be computed, upon which the member keeps what it
@@ -130,6 +131,10 @@ class AssignmentHandlers:
             for each in readable
             for queue_id in range(each.read_queue_nums)
         )
+
+    def all_modes(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """402: how every group consumes, as the file has it."""
+        return response_to(command, body=dumps(self._modes.to_dict()))
 
     async def set_mode(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """401: let a group pop a topic, or pull it again."""

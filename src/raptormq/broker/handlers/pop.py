@@ -12,6 +12,7 @@ from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.peek import check_place
 from raptormq.broker.pop.popper import Popped, Popper, PopRequest
 from raptormq.broker.pop.waiters import Waiter, Waiters
+from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import EVERYTHING, Subscriptions
 from raptormq.protocol.bodies.pop import MAX_POPPED
@@ -20,6 +21,8 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
@@ -47,6 +50,7 @@ class PopHandlers:
         subscriptions: Subscriptions,
         policies: Policies,
         counters: Counters,
+        statistics: Statistics,
         clock: Callable[[], int],
     ) -> None:
         self._popper = popper
@@ -57,12 +61,14 @@ class PopHandlers:
         self._subscriptions = subscriptions
         self._policies = policies
         self._counters = counters
+        self._statistics = statistics
         self._clock = clock
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
         router.add(RequestCode.POP_MESSAGE, PopMessageRequestHeader, self.pop)
         router.add(RequestCode.NOTIFICATION, NotificationRequestHeader, self.notification)
+        router.add(RequestCode.POLLING_INFO, PollingInfoRequestHeader, self.polling_info)
 
     async def pop(
         self, connection: Connection, command: RemotingCommand, header: PopMessageRequestHeader
@@ -148,7 +154,9 @@ class PopHandlers:
             return response_to(command, code, "NO_MESSAGE_IN_QUEUE", answer)
         self._counters.pulls_found += 1
         self._counters.messages_out += len(popped.records)
-        self._counters.bytes_out += sum(map(len, popped.records))
+        size = sum(map(len, popped.records))
+        self._counters.bytes_out += size
+        self._statistics.got(header.topic, header.consumer_group, len(popped.records), size)
         if not command.is_oneway:
             connection.send(response_to(command, code, "FOUND", answer), *popped.records)
         return None
@@ -171,3 +179,11 @@ class PopHandlers:
         finally:
             self._waiters.disarm(waiter)
         return response_to(command, header=NotificationResponseHeader(found))
+
+    def polling_info(
+        self, _: Connection, command: RemotingCommand, header: PollingInfoRequestHeader
+    ) -> RemotingCommand:
+        """200055: how many pops of a group wait for a queue (-1: those that wait for any)."""
+        self._check_place(header.topic, header.queue_id, header.consumer_group)
+        count = self._waiters.count(header.topic, header.consumer_group, header.queue_id)
+        return response_to(command, header=PollingInfoResponseHeader(count))

@@ -27,6 +27,7 @@ from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.hold import BUCKET_MS, HeldPull, PullHolds
 from raptormq.broker.offset_resets import OffsetResets
+from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import Subscriptions, Wanted
 from raptormq.protocol.bodies.heartbeat import BROADCASTING
@@ -83,6 +84,7 @@ class PullHandlers:
         registry: ClientRegistry[Connection],
         config: BrokerConfig,
         counters: Counters,
+        statistics: Statistics,
         resets: OffsetResets,
         steady_clock: Callable[[], int],
     ) -> None:
@@ -93,6 +95,7 @@ class PullHandlers:
         self._registry = registry
         self._config = config
         self._counters = counters
+        self._statistics = statistics
         self._resets = resets
         self._steady_clock = steady_clock
         self._subscriptions = Subscriptions(registry, sql92=config.policies.property_filters)
@@ -224,6 +227,8 @@ class PullHandlers:
             counters.pulls_found += 1
             counters.messages_out += result.message_count
             counters.bytes_out += result.total_bytes
+            topic, group = pull.header.topic, pull.header.consumer_group
+            self._statistics.got(topic, group, result.message_count, result.total_bytes)
         else:
             counters.pulls_empty += 1
         if not pull.request.is_oneway:

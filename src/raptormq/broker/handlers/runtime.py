@@ -36,12 +36,8 @@ _ALWAYS_ZERO = [
     "timerCongestNum",
     "timerEnqueueTps",
     "timerDequeueTps",
-    "msgPutTotalYesterdayMorning",
-    "msgPutTotalTodayMorning",
-    "msgGetTotalYesterdayMorning",
-    "msgGetTotalTodayMorning",
 ]
-"""Figures of things that this broker does not have (thread pools, timer wheel) or does not keep by day."""
+"""Figures of things that this broker does not have: thread pools, a timer wheel."""
 
 
 class RuntimeHandlers:
@@ -88,8 +84,12 @@ class RuntimeHandlers:
             "getMissTps": rates.text("pulls_empty"),
             "getTotalTps": rates.text("pulls_found"),
             "getTransferredTps": rates.text("messages_out"),
+            "msgGetTotalTodayMorning": str(rates.this_morning.messages_out),
             "msgGetTotalTodayNow": str(counters.messages_out),
+            "msgGetTotalYesterdayMorning": str(rates.yesterday_morning.messages_out),
+            "msgPutTotalTodayMorning": str(rates.this_morning.messages_in),
             "msgPutTotalTodayNow": str(counters.messages_in),
+            "msgPutTotalYesterdayMorning": str(rates.yesterday_morning.messages_in),
             "putMessageAverageSize": f"{counters.bytes_in / max(1, counters.messages_in):.1f}",
             "putMessageFailedTimes": str(counters.sends_refused),
             "putMessageSizeTotal": str(counters.bytes_in),

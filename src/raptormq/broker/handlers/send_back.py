@@ -14,6 +14,7 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
 from raptormq.broker.saving import TableSaver
+from raptormq.broker.statistics import Statistics
 from raptormq.errors import MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm
@@ -33,12 +34,19 @@ class SendBackHandlers:
     """Takes messages back."""
 
     def __init__(
-        self, store: MessageStore, writer: InternalWriter, retries: Retries, topics_saver: TableSaver, permission: int
+        self,
+        store: MessageStore,
+        writer: InternalWriter,
+        retries: Retries,
+        topics_saver: TableSaver,
+        statistics: Statistics,
+        permission: int,
     ) -> None:
         self._store = store
         self._writer = writer
         self._retries = retries
         self._topics_saver = topics_saver
+        self._statistics = statistics
         self._permission = permission
         self._level_count = len(store.config.delays_ms)
 
@@ -59,6 +67,8 @@ class SendBackHandlers:
         record = self._copy(message, group, header)
         await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
         await self._writer.stored([record])
+        origin = decode_properties(message.properties).get(names.RETRY_TOPIC, message.topic)
+        self._statistics.returned(origin, header.group)
         return response_to(command)
 
     async def _read(self, offset: int) -> StoredMessage:

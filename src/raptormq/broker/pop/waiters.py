@@ -44,6 +44,11 @@ class Waiters:
         """True while nobody more may wait."""
         return self._count >= self._most
 
+    def count(self, topic: str, group: str, queue_id: int) -> int:
+        """Return how many wait for a queue; below 0 those that wait for any."""
+        waiting = self._groups.get(topic, {}).get(group, ())
+        return sum(1 for waiter in waiting if waiter.queue_id == max(queue_id, -1))
+
     def arm(self, waiter: Waiter) -> None:
         """Let arrivals wake it from now on."""
         waiter.woken.clear()

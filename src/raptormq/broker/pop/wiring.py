@@ -20,6 +20,7 @@ from raptormq.broker.pop.popper import Popper
 from raptormq.broker.pop.revival import PopRevival
 from raptormq.broker.pop.waiters import Waiters
 from raptormq.broker.saving import TableSaver
+from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import Subscriptions
 from raptormq.storage.store import MessageStore
@@ -40,6 +41,7 @@ class Popping:
         registry: ClientRegistry[Connection],
         resets: OffsetResets,
         counters: Counters,
+        statistics: Statistics,
         config: BrokerConfig,
         store_host: bytes,
         clock: Callable[[], int],
@@ -57,7 +59,9 @@ class Popping:
         )
         ready = self.revival.ready
         subscriptions = Subscriptions(registry, sql92=policies.property_filters)
-        self._pops = PopHandlers(popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, clock)
+        self._pops = PopHandlers(
+            popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, statistics, clock
+        )
         self._peeks = PeekHandlers(popper, ready, topics, groups, policies)
         self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
 

@@ -205,6 +205,6 @@ _FREE = frozenset({46, 324, 325, 400})
 RocketMQ."""
 
 _CLUSTER_READS = frozenset(
-    {21, 26, 28, 43, 45, 106, 201, 204, 224, 301, 305, 315, 317, 328, 347, 901, 3004, 3005, 3009, 3010}
+    {21, 26, 28, 43, 45, 106, 201, 204, 224, 301, 305, 315, 317, 328, 347, 402, 901, 3004, 3005, 3009, 3010}
 )
 """Requests that read what belongs to the whole broker; all others without a rule change it."""

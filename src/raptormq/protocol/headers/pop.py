@@ -1,4 +1,6 @@
-"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200052 (peek), 200053 (visibility), 200054 (notification)."""
+"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200052 (peek), 200053 (visibility), 200054 (notification),
+200055 (waiting pops).
+"""
 
 from __future__ import annotations
 
@@ -102,3 +104,19 @@ class NotificationResponseHeader(Header):
 
     has_msg: bool
     polling_full: bool = False
+
+
+@dataclass(slots=True)
+class PollingInfoRequestHeader(Header):
+    """200055: how many pops wait for a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class PollingInfoResponseHeader(Header):
+    """200055."""
+
+    polling_num: int

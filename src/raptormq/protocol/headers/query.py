@@ -1,4 +1,4 @@
-"""Headers of QUERY_MESSAGE (12)."""
+"""Headers of QUERY_MESSAGE (12) and QUERY_CONSUME_QUEUE (321)."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ class QueryMessageResponseHeader(Header):
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
+
+
+@dataclass(slots=True)
+class QueryConsumeQueueRequestHeader(Header):
+    """321: ``count`` items of a queue from ``index`` on; with a group also what it wants of the topic."""
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    consumer_group: str | None = None

@@ -72,3 +72,11 @@ class VersionResponseHeader(Header):
     """26: DataVersion as JSON."""
 
     version: str
+
+
+@dataclass(slots=True)
+class ViewStatisticsRequestHeader(Header):
+    """315: a statistic by name, and of what: ``topic``, ``topic@group`` or the cluster."""
+
+    stats_name: str
+    stats_key: str
