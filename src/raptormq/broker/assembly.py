@@ -15,9 +15,7 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.delay.delivery import DelayedDelivery
-from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.timer_delivery import TimerDelivery
-from raptormq.broker.delay.timer_progress import TimerProgressFile
 from raptormq.broker.delay.timing import TimerRules
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
@@ -50,8 +48,7 @@ from raptormq.broker.queue_locks import QueueLocks
 from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.retries import Retries
-from raptormq.broker.saving import TableSaver
-from raptormq.broker.security.tables import SecurityTables, access_gate, load_security
+from raptormq.broker.security.tables import access_gate
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
@@ -60,17 +57,15 @@ from raptormq.broker.send.group import SendGroups
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.store_settings import max_body_bytes
-from raptormq.broker.system_topics import system_topics
+from raptormq.broker.tables import Tables, load_tables
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.questions import ProducerQuestions
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import BodyError, StorageError, StoreDamaged
-from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
-from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.router import Router
@@ -87,20 +82,6 @@ class Handlers(Protocol):
 
     def register(self, router: Router) -> None:
         """Enter them into the table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The broker's own tables with the files they live in."""
-
-    topics: TopicTable
-    groups: GroupTable
-    topics_saver: TableSaver
-    groups_saver: TableSaver
-    delays: DelayProgress
-    delays_saver: TableSaver
-    timers_file: TimerProgressFile
-    security: SecurityTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,40 +138,6 @@ class _Settling:
         """Wait for both."""
         await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
         await self._registrar.settled(SETTLE_SECONDS)
-
-
-def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Callable[[], int]) -> Tables:
-    """Read the tables of an earlier run and add what is missing.
-
-    Raises:
-        StoreDamaged: a file and its backup cannot be read.
-    """
-    folder = Path(config.keeping.root_dir) / "config"
-    topics_file = JsonFile(str(folder / "topics.json"), filesystem)
-    groups_file = JsonFile(str(folder / "subscriptionGroup.json"), filesystem)
-    try:
-        topics = TopicTable(TopicConfigTable.from_dict(topics_file.load() or {}), clock)
-        groups = GroupTable(groups_file.load(), clock)
-    except BodyError as error:
-        raise StoreDamaged(f"a table in {folder} does not have the expected shape: {error}") from error
-    delays_file = JsonFile(str(folder / "delayOffset.json"), filesystem)
-    delays = DelayProgress(delays_file, clock)
-    tables = Tables(
-        topics,
-        groups,
-        TableSaver(topics_file, topics.to_dict),
-        TableSaver(groups_file, groups.to_dict),
-        delays,
-        TableSaver(delays_file, delays.to_dict),
-        TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
-        load_security(config, filesystem),
-    )
-    topics.listen(lambda _: tables.topics_saver.save_soon())
-    groups.listen(tables.groups_saver.save_soon)
-    if not config.policies.auto_create_topic:
-        topics.delete("TBW102")
-    topics.add_missing(system_topics(config.identity, config.policies))
-    return tables
 
 
 def assemble(

@@ -1,0 +1,69 @@
+"""The broker's own tables and the files below ``config`` that they live in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.delay.progress import DelayProgress
+from raptormq.broker.delay.timer_progress import TimerProgressFile
+from raptormq.broker.groups import GroupTable
+from raptormq.broker.saving import TableSaver
+from raptormq.broker.security.tables import SecurityTables, load_security
+from raptormq.broker.system_topics import system_topics
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import BodyError, StoreDamaged
+from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.json_file import JsonFile
+from raptormq.storage.real_filesystem import RealFileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The broker's own tables with the files they live in."""
+
+    topics: TopicTable
+    groups: GroupTable
+    topics_saver: TableSaver
+    groups_saver: TableSaver
+    delays: DelayProgress
+    delays_saver: TableSaver
+    timers_file: TimerProgressFile
+    security: SecurityTables
+
+
+def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Callable[[], int]) -> Tables:
+    """Read the tables of an earlier run and add what is missing.
+
+    Raises:
+        StoreDamaged: a file and its backup cannot be read.
+    """
+    folder = Path(config.keeping.root_dir) / "config"
+    topics_file = JsonFile(str(folder / "topics.json"), filesystem)
+    groups_file = JsonFile(str(folder / "subscriptionGroup.json"), filesystem)
+    try:
+        topics = TopicTable(TopicConfigTable.from_dict(topics_file.load() or {}), clock)
+        groups = GroupTable(groups_file.load(), clock)
+    except BodyError as error:
+        raise StoreDamaged(f"a table in {folder} does not have the expected shape: {error}") from error
+    delays_file = JsonFile(str(folder / "delayOffset.json"), filesystem)
+    delays = DelayProgress(delays_file, clock)
+    tables = Tables(
+        topics,
+        groups,
+        TableSaver(topics_file, topics.to_dict),
+        TableSaver(groups_file, groups.to_dict),
+        delays,
+        TableSaver(delays_file, delays.to_dict),
+        TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
+        load_security(config, filesystem),
+    )
+    topics.listen(lambda _: tables.topics_saver.save_soon())
+    groups.listen(tables.groups_saver.save_soon)
+    if not config.policies.auto_create_topic:
+        topics.delete("TBW102")
+    topics.add_missing(system_topics(config.identity, config.policies))
+    return tables
