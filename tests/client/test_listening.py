@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt, MessageQueue
-from raptormq.client.listening import Listener, Listening
+from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
+from raptormq.client.message_batch import MessageBatch, StoredMessages
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.redelivery import Redelivery
@@ -63,7 +64,7 @@ HandOut = Callable[[list[MessageExt]], None]
 
 @asynccontextmanager
 async def listening(
-    listener: Listener | None, takes: bool = True, config: ConsumerConfig | None = None
+    listener: Listener | WholeBatches | None, takes: bool = True, config: ConsumerConfig | None = None
 ) -> AsyncIterator[tuple[Listening, Reader, Giving, HandOut]]:
     reader, giving = Reader(), Giving(takes)
     calls = Listening(config or ConsumerConfig(), "g", lambda topic: listener, cast("Redelivery", giving))
@@ -208,3 +209,77 @@ async def test_stopping_cancels_what_takes_too_long() -> None:
         await calls.stop(0.05)
         assert reader.finished_offsets == []
         assert giving.given == []
+
+
+def hand_out_batch(calls: Listening, reader: Reader, offsets: range) -> None:
+    batch = StoredMessages([message(offset) for offset in offsets])
+    reader.progress.admit(offsets[0], 1, len(offsets), offsets[-1])
+    calls.hand_out(cast("QueueReader", reader), reader.progress, batch)
+
+
+async def test_a_batch_is_one_call_and_finished_at_once() -> None:
+    seen: list[list[int]] = []
+
+    async def listener(batch: MessageBatch) -> None:
+        seen.append(list(batch.offsets))
+
+    async with listening(WholeBatches(listener)) as (calls, reader, giving, _):
+        hand_out_batch(calls, reader, range(5, 9))
+        await reader.until(1)
+        assert seen == [[5, 6, 7, 8]]
+        assert (reader.finished_offsets, reader.progress.commit_offset, giving.given) == ([5], 9, [])
+
+
+async def fails_whole(batch: MessageBatch) -> None:
+    raise ValueError("as planned")
+
+
+async def later(batch: MessageBatch) -> ConsumeResult:
+    return ConsumeResult.RECONSUME_LATER
+
+
+async def wrong_index(batch: MessageBatch) -> list[int]:
+    return [len(batch)]
+
+
+async def the_second(batch: MessageBatch) -> list[int]:
+    return [1]
+
+
+@pytest.mark.parametrize(
+    ("listener", "given"),
+    [(fails_whole, [0, 1, 2]), (later, [0, 1, 2]), (wrong_index, [0, 1, 2]), (the_second, [1])],
+)
+async def test_what_fails_of_a_batch_is_given_back_and_nothing_else(listener: BatchListener, given: list[int]) -> None:
+    async with listening(WholeBatches(listener)) as (calls, reader, giving, _):
+        hand_out_batch(calls, reader, range(3))
+        await reader.until(1)
+        assert [each.queue_offset for each in giving.given] == given
+        assert reader.progress.commit_offset == 3
+
+
+async def test_what_nobody_takes_back_of_a_batch_comes_again_without_the_others() -> None:
+    seen: list[list[tuple[int, int]]] = []
+
+    async def listener(batch: MessageBatch) -> list[int]:
+        assert reader.progress.commit_offset == 0
+        seen.append([(each.queue_offset, each.reconsume_times) for each in batch])
+        return [0, 2] if len(seen) == 1 else []
+
+    async with listening(WholeBatches(listener), takes=False) as (calls, reader, _, _):
+        hand_out_batch(calls, reader, range(3))
+        await reader.until(1)
+    assert seen == [[(0, 0), (1, 0), (2, 0)], [(0, 1), (2, 1)]]
+    assert reader.progress.commit_offset == 3
+
+
+async def test_a_batch_listener_gets_single_messages_as_batches() -> None:
+    seen: list[int] = []
+
+    async def listener(batch: MessageBatch) -> None:
+        seen.append(len(batch))
+
+    async with listening(WholeBatches(listener)) as (_, reader, _, hand_out):
+        hand_out([message(0), message(1)])
+        await reader.until(2)
+    assert seen == [1, 1]

@@ -83,3 +83,16 @@ def test_fetching_pauses_at_each_limit() -> None:
     assert progress.is_full(FlowLimits(1000, 1 << 30, 10))
     progress.complete(0)
     assert not progress.is_full(FlowLimits(1000, 1 << 30, 10))
+
+
+def test_a_run_is_admitted_and_finished_as_one() -> None:
+    progress = ProcessQueue(10)
+    assert progress.admit(12, 300, 3, 16)
+    assert not progress.admit(16, 1)
+    assert progress.admit(17, 5)
+    assert (progress.next_offset, progress.unfinished_messages, progress.unfinished_bytes) == (18, 4, 305)
+    progress.complete(13)
+    progress.complete(17)
+    assert (progress.commit_offset, progress.unfinished_messages) == (12, 3)
+    progress.complete(12)
+    assert (progress.commit_offset, progress.unfinished_messages, progress.unfinished_bytes) == (18, 0, 0)

@@ -12,6 +12,7 @@ from raptormq.client import ClientConfig, ConsumerConfig, MessageExt, MessageQue
 from raptormq.client.instance import ClientInstance
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
+from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.headers.offset import OffsetResponseHeader
@@ -28,6 +29,16 @@ def records(first: int, count: int, tag: str = "A") -> Reply:
     stored = [StoredMessage("t", 0, b"x" * 10, f"TAGS\x01{tag}\x02", queue_offset=first + n) for n in range(count)]
     header = PullMessageResponseHeader(0, first + count, 0, 1000)
     return answer(header=header, body=b"".join(map(encode_record, stored)))
+
+
+def inner_batch(base: int, count: int, stated: int | None = None) -> bytes:
+    body = encode_batch([(0, b"%d" % n, b"TAGS\x01%s\x02" % (b"AB"[n % 2 : n % 2 + 1])) for n in range(count)])
+    properties = f"INNER_NUM\x01{stated or count}\x02"
+    return encode_record(StoredMessage("t", 0, body, properties, sys_flag=0xC0, queue_offset=base))
+
+
+def pulled(*stored: bytes, following: int) -> Reply:
+    return answer(header=PullMessageResponseHeader(0, following, 0, 1000), body=b"".join(stored))
 
 
 class Member:
@@ -63,7 +74,12 @@ class Handed:
 
 @asynccontextmanager
 async def reading(
-    peer: ScriptedPeer, *pulls: Reply, committed: int = 5, expression: str = "*", config: ConsumerConfig | None = None
+    peer: ScriptedPeer,
+    *pulls: Reply,
+    committed: int = 5,
+    expression: str = "*",
+    config: ConsumerConfig | None = None,
+    whole: bool = False,
 ) -> AsyncIterator[tuple[QueueReader, Handed]]:
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
     peer.on(RequestCode.QUERY_CONSUMER_OFFSET, answer(header=OffsetResponseHeader(committed)))
@@ -72,7 +88,7 @@ async def reading(
     instance.join_consumers("g", Member())
     handed = Handed()
     subscription = Subscription.parse("t", expression, 1)
-    reader = QueueReader(instance, config or ConsumerConfig(), "g", QUEUE, subscription, handed)
+    reader = QueueReader(instance, config or ConsumerConfig(), "g", QUEUE, subscription, handed, None, lambda: whole)
     try:
         yield reader, handed
     finally:
@@ -199,3 +215,43 @@ async def test_the_suggested_replica_is_asked_next() -> None:
         async with reading(peer, suggestion, silence) as (reader, _):
             await peer.wait_for(PULL, 2)
             assert reader._broker_id == 1
+
+
+async def test_a_pull_that_begins_inside_a_batch_hands_out_only_the_rest() -> None:
+    batch = pulled(inner_batch(3, 4), following=7)
+    async with ScriptedPeer() as peer, reading(peer, batch, silence) as (reader, handed):
+        await handed.until(2)
+        await peer.wait_for(PULL, 2)
+        assert handed.offsets == [5, 6]
+        assert [pull.ext_fields["queueOffset"] for pull in peer.received[PULL]] == ["5", "7"]
+        assert reader.progress is not None
+        assert reader.progress.unfinished_messages == 2
+
+
+async def test_whole_batches_are_handed_out_one_by_one_and_finished_as_one() -> None:
+    batches = pulled(inner_batch(3, 4), inner_batch(7, 2), following=9)
+    async with ScriptedPeer() as peer, reading(peer, batches, silence, whole=True) as (reader, handed):
+        await handed.until(4)
+        [first, _] = await peer.wait_for(PULL, 2)
+        assert first.ext_fields["maxMsgNums"] == "1024"
+        assert [[each.queue_offset for each in batch] for _, _, batch in handed.calls] == [[5, 6], [7, 8]]
+        assert reader.progress is not None
+        reader.finished(reader.progress, 5)
+        assert (reader.progress.commit_offset, reader.progress.unfinished_messages) == (7, 2)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_messages_of_a_batch_are_filtered_by_their_own_tags(whole: bool) -> None:
+    batch = pulled(inner_batch(5, 4), following=9)
+    async with ScriptedPeer() as peer, reading(peer, batch, silence, expression="B", whole=whole) as (reader, handed):
+        await handed.until(2)
+        assert handed.offsets == [6, 8]
+        assert reader.progress is not None
+        assert reader.progress.commit_offset == 6
+
+
+async def test_a_batch_that_lies_is_left_out_and_the_queue_goes_on() -> None:
+    stored = pulled(inner_batch(5, 2, stated=3), inner_batch(8, 1), following=9)
+    async with ScriptedPeer() as peer, reading(peer, stored, silence) as (_, handed):
+        await handed.until(1)
+        assert handed.offsets == [8]

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.client.received import decode_messages
+from raptormq.client.received import decode_batches, decode_messages
 from raptormq.errors import RaptorMQError, RecordError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.message import MessageQueue
@@ -69,14 +69,53 @@ def test_an_inner_batch_that_is_not_asked_to_be_unwrapped_stays_whole() -> None:
     assert message.body == b"anything"
 
 
+def test_a_pull_from_the_middle_of_a_batch_leaves_out_what_is_before() -> None:
+    inner = encode_batch([(0, b"%d" % n, b"") for n in range(3)])
+    stored = record(queue_offset=39) + record(inner, "INNER_NUM\x013\x02", queue_offset=40, sys_flag=0xC0)
+    assert [m.queue_offset for m in decode_messages(stored, QUEUE, 42)] == [39, 42]
+    assert [m.queue_offset for m in decode_messages(stored, QUEUE, 43)] == [39]
+
+
+def test_batches_stay_together_and_what_is_between_them_too() -> None:
+    inner = encode_batch([(0, b"%d" % n, b"TAGS\x01T%d\x02" % n) for n in range(3)])
+    wrapped = record(inner, "INNER_NUM\x013\x02", queue_offset=2, sys_flag=0xC0)
+    stored = record(queue_offset=0) + record(queue_offset=1) + wrapped + record(queue_offset=5)
+    assert [list(batch.offsets) for batch in decode_batches(stored, QUEUE)] == [[0, 1], [2, 3, 4], [5]]
+    by_tag = decode_batches(stored, QUEUE, tags=["T0", "T2"])
+    assert [list(batch.offsets) for batch in by_tag] == [[2, 4]]
+    assert decode_batches(stored, QUEUE, tags=["none"]) == []
+
+
+def test_bodies_of_a_batch_are_not_copied() -> None:
+    stored = record(encode_batch([(0, b"one", b""), (0, b"two", b"")]), "INNER_NUM\x012\x02", sys_flag=0xC0)
+    [batch] = decode_batches(stored, QUEUE)
+    bodies = list(batch.bodies())
+    assert [bytes(body) for body in bodies] == [b"one", b"two"]
+    assert all(isinstance(body, memoryview) and body.obj is stored for body in bodies)
+
+
+@pytest.mark.parametrize("damage", [b"INNER_NUM\x014\x02", b"INNER_NUM\x012\x02", b"INNER_NUM\x01x\x02"])
+def test_a_batch_that_lies_about_its_count_is_refused_and_the_others_are_read(damage: bytes) -> None:
+    inner = encode_batch([(0, b"", b"")] * 3)
+    stored = record(inner, damage.decode(), queue_offset=4, sys_flag=0xC0) + record(queue_offset=7)
+    with pytest.raises(RecordError, match=r"INNER_NUM|says that it holds"):
+        decode_messages(stored, QUEUE)
+    told: list[int] = []
+    left = decode_batches(stored, QUEUE, damaged=lambda wrapper, _: told.append(wrapper.queue_offset))
+    assert (told, [list(batch.offsets) for batch in left]) == ([4], [[7]])
+
+
+def test_properties_in_a_batch_that_are_not_utf8_are_replaced() -> None:
+    not_utf8 = encode_batch([(0, b"", b"a\x01\xff\x02")])
+    [message] = decode_messages(record(not_utf8, "INNER_NUM\x011\x02", sys_flag=0xC0), QUEUE)
+    assert message.properties == {"a": "\ufffd"}
+
+
 def test_damage_is_an_error() -> None:
     good = record(b"body")
     for bad in (good[:-1], good[:50], b"\x00" * len(good), good[:90] + b"X" + good[91:]):
         with pytest.raises(RecordError):
             decode_messages(bad, QUEUE)
-    not_utf8 = encode_batch([(0, b"", b"\xff\x01\xff\x02")])
-    with pytest.raises(RecordError, match="UTF-8"):
-        decode_messages(record(not_utf8, sys_flag=0xC0), QUEUE)
     with pytest.raises(RecordError):
         decode_messages(record(b"not deflated", sys_flag=0x301), QUEUE)
 

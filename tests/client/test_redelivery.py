@@ -112,3 +112,14 @@ def test_pauses_grow_to_a_minute() -> None:
     pauses = [Redelivery.pause(times) for times in range(30)]
     assert pauses == sorted(pauses)
     assert (pauses[1], pauses[-1]) == (1.0, 60.0)
+
+
+async def test_a_message_of_an_inner_batch_comes_back_without_its_neighbours() -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(SEND, stored())
+        message = failed_message()
+        message.sys_flag = 0xC0
+        assert await giving.give_back(message)
+        assert not peer.received[SEND_BACK]
+        [sent] = peer.received[SEND]
+        assert (sent.ext_fields["b"], sent.body) == ("%RETRY%g", b"body")

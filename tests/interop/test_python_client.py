@@ -14,6 +14,7 @@ from raptormq.client import (
     ConsumerConfig,
     ConsumeResult,
     Message,
+    MessageBatch,
     MessageExt,
     MessageQueue,
     Producer,
@@ -102,6 +103,41 @@ async def test_lists(name_servers: str, queue_type: str) -> None:
     stored = await read(name_servers, MessageQueue(topic, "broker-a", 0), 0, 40)
     assert [m.queue_offset for m in stored] == list(range(40))
     assert [(m.body, m.tags) for m in stored] == [(m.body, m.tags) for m in messages] * 2
+
+
+async def test_batches_are_consumed_whole_and_retried_one_by_one(name_servers: str) -> None:
+    await create_topic(name_servers, "whole", 1, queue_type="BatchCQ")
+    seen: list[list[tuple[bytes, str | None, int, int]]] = []
+    retried = asyncio.Event()
+
+    async def listener(batch: MessageBatch) -> list[int]:
+        seen.append([(each.body, each.tags, each.queue_offset, each.reconsume_times) for each in batch])
+        if batch[0].reconsume_times:
+            retried.set()
+            return []
+        return [index for index, body in enumerate(batch.bodies()) if bytes(body) == b"2"]
+
+    messages = [Message("whole", b"%d" % number, "T") for number in range(4)]
+    async with Producer("p", name_servers=name_servers) as producer:
+        await producer.send_batch(messages[:3])
+        await producer.send_batch(messages[3:])
+    async with PullConsumer(name_servers=name_servers) as reader:
+        queue = MessageQueue("whole", "broker-a", 0)
+        reader.assign([queue])
+        reader.seek(queue, 1)
+        found: list[MessageExt] = []
+        while len(found) < 3:
+            found += await reader.poll(5)
+        assert [each.queue_offset for each in found] == [1, 2, 3]
+    async with PushConsumer("g-whole", name_servers=name_servers, config=FROM_FIRST) as consumer:
+        consumer.subscribe_batches("whole", "*", listener)
+        await retried.wait()
+    assert sorted(seen[:2]) == [
+        [(b"0", "T", 0, 0), (b"1", "T", 1, 0), (b"2", "T", 2, 0)],
+        [(b"3", "T", 3, 0)],
+    ]
+    [[again]] = seen[2:]
+    assert (again[0], again[3]) == (b"2", 1)
 
 
 async def test_a_group_consumes_everything_retries_and_goes_on_later(name_servers: str) -> None:

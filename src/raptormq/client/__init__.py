@@ -7,6 +7,8 @@ from raptormq.client.admin import AdminClient
 from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.credentials import Credentials
+from raptormq.client.listening import BatchListener, Listener
+from raptormq.client.message_batch import MessageBatch
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult, PullStatus
@@ -22,6 +24,7 @@ from raptormq.protocol.message import Delay, Message, MessageExt, MessageQueue
 
 __all__ = [
     "AdminClient",
+    "BatchListener",
     "BlockingAdminClient",
     "BlockingProducer",
     "BlockingPullConsumer",
@@ -33,7 +36,9 @@ __all__ = [
     "ConsumerConfig",
     "Credentials",
     "Delay",
+    "Listener",
     "Message",
+    "MessageBatch",
     "MessageExt",
     "MessageModel",
     "MessageQueue",

@@ -5,6 +5,7 @@
                   |                   or too long              -> given back to the broker -> finished
                   `--- pause --------------------------------- <- or not
 
+A batch listener gets a whole batch per call and may name the messages of it that failed; only those are given back.
 Neighbours: `queue_reader` hands messages in and learns what is finished, `redelivery` gives them back.
 Source: RocketMQ `ConsumeMessageConcurrentlyService`.
 """
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ConsumerConfig
+from raptormq.client.message_batch import MessageBatch, StoredMessages
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.redelivery import Redelivery
@@ -30,6 +32,15 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
 """An `async` function. `None` means success; any exception means the messages are delivered again later."""
+BatchListener = Callable[[MessageBatch], Awaitable[ConsumeResult | Iterable[int] | None]]
+"""The same for whole batches; it may also return the indexes of those messages that are to be delivered again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBatches:
+    """Marks a listener that gets whole batches."""
+
+    listener: BatchListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +49,9 @@ class Waiting:
 
     reader: QueueReader
     progress: ProcessQueue
-    messages: list[MessageExt]
+    messages: Sequence[MessageExt]
+    batch_offset: int | None = None
+    """The offset under which all of them are finished together; `None`: each is finished by itself."""
 
 
 class Listening:
@@ -55,7 +68,7 @@ class Listening:
         self,
         config: ConsumerConfig,
         group: str,
-        listener_of: Callable[[str], Listener | None],
+        listener_of: Callable[[str], Listener | WholeBatches | None],
         redelivery: Redelivery,
     ) -> None:
         self._config = config
@@ -79,14 +92,17 @@ class Listening:
         ]
 
     def hand_out(self, reader: QueueReader, progress: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        """Take messages of one queue, in order; returns at once."""
+        """Take messages of one queue, in order, or a batch that is finished as a whole; returns at once."""
+        if isinstance(messages, MessageBatch):
+            self._waiting.put_nowait(Waiting(reader, progress, messages, messages.offsets[0]))
+            return
         size = self._config.consume_batch
         for start in range(0, len(messages), size):
             self._waiting.put_nowait(Waiting(reader, progress, list(messages[start : start + size])))
 
     async def consume_directly(self, message: MessageExt) -> bool:
         """Call the listener for a message that an administrator has sent; true when it is done."""
-        return await self._call([message])
+        return not await self._call([message])
 
     async def stop(self, timeout: float) -> None:
         """Let the calls that run end, at most `timeout` seconds, then cancel them; nothing new is called."""
@@ -115,30 +131,44 @@ class Listening:
                     self._idle.set()
 
     async def _consume(self, waiting: Waiting) -> None:
-        if await self._call(waiting.messages):
+        failed = await self._call(waiting.messages)
+        if failed and waiting.progress.dropped:
+            return  # the queue's new reader gets the messages anyway
+        taken = await asyncio.gather(*map(self._redelivery.give_back, failed))
+        retried_here = [message for message, is_taken in zip(failed, taken, strict=True) if not is_taken]
+        for message in retried_here:
+            message.reconsume_times += 1
+        reader, progress, batch_offset = waiting.reader, waiting.progress, waiting.batch_offset
+        if batch_offset is None:
+            kept = {message.queue_offset for message in retried_here}
             for message in waiting.messages:
-                waiting.reader.finished(waiting.progress, message.queue_offset)
-            return
-        for message in waiting.messages:
-            if waiting.progress.dropped:
-                return  # the queue's new reader gets the message anyway
-            if await self._redelivery.give_back(message):
-                waiting.reader.finished(waiting.progress, message.queue_offset)
-            else:
-                message.reconsume_times += 1
-                self._again_later(Waiting(waiting.reader, waiting.progress, [message]))
+                if message.queue_offset not in kept:
+                    reader.finished(progress, message.queue_offset)
+            for message in retried_here:
+                self._again_later(Waiting(reader, progress, [message]))
+        elif retried_here:
+            self._again_later(Waiting(reader, progress, StoredMessages(retried_here), batch_offset))
+        else:
+            reader.finished(progress, batch_offset)
 
-    async def _call(self, messages: list[MessageExt]) -> bool:
-        for message in messages:
-            if message.topic == self._retry_topic:
-                message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
-        listener = self._listener_of(messages[0].topic)
+    async def _call(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
+        """Return the messages that are to be delivered again; none when all are done."""
+        if not isinstance(messages, MessageBatch):
+            for message in messages:
+                if message.topic == self._retry_topic:
+                    message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
+        topic = messages[0].topic
+        listener = self._listener_of(topic)
         if listener is None:
-            log.warning("group %s has no listener for topic %s any more", self._group, messages[0].topic)
-            return False
+            log.warning("group %s has no listener for topic %s any more", self._group, topic)
+            return messages
         try:
             async with asyncio.timeout(self._config.consume_timeout):
-                return await listener(messages) is not ConsumeResult.RECONSUME_LATER
+                if isinstance(listener, WholeBatches):
+                    batch = messages if isinstance(messages, MessageBatch) else StoredMessages(messages)
+                    return _failed(batch, await listener.listener(batch))
+                later = await listener(list(messages)) is ConsumeResult.RECONSUME_LATER
+                return messages if later else ()
         except TimeoutError:
             log.exception("a listener of group %s took too long, or timed out itself", self._group)
         except asyncio.CancelledError:
@@ -148,7 +178,7 @@ class Listening:
             log.exception("a listener of group %s was cancelled from inside", self._group)
         except Exception:
             log.exception("a listener of group %s failed", self._group)
-        return False
+        return messages
 
     def _again_later(self, waiting: Waiting) -> None:
         def hand_out() -> None:
@@ -158,3 +188,10 @@ class Listening:
         pause = self._redelivery.pause(waiting.messages[0].reconsume_times)
         timer = asyncio.get_running_loop().call_later(pause, hand_out)
         self._pauses.add(timer)
+
+
+def _failed(messages: MessageBatch, answer: ConsumeResult | Iterable[int] | None) -> Sequence[MessageExt]:
+    """Return the messages that a listener wants again; an index that is none raises `IndexError`."""
+    if answer is ConsumeResult.RECONSUME_LATER:
+        return messages
+    return [messages[index] for index in answer] if isinstance(answer, Iterable) else ()

@@ -7,6 +7,8 @@ one that is not finished yet: after a crash some finished messages come again, n
     finished     x  x     x  x
     commit_offset = 12 ----^
 
+What is handed to a batch listener is admitted as one: a run of messages known by the offset of its first.
+
 Neighbours: `queue_reader` admits messages and asks `is_full`, `listening` reports completion.
 Source: RocketMQ `ProcessQueue`.
 """
@@ -32,12 +34,14 @@ class FlowLimits:
 class ProcessQueue:
     """The unfinished messages of one queue, by queue offset."""
 
-    __slots__ = ("_bytes", "_next_offset", "_order", "_sizes", "dropped")
+    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "dropped")
 
     def __init__(self, start_offset: int) -> None:
         self._next_offset = start_offset
         self._order: deque[int] = deque()
-        self._sizes: dict[int, int] = {}
+        self._sizes: dict[int, tuple[int, int]] = {}
+        """Messages and bytes of what is unfinished, by its first offset."""
+        self._messages = 0
         self._bytes = 0
         self.dropped = False
         """The queue went to another member: its messages are not handed out any more and nothing is committed."""
@@ -55,24 +59,29 @@ class ProcessQueue:
     @property
     def unfinished_messages(self) -> int:
         """Messages admitted and not completed."""
-        return len(self._sizes)
+        return self._messages
 
     @property
     def unfinished_bytes(self) -> int:
         """Bytes of the messages admitted and not completed."""
         return self._bytes
 
-    def admit(self, offset: int, size: int) -> bool:
-        """Take in one fetched message of `size` bytes; false when it was seen before and must not be handed out again.
+    def admit(self, offset: int, size: int, count: int = 1, last_offset: int | None = None) -> bool:
+        """Take in what was fetched; false when it was seen before and must not be handed out again.
 
-        A broker may answer with more than was asked for: a batch is returned whole even when its middle was asked for.
+        Args:
+            offset: of the message, or of the first of a run.
+            size: bytes of the bodies.
+            count: messages of the run.
+            last_offset: of the last of them.
         """
         if offset < self._next_offset:
             return False
         self._order.append(offset)
-        self._sizes[offset] = size
+        self._sizes[offset] = count, size
+        self._messages += count
         self._bytes += size
-        self._next_offset = offset + 1
+        self._next_offset = (offset if last_offset is None else last_offset) + 1
         return True
 
     def advance(self, next_offset: int) -> None:
@@ -80,18 +89,19 @@ class ProcessQueue:
         self._next_offset = max(self._next_offset, next_offset)
 
     def complete(self, offset: int) -> None:
-        """Record that the message at `offset` is finished; an offset that is not unfinished is ignored."""
-        size = self._sizes.pop(offset, None)
-        if size is None:
+        """Record that what was admitted at `offset` is finished; an offset that is not unfinished is ignored."""
+        done = self._sizes.pop(offset, None)
+        if done is None:
             return
-        self._bytes -= size
+        self._messages -= done[0]
+        self._bytes -= done[1]
         while self._order and self._order[0] not in self._sizes:
             self._order.popleft()
 
     def is_full(self, limits: FlowLimits) -> bool:
         """Whether fetching must pause."""
         return (
-            len(self._sizes) >= limits.max_messages
+            self._messages >= limits.max_messages
             or self._bytes >= limits.max_bytes
             or self._next_offset - self.commit_offset >= limits.max_span
         )

@@ -10,7 +10,8 @@ import asyncio
 import enum
 from dataclasses import dataclass
 
-from raptormq.client.received import decode_messages
+from raptormq.client.message_batch import MessageBatch
+from raptormq.client.received import decode_batches, decode_messages
 from raptormq.errors import ServerError
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -52,6 +53,8 @@ class PullResult:
     """Stored records back to back, in the layout of `raptormq.protocol.record`; empty unless `FOUND`."""
     suggested_broker_id: int = 0
     """Which member of the broker group to ask next time; 0 is the master."""
+    offset: int = 0
+    """Where this pull began: in the middle of an inner batch, `body` holds all of it, `messages` only the rest."""
 
     def messages(self) -> list[MessageExt]:
         """Decode the records.
@@ -61,7 +64,13 @@ class PullResult:
         Raises:
             RecordError: the records are damaged, or a body cannot be inflated.
         """
-        return decode_messages(self.body, self.queue)
+        return decode_messages(self.body, self.queue, self.offset)
+
+    def batches(self) -> list[MessageBatch]:
+        """Return the messages batch by batch, each decoded when it is looked at; messages that were not stored in
+        batches are together what stands between two batches. Otherwise as `messages`.
+        """
+        return decode_batches(self.body, self.queue, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout:
         header.max_offset,
         answer.body,
         header.suggest_which_broker_id,
+        wanted.offset,
     )
 
 

@@ -7,8 +7,9 @@
         consumer.subscribe("orders", "paid || refunded", consume)
         await asyncio.Event().wait()
 
-Every message is delivered at least once: progress is stored only up to the first message that is not finished, so
-that after a crash some come again. Order is kept per queue only when nothing fails and `concurrency` is 1.
+`subscribe_batches` has listeners of whole batches. Every message is delivered at least once: progress is stored only up
+to the first message that is not finished, so that after a crash some come again. Order is kept per queue only when
+nothing fails and `concurrency` is 1.
 Neighbours: `rebalancing` shares queues, `queue_reader` fetches, `listening` calls, `redelivery` retries, `commits`
 stores.
 Source: RocketMQ `DefaultMQPushConsumer`.
@@ -25,7 +26,7 @@ from typing import Self
 from raptormq.client.commits import Commits
 from raptormq.client.config import ClientConfig, ConsumerConfig, MessageModel
 from raptormq.client.instance import ClientInstance
-from raptormq.client.listening import Listener, Listening
+from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.questions import QueueState, RunningInfo
 from raptormq.client.queue_reader import QueueReader
@@ -65,7 +66,7 @@ class PushConsumer:
         self._config = config or ConsumerConfig()
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._subscriptions: dict[str, Subscription] = {}
-        self._listeners: dict[str, Listener] = {}
+        self._listeners: dict[str, Listener | WholeBatches] = {}
         self._running: _Running | None = None
 
     def subscribe(self, topic: str, expression: str, listener: Listener) -> None:
@@ -81,6 +82,25 @@ class PushConsumer:
         Raises:
             MessageError: not a topic name, or not an expression.
         """
+        self._subscribe(topic, expression, listener)
+
+    def subscribe_batches(self, topic: str, expression: str, listener: BatchListener) -> None:
+        """Read a topic batch by batch: fewer calls, and messages are decoded only when they are looked at.
+
+        What was sent as one batch to a topic of queue type BatchCQ arrives as one `MessageBatch`; of other topics it
+        is the messages that came with one pull, of one that was sent alone that one.
+
+        Args:
+            topic, expression: as in `subscribe`; messages of a batch without a wanted tag are left out.
+            listener: `async` function of a `MessageBatch`. Its answers are those of `subscribe`, or the indexes of the
+                messages that are to be delivered again later, one by one; the others are done.
+
+        Raises:
+            MessageError: not a topic name, or not an expression.
+        """
+        self._subscribe(topic, expression, WholeBatches(listener))
+
+    def _subscribe(self, topic: str, expression: str, listener: Listener | WholeBatches) -> None:
         check_topic(topic)
         self._subscriptions[topic] = Subscription.parse(topic, expression, time.time_ns() // 1_000_000)
         self._listeners[topic] = listener
@@ -147,7 +167,7 @@ class _Running:
         group: str,
         config: ConsumerConfig,
         subscriptions: dict[str, Subscription],
-        listeners: dict[str, Listener],
+        listeners: dict[str, Listener | WholeBatches],
     ) -> None:
         self._instance = instance
         self._group = group
@@ -161,7 +181,10 @@ class _Running:
         self._commits = Commits(instance, group, config.commit_interval, local)
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
-            return QueueReader(instance, config, group, queue, subscription, self._listening.hand_out, local)
+            def whole() -> bool:
+                return isinstance(listeners.get(queue.topic), WholeBatches)
+
+            return QueueReader(instance, config, group, queue, subscription, self._listening.hand_out, local, whole)
 
         self.rebalancing = Rebalancing(
             instance,

@@ -116,8 +116,10 @@ class Questions:
         messages = decode_messages(command.body, MessageQueue(header.topic or "", header.broker_name or "", 0))
         if not messages:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the request has no message")
+        # The record may be a batch: the id says which of its messages is meant.
+        message = next((each for each in messages if each.message_id == header.msg_id), messages[0])
         started = time.monotonic()
-        result, remark = await consumer.consume_directly(messages[0])
+        result, remark = await consumer.consume_directly(message)
         value = {
             "autoCommit": True,
             "consumeResult": result,

@@ -16,20 +16,25 @@ from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.message_batch import MessageBatch
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull
 from raptormq.client.queue_broker import at_broker
+from raptormq.client.received import decode_batches
 from raptormq.client.start_offset import start_offset
-from raptormq.errors import RaptorMQError, ServerError
+from raptormq.errors import RaptorMQError, RecordError, ServerError
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.record import StoredMessage
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_WHOLE_PULL = 1024
+"""Messages per pull, at least, when batches are handed out whole; brokers bound the bytes."""
 _FORGOTTEN = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -50,7 +55,8 @@ class QueueReader:
         group: the consumer group.
         queue: what to read.
         subscription: the tags wanted.
-        hand_out: takes messages that passed the tag check, all of one pull at a time; must not block.
+        hand_out: takes messages that passed the tag check: all of one pull, or batch by batch; must not block.
+        whole: whether batches are handed out, and finished, as one.
         local: progress of a broadcasting consumer; `None` where the broker keeps it.
     """
 
@@ -63,6 +69,7 @@ class QueueReader:
         subscription: Subscription,
         hand_out: HandOut,
         local: LocalOffsets | None = None,
+        whole: Callable[[], bool] = lambda: False,
     ) -> None:
         self.queue = queue
         self.subscription = subscription
@@ -73,13 +80,16 @@ class QueueReader:
         self._group = group
         self._hand_out = hand_out
         self._local = local
+        self._whole = whole
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
         self._room = asyncio.Event()
         self._broker_id = MASTER_ID
         self._task = background(self._run(), f"reader of {queue}")
 
     def finished(self, progress: ProcessQueue, offset: int) -> None:
-        """Record that the message at `offset` needs nothing more; `progress` is the one it was handed out with."""
+        """Record that the message, or batch, at `offset` needs nothing more; `progress` is the one it was handed out
+        with.
+        """
         progress.complete(offset)
         self._room.set()
 
@@ -142,7 +152,7 @@ class QueueReader:
             self._group,
             self.queue,
             offset,
-            self._config.pull_batch,
+            max(self._config.pull_batch, _WHOLE_PULL) if self._whole() else self._config.pull_batch,
             self.subscription,
             send_subscription=False,
             suspend_ms=int(self._config.pull_suspend * 1000),
@@ -166,15 +176,26 @@ class QueueReader:
             progress.dropped = True
             self.progress = ProcessQueue(result.next_offset)
             return
-        tags = self.subscription.tags
-        wanted: list[MessageExt] = []
+        batches: Sequence[MessageBatch] = ()
         if result.status is PullStatus.FOUND:
-            for message in result.messages():
-                # The broker compares hashes; different tags may have the same one.
-                if tags and message.tags not in tags:
-                    continue
-                if progress.admit(message.queue_offset, len(message.body)):
-                    wanted.append(message)
+            # The broker compares hashes of tags; different ones may have the same.
+            tags = self.subscription.tags
+            batches = decode_batches(result.body, self.queue, progress.next_offset, tags, self._skip_damaged)
+        if self._whole():
+            for batch in batches:
+                offsets = batch.offsets
+                if progress.admit(offsets[0], batch.body_bytes, len(batch), offsets[-1]):
+                    self._hand_out(self, progress, batch)
+            progress.advance(result.next_offset)
+            return
+        wanted = [
+            message for batch in batches for message in batch if progress.admit(message.queue_offset, len(message.body))
+        ]
         progress.advance(result.next_offset)
         if wanted:
             self._hand_out(self, progress, wanted)
+
+    def _skip_damaged(self, record: StoredMessage, error: RecordError) -> None:
+        """Go on behind an inner batch that nobody will ever take apart: its checksum is right, so it was sent so."""
+        offset = record.queue_offset
+        log.error("the batch at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)

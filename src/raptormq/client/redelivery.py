@@ -7,8 +7,9 @@
     3. Where that fails too, because the broker knows neither 36 nor delays: it is handed out again here after a
        growing pause.
 
-A message that a broker has taken is finished for its queue, one that is retried here is not: nothing is lost either
-way. Neighbours: `listening` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`.
+A message of an inner batch begins with step 2: its place in the log is that of the batch, so step 1 would bring all
+of them again. A message that a broker has taken is finished for its queue, one that is retried here is not: nothing is
+lost either way. Neighbours: `listening` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import SendBackRequestHeader
+from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.topic_names import dlq_topic, retry_topic
@@ -52,7 +54,8 @@ class Redelivery:
         if self._config.message_model is MessageModel.BROADCASTING:
             log.warning("message %s was not consumed; group %s broadcasts", message.message_id, self._group)
             return True  # the others have it, and no topic of retries is for one member alone
-        for give in (self._send_back, self._send_on):
+        in_batch = is_inner_batch(message.sys_flag)
+        for give in (self._send_on,) if in_batch else (self._send_back, self._send_on):
             try:
                 await give(message)
             except RaptorMQError as error:

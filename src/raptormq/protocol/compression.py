@@ -11,21 +11,21 @@ import lz4.frame
 import zstandard
 
 from raptormq.errors import RecordError
-from raptormq.protocol.record import SysFlag
+from raptormq.protocol.record import Bytes, SysFlag
 
 _ZSTD_STEP_BYTES = 512
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 """Bodies that grow beyond this are refused: nothing that was sent under the size limit of brokers legitimately does."""
 
 
-def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """Return the plain body of a record with this SYSFLAG; uncompressed bodies come back as they are.
+def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """Return the plain body of a record with this SYSFLAG.
 
     Raises:
         RecordError: damaged, of an unknown compression, or longer than ``max_bytes``.
     """
     if not sys_flag & SysFlag.COMPRESSED:
-        return body
+        return bytes(body)
     kind = sys_flag & SysFlag.COMPRESSION_MASK
     try:
         if kind in (0, SysFlag.COMPRESSION_ZLIB):
@@ -47,7 +47,7 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
     return plain
 
 
-def _decompress_zstd(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
+def _decompress_zstd(body: Bytes, max_bytes: int) -> tuple[bytes, bool]:
     """Feed small steps: the library has no bound on the output, and 512 bytes grow to 16 MiB at most."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []

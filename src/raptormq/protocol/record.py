@@ -29,7 +29,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntFlag
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from raptormq.errors import RecordError
 from raptormq.protocol.message_id import decode_host
@@ -75,6 +76,7 @@ _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _V6_HOSTS = 0x30
+_WRONG_CRC = "the body does not have the CRC of its record"
 
 Bytes = bytes | bytearray | memoryview
 
@@ -177,6 +179,28 @@ def decode_record(data: Bytes, position: int = 0, *, check_crc: bool = True) -> 
     Raises:
         RecordError: cut, of another format, with lengths that do not add up, or (with ``check_crc``) a damaged body.
     """
+    message, crc, body_at, body_end = _decode(data, position)
+    message.body = bytes(data[body_at:body_end])
+    if check_crc and crc != crc32(message.body) & 0x7FFFFFFF:
+        raise RecordError(_WRONG_CRC)
+    return message
+
+
+def decode_view(data: memoryview, position: int = 0) -> tuple[StoredMessage, memoryview]:
+    """Decode a record without copying its body: `StoredMessage.body` is empty, the body is a slice of ``data``.
+
+    Raises:
+        RecordError: see `decode_record`; the CRC is compared.
+    """
+    message, crc, body_at, body_end = _decode(data, position)
+    body = data[body_at:body_end]
+    if crc != crc32(body) & 0x7FFFFFFF:
+        raise RecordError(_WRONG_CRC)
+    return message, body
+
+
+def _decode(data: Bytes, position: int) -> tuple[StoredMessage, int, int, int]:
+    """Return the message without its body, the body's CRC, start and end."""
     size = record_size(data, position)
     end = position + size
     try:
@@ -187,9 +211,6 @@ def decode_record(data: Bytes, position: int = 0, *, check_crc: bool = True) -> 
         topic_at = at + body_length
         if body_length < 0 or topic_at > end:
             raise RecordError(f"body of {body_length} bytes does not fit the record")
-        message.body = bytes(data[at:topic_at])
-        if check_crc and crc != crc32(message.body) & 0x7FFFFFFF:
-            raise RecordError("the body does not have the CRC of its record")
         width = 1 if _SIZE_MAGIC.unpack_from(data, position)[1] == MAGIC_V1 else 2
         properties_at = topic_at + width + int.from_bytes(data[topic_at : topic_at + width], "big")
         (properties_length,) = _SHORT.unpack_from(data, properties_at)
@@ -200,7 +221,7 @@ def decode_record(data: Bytes, position: int = 0, *, check_crc: bool = True) -> 
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the record is damaged: {error}") from error
     message.total_size = size
-    return message
+    return message, crc, at, topic_at
 
 
 def _decode_head_v4(data: Bytes, position: int) -> tuple[StoredMessage, int, int]:

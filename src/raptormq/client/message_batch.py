@@ -1,0 +1,174 @@
+"""`MessageBatch`: messages of one queue that are handed over as one thing, decoded when they are looked at.
+
+Two kinds: an inner batch as it was stored (`InnerBatch`), of which only the places of its messages are known until
+somebody asks, and messages that were stored one by one and came with one pull (`StoredMessages`).
+Neighbours: `received` makes them, `listening` hands them to listeners. Source: RIP-26, whose inner batches the Java
+client always takes apart.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch_places import Place
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.message_id import offset_id
+from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.record import StoredMessage
+
+
+class MessageBatch(Sequence[MessageExt], abc.ABC):
+    """Messages of one queue in the order of their offsets; at least one."""
+
+    __slots__ = ("queue",)
+
+    queue: MessageQueue
+
+    @property
+    @abc.abstractmethod
+    def offsets(self) -> Sequence[int]:
+        """The queue offset of every message; not without gaps where tags or the start of a pull have left some out."""
+
+    @property
+    @abc.abstractmethod
+    def body_bytes(self) -> int:
+        """Length of all bodies together, or a little more; cheap."""
+
+    @abc.abstractmethod
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        """Yield the bodies, decompressed, without copying those of an inner batch and without decoding properties."""
+
+    @abc.abstractmethod
+    def _message(self, index: int) -> MessageExt:
+        """Return one message; `index` is in bounds."""
+
+    @overload
+    def __getitem__(self, index: int) -> MessageExt: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[MessageExt]: ...
+
+    def __getitem__(self, index: int | slice) -> MessageExt | list[MessageExt]:
+        if isinstance(index, slice):
+            return [self._message(each) for each in range(*index.indices(len(self)))]
+        return self._message(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        return map(self._message, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} messages of {self.queue} from offset {self.offsets[0]}>"
+
+
+class StoredMessages(MessageBatch):
+    """Messages that were stored one by one."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: Sequence[MessageExt]) -> None:
+        self.queue = messages[0].queue
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return [message.queue_offset for message in self._messages]
+
+    @property
+    def body_bytes(self) -> int:
+        return sum(len(message.body) for message in self._messages)
+
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        return (message.body for message in self._messages)
+
+    def _message(self, index: int) -> MessageExt:
+        return self._messages[index]
+
+
+class InnerBatch(MessageBatch):
+    """A batch that is stored whole, or what a consumer wants of it.
+
+    Args:
+        record: the record that holds the batch; its body is not looked at.
+        data: the decompressed body.
+        places: where the wanted messages are in `data`.
+        numbers: which ones these are, counted from the first of the batch.
+        queue: where the batch was pulled from.
+    """
+
+    __slots__ = ("_data", "_numbers", "_offset_id", "_places", "_record")
+
+    def __init__(
+        self,
+        record: StoredMessage,
+        data: memoryview,
+        places: Sequence[Place],
+        numbers: Sequence[int],
+        queue: MessageQueue,
+    ) -> None:
+        self.queue = queue
+        self._record = record
+        self._data = data
+        self._places = places
+        self._numbers = numbers
+        self._offset_id = offset_id(record.store_host, record.physical_offset)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        base, numbers = self._record.queue_offset, self._numbers
+        if isinstance(numbers, range):
+            return range(base + numbers.start, base + numbers.stop)
+        return [base + number for number in numbers]
+
+    @property
+    def body_bytes(self) -> int:
+        return len(self._data)
+
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        data = self._data
+        return (data[start:end] for _, start, end, _ in self._places)
+
+    def with_tags(self, tags: Iterable[str]) -> InnerBatch | None:
+        """Return the messages that have one of the tags; `None` when none has."""
+        wanted = frozenset(tags)
+        chosen = [
+            (place, number)
+            for place, number in zip(self._places, self._numbers, strict=True)
+            if self._properties(place).get(names.TAGS) in wanted
+        ]
+        if not chosen:
+            return None
+        places, numbers = [place for place, _ in chosen], [number for _, number in chosen]
+        return InnerBatch(self._record, self._data, places, numbers, self.queue)
+
+    def _message(self, index: int) -> MessageExt:
+        place, record = self._places[index], self._record
+        properties = self._properties(place)
+        flag, start, end, _ = place
+        return MessageExt(
+            record.topic,
+            bytes(self._data[start:end]),
+            properties,
+            self.queue,
+            record.queue_offset + self._numbers[index],
+            record.physical_offset,
+            properties.get(names.UNIQUE_KEY, self._offset_id),
+            self._offset_id,
+            record.born_timestamp,
+            record.store_timestamp,
+            0,
+            flag,
+            record.sys_flag,
+        )
+
+    def _properties(self, place: Place) -> dict[str, str]:
+        # What is not UTF-8 came so from its producer; Java replaces it too, and a late error would help nobody.
+        return decode_properties(str(self._data[place[2] + 2 : place[3]], "utf-8", "replace"))
