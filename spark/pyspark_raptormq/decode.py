@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_raptormq.columns import PropertiesAs, arrow_schema
+from pyspark_raptormq.inner_batches import without_inner_batches
 from pyspark_raptormq.property_columns import PropertyTable, property_table
 from pyspark_raptormq.record_index import Longs, RecordIndex, index_records
-from raptormq.errors import RecordError
 from raptormq.protocol import properties
 from raptormq.protocol.compression import decompress
+from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.record import SysFlag
@@ -65,17 +66,17 @@ class RecordDecoder:
             RecordError: the bytes are damaged.
         """
         index = index_records(data)
-        wanted = (index.queue_offset >= start) & (index.queue_offset < end)
-        if not wanted.all():
-            index = index.select(wanted)
+        batched = index.sys_flag & INNER_BATCH == INNER_BATCH
+        of_interest = (index.queue_offset < end) & (batched | (index.queue_offset >= start))
+        if not of_interest.all():
+            index = index.select(of_interest)
         if self._verify_crc:
             index.check_crc()
-        if np.any(index.sys_flag & int(SysFlag.INNER_BATCH)):
-            raise RecordError(
-                f"{self._queue} holds whole batches (queue type BatchCQ), which this version does not read"
-            )
-        if len(index):
-            yield from self._batches(_Records(index, self._queue))
+        for messages in without_inner_batches(index):
+            wanted = (messages.queue_offset >= start) & (messages.queue_offset < end)
+            chosen = messages if wanted.all() else messages.select(wanted)
+            if len(chosen):
+                yield from self._batches(_Records(chosen, self._queue))
 
     def _batches(self, records: _Records) -> Iterator[pa.RecordBatch]:
         index = records.index

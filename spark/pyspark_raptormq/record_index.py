@@ -104,11 +104,11 @@ def index_records(data: bytes) -> RecordIndex:
     # Behind the broker's address: reconsume times (4 bytes), prepared transaction offset (8), body length (4).
     length_at = store_host_at + _V4_HOST_BYTES + _V6_EXTRA_BYTES * _bit(sys_flag, SysFlag.STORE_HOST_V6) + 12
     body_at = length_at + 4
-    body_end = body_at + _read(data, ">i4", length_at, ends)
+    body_end = body_at + read_numbers(data, ">i4", length_at, ends)
     width = 1 + v2.astype(np.int64)
-    topic_bytes = np.where(v2, _read(data, ">u2", body_end, ends), _read(data, "u1", body_end, ends))
+    topic_bytes = np.where(v2, read_numbers(data, ">u2", body_end, ends), read_numbers(data, "u1", body_end, ends))
     properties_at = body_end + width + topic_bytes + 2
-    properties_end = properties_at + _read(data, ">i2", properties_at - 2, ends)
+    properties_end = properties_at + read_numbers(data, ">i2", properties_at - 2, ends)
     if np.any(body_end < body_at) or np.any(properties_end != ends):
         raise RecordError("body, topic and properties do not fill their record")
     return RecordIndex(
@@ -118,7 +118,7 @@ def index_records(data: bytes) -> RecordIndex:
         sys_flag=sys_flag,
         body_crc=fixed["crc"].astype(np.int64),
         born_ms=fixed["born"].astype(np.int64),
-        store_ms=_read(data, ">i8", store_at, ends),
+        store_ms=read_numbers(data, ">i8", store_at, ends),
         store_host_at=store_host_at,
         body_at=body_at,
         body_end=body_end,
@@ -149,8 +149,12 @@ def _view(data: bytes, dtype: Any) -> npt.NDArray[Any]:
     return np.ndarray((max(0, len(data) - item.itemsize + 1),), item, data, strides=(1,))
 
 
-def _read(data: bytes, dtype: str, positions: Longs, ends: Longs) -> Longs:
-    """Read one number per record; positions may come from damaged lengths, hence the check."""
+def read_numbers(data: bytes, dtype: str, positions: Longs, ends: Longs) -> Longs:
+    """Read the number at each of the positions; they may come from damaged lengths, hence the check.
+
+    Raises:
+        RecordError: a number is not inside its record, which ends at `ends`.
+    """
     size = np.dtype(dtype).itemsize
     if np.any(positions < 0) or np.any(positions + 1 > ends):
         raise RecordError("a record's lengths point outside of it")

@@ -160,12 +160,6 @@ def test_a_compressed_body_that_is_damaged_is_an_error() -> None:
         rows(RecordDecoder(QUEUE, ("value",)), data)
 
 
-def test_whole_batches_are_refused_and_not_passed_off_as_messages() -> None:
-    data = buffer_of(message(0, sys_flag=int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)))
-    with pytest.raises(RecordError, match="BatchCQ"):
-        rows(RecordDecoder(QUEUE, ("value",)), data)
-
-
 @given(st.lists(stored_messages(), min_size=1, max_size=3), st.data())
 @settings(max_examples=300)
 def test_damage_is_an_error_of_ours_or_harmless(messages: list[StoredMessage], data: st.DataObject) -> None:

@@ -1,0 +1,123 @@
+"""Inner batches (queue type BatchCQ) in an index of stored records: a row per message instead of one per batch. Pure.
+
+The messages of a batch keep its times and its place in the log, and bring body and properties of their own; their
+layout is drawn in `raptormq.protocol.batch`, inner batches are in `raptormq.protocol.inner_batch`. What is not
+compressed is found where it stands in the response; compressed batches are decompressed behind it.
+
+Neighbours: `record_index` finds the records, `decode` turns messages into columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pyspark_raptormq.record_index import Longs, RecordIndex, read_numbers
+from raptormq.errors import RecordError
+from raptormq.protocol.batch import OVERHEAD_BYTES
+from raptormq.protocol.compression import decompress
+from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
+from raptormq.protocol.record import SysFlag
+
+_PLAIN_BYTES = 32 * 1024 * 1024
+"""Compressed batches may grow a thousandfold: a part of the index ends when this much came out of them."""
+_OF_THE_BATCH = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_SIZE = struct.Struct(">i")
+_BODY_AT = 20
+
+
+def without_inner_batches(index: RecordIndex) -> Iterator[RecordIndex]:
+    """Yield the index in parts, in order, with the messages of inner batches in place of these.
+
+    Raises:
+        RecordError: a batch is cut, cannot be decompressed, or does not hold as many messages as it says.
+    """
+    batched = index.sys_flag & INNER_BATCH == INNER_BATCH
+    if not batched.any():
+        yield index
+        return
+    first = grown = 0
+    plain: dict[int, bytes] = {}
+    for row in np.flatnonzero(batched).tolist():
+        sys_flag = int(index.sys_flag[row])
+        if not sys_flag & _COMPRESSED:
+            continue
+        plain[row] = decompress(index.data[index.body_at[row] : index.body_end[row]], sys_flag)
+        grown += len(plain[row])
+        if grown >= _PLAIN_BYTES:
+            yield _expanded(index, batched, first, row + 1, plain)
+            first, grown, plain = row + 1, 0, {}
+    if first < len(index):
+        yield _expanded(index, batched, first, len(index), plain)
+
+
+def _expanded(
+    index: RecordIndex, batched: npt.NDArray[np.bool_], first: int, last: int, plain: dict[int, bytes]
+) -> RecordIndex:
+    """Return the messages of rows `first` to `last`; `plain` has the decompressed bodies by row."""
+    bodies, positions, behind = [index.data], {}, len(index.data)
+    for row, body in plain.items():
+        positions[row] = behind
+        bodies.append(body)
+        behind += len(body)
+    data = b"".join(bodies) if plain else index.data
+    counts = np.ones(last - first, np.int64)
+    starts: list[int] = []
+    ends: list[int] = []
+    for row in range(first, last):
+        if batched[row]:
+            start = positions.get(row, int(index.body_at[row]))
+            end = start + len(plain[row]) if row in plain else int(index.body_end[row])
+            bounds = _message_bounds(data, start, end)
+            _check_count(index, row, len(bounds) - 1)
+            counts[row - first] = len(bounds) - 1
+            starts += bounds[:-1]
+            ends += bounds[1:]
+    rows = np.repeat(np.arange(first, last), counts)
+    numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    messages = index.select(rows)
+    inner = batched[rows]
+    _fill_in(messages, data, inner, np.array(starts, np.int64), np.array(ends, np.int64))
+    messages.queue_offset[:] += numbers
+    messages.sys_flag[inner] &= ~_OF_THE_BATCH
+    return RecordIndex(**{**vars(messages), "data": data})
+
+
+def _fill_in(messages: RecordIndex, data: bytes, inner: npt.NDArray[np.bool_], starts: Longs, ends: Longs) -> None:
+    """Put the places of bodies and properties into the rows `inner`."""
+    body_at = starts + _BODY_AT
+    body_end = body_at + read_numbers(data, ">i4", starts + _BODY_AT - 4, ends)
+    properties_at = body_end + 2
+    stated = read_numbers(data, ">i2", body_end, ends)
+    if np.any(body_end < body_at) or np.any(properties_at + stated != ends) or np.any(stated < 0):
+        raise RecordError("body and properties do not fill their message of a batch")
+    messages.body_at[inner] = body_at
+    messages.body_end[inner] = body_end
+    messages.properties_at[inner] = properties_at
+    messages.properties_end[inner] = ends
+
+
+def _message_bounds(data: bytes, start: int, end: int) -> list[int]:
+    """Follow the sizes of the messages of one batch."""
+    bounds = [start]
+    position, size_at = start, _SIZE.unpack_from
+    while position + OVERHEAD_BYTES <= end:
+        (size,) = size_at(data, position)
+        if size < OVERHEAD_BYTES:
+            raise RecordError(f"a message of {size} bytes in a batch cannot be")
+        position += size
+        bounds.append(position)
+    if position != end:
+        raise RecordError("a batch ends inside a message")
+    return bounds
+
+
+def _check_count(index: RecordIndex, row: int, count: int) -> None:
+    properties = index.data[index.properties_at[row] : index.properties_end[row]].decode("utf-8", "replace")
+    if count != inner_count(properties):
+        offset = index.queue_offset[row]
+        raise RecordError(f"the batch at queue offset {offset} holds {count} messages, not as many as it says")
