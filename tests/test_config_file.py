@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.config_file import (
+    changed_properties,
     choice,
     dump_settings,
     integer,
@@ -119,3 +120,25 @@ def test_dump_is_the_inverse_of_load() -> None:
     pairs = dump_settings(settings)
     assert pairs == {"name": "n", "listenPort": "7", "enabled": "true", "limitBytes": "5", "mode": "SAFE"}
     assert load_settings(Outer, pairs) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("", "a=1\n"),
+        ("b=2", "b=2\na=1\n"),
+        ("# a=0\na=0\nb=2\n", "# a=0\na=1\nb=2\n"),
+        ("a : 0\n! c\n", "a=1\n! c\n"),
+        ("a = 0\\\n  0\nb=2\n", "a=1\nb=2\n"),
+        ("a=0\nb=2\na=3\n", "a=1\nb=2\n"),
+        ("b=2\\", "b=2\na=1\n"),
+    ],
+)
+def test_changed_properties_touch_nothing_else(text: str, changed: str) -> None:
+    assert changed_properties(text, {"a": "1"}) == changed
+    assert parse_properties(changed)["a"] == "1"
+
+
+def test_changed_properties_escape_what_the_format_needs() -> None:
+    value = "C:\\store\nnext\rline"
+    assert parse_properties(changed_properties("", {"a": value}))["a"] == value

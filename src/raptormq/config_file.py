@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -23,8 +25,10 @@ Parser = Callable[[str], Any]
 
 _KEYS = "keys"
 _PARSE = "parse"
+_LIVE = "live"
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?")
 _SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_ESCAPED = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -59,18 +63,24 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterable[str]:
-    joined = ""
-    for raw in text.splitlines():
-        line = joined + raw.lstrip()
+    return (line for _, line in _raw_and_logical_lines(text) if line)
+
+
+def _raw_and_logical_lines(text: str) -> Iterable[tuple[str, str]]:
+    """Each pair's text as it stands, and as one line; the latter empty for comments and blank lines."""
+    held = joined = ""
+    for raw in text.splitlines(keepends=True):
+        held += raw
+        line = joined + raw.splitlines()[0].lstrip()
         joined = ""
-        if not line or line[0] in "#!":
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
+        comment = not line or line[0] in "#!"
+        if not comment and (len(line) - len(line.rstrip("\\"))) % 2:
             joined = line[:-1]
             continue
-        yield line
-    if joined:
-        yield joined
+        yield held, "" if comment else line
+        held = ""
+    if held:  # a backslash with nothing to join
+        yield held.rstrip("\r\n").removesuffix("\\"), joined
 
 
 def _split_pair(line: str) -> tuple[str, str]:
@@ -102,6 +112,56 @@ def _unescape(text: str) -> str:
         except ValueError:
             raise ConfigError(f"bad escape \\u{digits} in settings file") from None
     return "".join(out)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def format_properties(pairs: Mapping[str, str]) -> str:
+    """Return ``key=value`` lines in the order of the keys; backslashes and line ends in values are escaped."""
+    return "".join(_format_pair(key, pairs[key]) for key in sorted(pairs))
+
+
+def changed_properties(text: str, changes: Mapping[str, str]) -> str:
+    """Return a properties text with the values of ``changes``: in the lines that had others, or at its end; all else,
+    comments included, stays as it is.
+    """
+    left = dict(changes)
+    kept: list[str] = []
+    for raw, line in _raw_and_logical_lines(text):
+        key = _unescape(_split_pair(line)[0])
+        if key in left:
+            kept.append(_format_pair(key, left.pop(key)))
+        elif key not in changes:
+            kept.append(raw)
+    if left and kept and not kept[-1].endswith("\n"):
+        kept.append("\n")
+    return "".join(kept) + "".join(_format_pair(key, value) for key, value in left.items())
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` (UTF-8) atomically and durably, making its folder when needed: a crash leaves the
+    old file or the new one, never half of it. Who may read the old one may read the new one.
+
+    Raises:
+        ConfigError: the folder or the file cannot be written.
+    """
+    draft = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("w", encoding="utf-8") as file:
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error}") from error
+
+
+def _format_pair(key: str, value: str) -> str:
+    return f"{key}={value.translate(_ESCAPED)}\n"
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -157,12 +217,13 @@ def choice(*allowed: str) -> Parser:
 # --- classes of settings --------------------------------------------------------------------------------------------
 
 
-def setting(default: Any, *keys: str, parse: Parser = str) -> Any:
+def setting(default: Any, *keys: str, parse: Parser = str, live: bool = False) -> Any:
     """Declare one setting: its default (or a function that finds it), its key (first) with aliases, and its parser.
 
-    A parser raises ValueError whose text says what is expected.
+    A parser raises ValueError whose text says what is expected. A ``live`` setting may change while the program runs
+    (:func:`change_live`); its class must not be frozen.
     """
-    metadata = {_KEYS: keys, _PARSE: parse}
+    metadata = {_KEYS: keys, _PARSE: parse, _LIVE: live}
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -205,6 +266,42 @@ def dump_settings(settings: Any) -> dict[str, str]:
         else:
             pairs[field.metadata[_KEYS][0]] = _text(value)
     return pairs
+
+
+def first_keys(cls: type[Any]) -> dict[str, str]:
+    """Return for every key, aliases included, the one that counts when a file has several of a setting."""
+    found: dict[str, str] = {}
+    for field, group in _fields(cls):
+        found |= first_keys(group) if group else dict.fromkeys(field.metadata[_KEYS], field.metadata[_KEYS][0])
+    return found
+
+
+def live_keys(cls: type[Any]) -> set[str]:
+    """Return the (first) keys of the settings that may change while the program runs."""
+    keys: set[str] = set()
+    for field, group in _fields(cls):
+        keys |= live_keys(group) if group else {field.metadata[_KEYS][0]} if field.metadata[_LIVE] else set()
+    return keys
+
+
+def change_live(settings: Any, wanted: Any) -> tuple[set[str], set[str]]:
+    """Take over from ``wanted``, of the same class, what may change while the program runs.
+
+    Returns the keys that have changed, and those that differ but need a new start.
+    """
+    changed: set[str] = set()
+    waiting: set[str] = set()
+    for field, group in _fields(type(settings)):
+        ours, theirs = getattr(settings, field.name), getattr(wanted, field.name)
+        if group:
+            more_changed, more_waiting = change_live(ours, theirs)
+            changed |= more_changed
+            waiting |= more_waiting
+        elif ours != theirs:
+            if field.metadata[_LIVE]:
+                setattr(settings, field.name, theirs)
+            (changed if field.metadata[_LIVE] else waiting).add(field.metadata[_KEYS][0])
+    return changed, waiting
 
 
 def _text(value: Any) -> str:

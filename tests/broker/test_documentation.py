@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.foreign_keys import FOREIGN_KEYS
-from raptormq.config_file import known_keys
+from raptormq.config_file import known_keys, live_keys
 from tests.broker.harness import running
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
@@ -26,3 +26,8 @@ def test_every_setting_that_is_named_exists() -> None:
     named = set(re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]*)+)(?:=[^`]*)?`", PAGE)) - {"maxMsgBytes"}
     assert named
     assert named <= known_keys(BrokerConfig) | FOREIGN_KEYS
+
+
+def test_the_settings_that_change_at_once_are_listed() -> None:
+    listed = PAGE.split("In force at once:")[1].split("All others")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == live_keys(BrokerConfig)

@@ -36,6 +36,7 @@ from raptormq.broker.handlers.replies import ReplyHandlers
 from raptormq.broker.handlers.resets import ResetHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
+from raptormq.broker.handlers.settings import SettingsHandlers
 from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
@@ -48,6 +49,7 @@ from raptormq.broker.queue_locks import QueueLocks
 from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.retries import Retries
+from raptormq.broker.running_config import RunningConfig
 from raptormq.broker.security.tables import access_gate
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
@@ -56,7 +58,8 @@ from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.steady_clock import steady_ms
-from raptormq.broker.store_settings import max_body_bytes
+from raptormq.broker.store_settings import keep
+from raptormq.broker.system_topics import system_topics
 from raptormq.broker.tables import Tables, load_tables
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.questions import ProducerQuestions
@@ -180,6 +183,7 @@ def assemble(
     ]
     for handlers in areas:
         handlers.register(router)
+    core.running_config.listen(lambda changed: _settings_changed(core, registrar, changed))
     core.topics.listen(registrar.topic_changed)
     core.topics.listen(pulls.topic_changed)
     core.topics.listen(resets.topic_changed)
@@ -201,13 +205,24 @@ def assemble(
     )
 
 
+def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
+    """Tell those who do not ask the settings each time."""
+    core.admission.settings_changed()
+    keep(core.config, core.store.config)
+    if "autoCreateTopicEnable" in changed and core.config.policies.auto_create_topic:
+        core.topics.add_missing(system_topics(core.config.identity, core.config.policies))
+    if "brokerPermission" in changed:
+        core.topics.renew_version()
+        registrar.permission_changed()
+
+
 def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
     host, _, port = address.rpartition(":")
     return Registrar(
         config.identity,
         BrokerAddress(address, f"{host}:{int(port) + _REPLICATION_PORT_STEP}"),
         tables.topics,
-        config.policies.permission,
+        config.policies,
         ConnectionLimits(credentials=config.security.own_credentials),
     )
 
@@ -242,7 +257,8 @@ class _Core:
         self.registry = ClientRegistry[Connection]()
         self.settling = _Settling(tables, registrar)
         self.dispatcher = Dispatcher(store)
-        self.retries = Retries(self.topics, self.groups, auto_create_group=config.policies.auto_create_group)
+        self.running_config = RunningConfig(config)
+        self.retries = Retries(self.topics, self.groups, config.policies)
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.transactions = Transactions(
@@ -268,11 +284,8 @@ class _Core:
             clock,
         )
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
-        creator = TopicCreator(self.topics, enabled=config.policies.auto_create_topic)
-        size = max_body_bytes(config)
-        self.admission = Admission(
-            config, size, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules
-        )
+        creator = TopicCreator(self.topics, config.policies)
+        self.admission = Admission(config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules)
 
 
 def _sends(core: _Core) -> SendGroups:
@@ -299,7 +312,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
             core.retries,
             core.tables.topics_saver,
             core.statistics,
-            core.config.policies.permission,
+            core.config.policies,
         ),
         TransactionHandlers(core.store, core.transactions, core.clock),
         RecallHandlers(core.writer, core.topics, core.config, core.timer_rules, core.clock),
@@ -319,8 +332,7 @@ def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | Non
 
 def _replies(core: _Core) -> ReplyHandlers:
     """Answers to requests."""
-    keep = core.config.policies.store_replies
-    return ReplyHandlers(core.admission, core.writer, core.registry, core.store_host, core.clock, store_replies=keep)
+    return ReplyHandlers(core.admission, core.writer, core.registry, core.store_host, core.clock, core.config.policies)
 
 
 def _administration(core: _Core) -> tuple[Handlers, ...]:
@@ -335,6 +347,7 @@ def _administration(core: _Core) -> tuple[Handlers, ...]:
         ProducerHandlers(core.registry),
         UpkeepHandlers(core.store, core.topics, core.address),
         RuntimeHandlers(core.store, core.topics, config, core.rates),
+        SettingsHandlers(core.running_config, core.settling),
         StatisticsHandlers(core.statistics),
         QueueItemHandlers(core.store, core.registry),
     )

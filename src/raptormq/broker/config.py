@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raptormq.broker.addresses import own_address
@@ -123,77 +123,79 @@ class Network:
     """GET /metrics, /healthz and /readyz; 0 takes a free port, -1 serves none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Policies:
     """What clients may do."""
 
-    permission: int = setting(6, "brokerPermission", parse=_permission)
-    auto_create_topic: bool = setting(True, "autoCreateTopicEnable", parse=parse_bool)
-    auto_create_group: bool = setting(True, "autoCreateSubscriptionGroup", parse=parse_bool)
+    permission: int = setting(6, "brokerPermission", parse=_permission, live=True)
+    auto_create_topic: bool = setting(True, "autoCreateTopicEnable", parse=parse_bool, live=True)
+    auto_create_group: bool = setting(True, "autoCreateSubscriptionGroup", parse=parse_bool, live=True)
     default_queue_count: int = setting(8, "defaultTopicQueueNums", parse=_COUNT)
     cluster_topic: bool = setting(True, "clusterTopicEnable", parse=parse_bool)
     broker_topic: bool = setting(True, "brokerTopicEnable", parse=parse_bool)
     trace_topic: bool = setting(False, "traceTopicEnable", parse=parse_bool)
-    validate_system_topics: bool = setting(True, "validateSystemTopicWhenUpdateTopic", parse=parse_bool)
-    reject_transactions: bool = setting(False, "rejectTransactionMessage", parse=parse_bool)
-    store_replies: bool = setting(True, "storeReplyMessageEnable", parse=parse_bool)
+    validate_system_topics: bool = setting(True, "validateSystemTopicWhenUpdateTopic", parse=parse_bool, live=True)
+    reject_transactions: bool = setting(False, "rejectTransactionMessage", parse=parse_bool, live=True)
+    store_replies: bool = setting(True, "storeReplyMessageEnable", parse=parse_bool, live=True)
     """Whether replies are kept in the reply topic beside being handed to who asked."""
-    server_side_reset: bool = setting(True, "useServerSideResetOffset", parse=parse_bool)
+    server_side_reset: bool = setting(True, "useServerSideResetOffset", parse=parse_bool, live=True)
     """Whether an administrator's reset of a group works without its members; else they are told."""
-    property_filters: bool = setting(False, "enablePropertyFilter", parse=parse_bool)
+    property_filters: bool = setting(False, "enablePropertyFilter", parse=parse_bool, live=True)
     """Whether consumers may filter by SQL92 expressions."""
-    lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool)
-    notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool)
-    client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS)
+    lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool, live=True)
+    notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool, live=True)
+    client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS, live=True)
     region_id: str = setting("DefaultRegion", "regionId")
     trace_on: bool = setting(True, "traceOn", parse=parse_bool)
-    max_message_bytes: int = setting(4_194_304, "maxMessageSize", parse=size(1, 8 << 20))
+    max_message_bytes: int = setting(4_194_304, "maxMessageSize", parse=size(1, 8 << 20), live=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Pulling:
     """How much one pull gets and how long it may wait."""
 
-    long_polling: bool = setting(True, "longPollingEnable", parse=parse_bool)
-    short_polling_ms: int = setting(1_000, "shortPollingTimeMills", parse=_PERIOD_MS)
+    long_polling: bool = setting(True, "longPollingEnable", parse=parse_bool, live=True)
+    short_polling_ms: int = setting(1_000, "shortPollingTimeMills", parse=_PERIOD_MS, live=True)
     max_held: int = setting(100_000, "maxHeldPulls", parse=_COUNT)
     """Pulls waiting at a time; one more is answered at once with PULL_NOT_FOUND."""
-    memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=size(1, 16 << 20))
-    memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT)
-    asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size(1, 8 << 20))
+    memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=size(1, 16 << 20), live=True)
+    memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT, live=True)
+    asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size(1, 8 << 20), live=True)
     """Most bytes for a pull that carries ``maxMsgBytes``, however much it asks for (one message is always sent
     whole)."""
-    asked_count: int = setting(32_768, "maxTransferCountAsked", parse=_COUNT)
+    asked_count: int = setting(32_768, "maxTransferCountAsked", parse=_COUNT, live=True)
     """Most messages for a pull that carries ``maxMsgBytes``."""
-    disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=size(1, 16 << 20))
-    disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT)
+    disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=size(1, 16 << 20), live=True)
+    disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT, live=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Transactions:
     """When and how often producers are asked about transactions that they left open."""
 
-    timeout_ms: int = setting(6_000, "transactionTimeOut", parse=_PERIOD_MS)
+    timeout_ms: int = setting(6_000, "transactionTimeOut", parse=_PERIOD_MS, live=True)
     """Age from which a half is asked about, unless the message itself says another."""
-    check_max: int = setting(15, "transactionCheckMax", parse=_COUNT)
-    check_interval_ms: int = setting(30_000, "transactionCheckInterval", parse=integer(100, 86_400_000))
+    check_max: int = setting(15, "transactionCheckMax", parse=_COUNT, live=True)
+    check_interval_ms: int = setting(30_000, "transactionCheckInterval", parse=integer(100, 86_400_000), live=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Timers:
     """Messages that name the time of their delivery."""
 
-    enabled: bool = setting(True, "timerWheelEnable", parse=parse_bool)
-    max_delay_s: int = setting(259_200, "timerMaxDelaySec", parse=integer(1, 315_360_000))
+    enabled: bool = setting(True, "timerWheelEnable", parse=parse_bool, live=True)
+    max_delay_s: int = setting(259_200, "timerMaxDelaySec", parse=integer(1, 315_360_000), live=True)
     precision_ms: int = setting(1_000, "timerPrecisionMs", parse=integer(100, 60_000))
     """Times are multiples of it; a message comes up to this much late and never early."""
-    recall: bool = setting(False, "recallMessageEnable", parse=parse_bool)
+    recall: bool = setting(False, "recallMessageEnable", parse=parse_bool, live=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """Who may send requests (RocketMQ ``AuthConfig``)."""
+    """Who may send requests (RocketMQ ``AuthConfig``), and what no request may change."""
 
+    config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
+    """Keys of settings that no request may change, separated by semicolons."""
     authentication: bool = setting(False, "authenticationEnabled", parse=parse_bool)
     authorization: bool = setting(False, "authorizationEnabled", parse=parse_bool)
     authentication_whitelist: str = setting("", "authenticationWhitelist", parse=_codes)
@@ -218,7 +220,7 @@ class Security:
         return _code_set(self.authorization_whitelist)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Keeping:
     """Where and for how long messages are kept; handed on to :class:`raptormq.storage.config.StoreConfig`."""
 
@@ -235,12 +237,12 @@ class Keeping:
     flush_interval_ms: int = setting(500, "flushIntervalCommitLog", parse=_PERIOD_MS)
     sync_flush_timeout_ms: int = setting(5_000, "syncFlushTimeout", parse=_PERIOD_MS)
     flush_offsets_ms: int = setting(5_000, "flushConsumerOffsetInterval", parse=_PERIOD_MS)
-    retention_hours: int = setting(72, "fileReservedTime", parse=integer(1, 1_000_000))
-    delete_when: str = setting("04", "deleteWhen", parse=_hours)
+    retention_hours: int = setting(72, "fileReservedTime", parse=integer(1, 1_000_000), live=True)
+    delete_when: str = setting("04", "deleteWhen", parse=_hours, live=True)
     clean_period_ms: int = setting(10_000, "cleanResourceInterval", parse=_PERIOD_MS)
-    disk_used_percent_clean: int = setting(75, "diskMaxUsedSpaceRatio", parse=integer(10, 95))
-    disk_used_percent_forced: int = setting(85, "diskSpaceCleanForciblyRatio", parse=integer(30, 99))
-    disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100))
+    disk_used_percent_clean: int = setting(75, "diskMaxUsedSpaceRatio", parse=integer(10, 95), live=True)
+    disk_used_percent_forced: int = setting(85, "diskSpaceCleanForciblyRatio", parse=integer(30, 99), live=True)
+    disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100), live=True)
     delay_levels: str = setting(DEFAULT_LEVELS, "messageDelayLevel", parse=_delay_levels)
     max_open_queue_files: int = setting(4_096, "maxOpenQueueFiles", parse=_COUNT)
     index_enabled: bool = setting(True, "messageIndexEnable", parse=parse_bool)
@@ -251,7 +253,11 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """All settings of one broker, in groups."""
+    """All settings of one broker, in groups.
+
+    Parts hold on to a group and ask it each time: that is how a change of a live setting reaches them
+    (:mod:`raptormq.broker.running_config`).
+    """
 
     identity: Identity = field(default_factory=Identity)
     network: Network = field(default_factory=Network)
@@ -261,16 +267,20 @@ class BrokerConfig:
     timers: Timers = field(default_factory=Timers)
     security: Security = field(default_factory=Security)
     keeping: Keeping = field(default_factory=Keeping)
+    given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The pairs that they come from."""
+    path: Path | None = field(default=None, compare=False)
+    """The file that changes by request are written to."""
 
     @classmethod
-    def from_pairs(cls, pairs: Mapping[str, str]) -> BrokerConfig:
-        """Return the settings for RocketMQ ``key = value`` pairs.
+    def from_pairs(cls, pairs: Mapping[str, str], path: Path | None = None) -> BrokerConfig:
+        """Return the settings for RocketMQ ``key = value`` pairs; ``path`` is their file.
 
         Raises:
             ConfigError: a value cannot be used, or asks for something that this version does not have.
         """
         refuse_unsupported(pairs)
-        return load_settings(cls, pairs)
+        return replace(load_settings(cls, pairs), given=dict(pairs), path=path)
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
@@ -286,4 +296,4 @@ def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = 
     """
     pairs = read_properties(path) if path is not None else {}
     pairs |= overrides or {}
-    return BrokerConfig.from_pairs(pairs), warnings_for(pairs)
+    return BrokerConfig.from_pairs(pairs, path), warnings_for(pairs)

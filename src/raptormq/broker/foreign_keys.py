@@ -20,7 +20,7 @@ _BROKER = """
     brokerNotActiveTimeoutMillis broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
     bitMapLengthConsumeQueueExt cleanOfflineBrokerInterval clientManageThreadPoolNums
     clientManagerThreadPoolQueueCapacity commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg
-    commercialTimerCount commercialTransCount compatibleWithOldNameSrv compressedRegister configBlackList
+    commercialTimerCount commercialTransCount compatibleWithOldNameSrv compressedRegister
     configManagerVersion consumerFallbehindThreshold consumerManageThreadPoolNums
     consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
     controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from raptormq.broker.config import Identity
+from raptormq.broker.config import Identity, Policies
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import RaptorMQError
 from raptormq.protocol.bodies.route import encode_registration
@@ -70,7 +70,7 @@ class Registrar:
         identity: Identity,
         address: BrokerAddress,
         topics: TopicTable,
-        permission: int,
+        policies: Policies,
         limits: ConnectionLimits | None = None,
     ) -> None:
         """``limits`` of the connections to the name servers, the credentials included.
@@ -81,7 +81,7 @@ class Registrar:
         self._identity = identity
         self._address = address
         self._topics = topics
-        self._permission = permission
+        self._policies = policies
         self._servers = parse_name_servers(identity.name_servers)
         self._pool = ConnectionPool(_LossListener(self._lost), limits)
         self._changed: set[str] = set()
@@ -107,6 +107,12 @@ class Registrar:
         """Register a topic at the end of this turn of the loop; deleted ones are left to the name servers' own
         request."""
         self._changed.add(topic)
+        self._change_count += 1
+        self._wake.set()
+
+    def permission_changed(self) -> None:
+        """Register all topics anew at the end of this turn of the loop."""
+        self._full_wanted = True
         self._change_count += 1
         self._wake.set()
 
@@ -194,10 +200,10 @@ class Registrar:
         table = self._topics.snapshot()
         if changed is not None:
             table.topics = {topic: config for topic, config in table.topics.items() if topic in changed}
-        if self._permission != 6:
+        permission = self._policies.permission
+        if permission != 6:
             limited = {
-                name: replace(config, perm=config.perm & (self._permission | 1))
-                for name, config in table.topics.items()
+                name: replace(config, perm=config.perm & (permission | 1)) for name, config in table.topics.items()
             }
             table.topics = limited
         return table

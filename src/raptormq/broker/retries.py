@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 
 from raptormq.broker.checks import require_group
+from raptormq.broker.config import Policies
 from raptormq.broker.groups import GroupConfig, GroupTable
 from raptormq.broker.topics import TopicTable
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
@@ -26,10 +27,10 @@ FIRST_RETRY_LEVEL = 3
 class Retries:
     """Chooses retry or dead letters, and creates the topics for them."""
 
-    def __init__(self, topics: TopicTable, groups: GroupTable, *, auto_create_group: bool) -> None:
+    def __init__(self, topics: TopicTable, groups: GroupTable, policies: Policies) -> None:
         self._topics = topics
         self._groups = groups
-        self._auto_create_group = auto_create_group
+        self._policies = policies
 
     def group(self, name: str) -> GroupConfig:
         """Return the settings of a consumer group.
@@ -37,7 +38,7 @@ class Retries:
         Raises:
             Refused: 26 when there is none and none may be created, 29 for a bad name.
         """
-        return require_group(self._groups, name, auto_create=self._auto_create_group)
+        return require_group(self._groups, name, auto_create=self._policies.auto_create_group)
 
     def retry_place(self, group: GroupConfig) -> tuple[TopicConfig, int]:
         """Return the group's retry topic, created if need be, and one of its queues.

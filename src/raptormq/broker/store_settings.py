@@ -19,7 +19,7 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         ConfigError: sizes that do not go together.
     """
     keeping = config.keeping
-    return StoreConfig(
+    settings = StoreConfig(
         root_dir=Path(keeping.root_dir),
         commit_log_dir=Path(keeping.commit_log_dir) if keeping.commit_log_dir else None,
         segment_size=keeping.segment_bytes,
@@ -29,11 +29,6 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         flush_interval_ms=keeping.flush_interval_ms,
         offsets_interval_ms=keeping.flush_offsets_ms,
         retention_interval_ms=keeping.clean_period_ms,
-        file_reserved_hours=keeping.retention_hours,
-        delete_when=keeping.delete_when,
-        disk_max_used_ratio=keeping.disk_used_percent_clean / 100,
-        disk_clean_ratio=keeping.disk_used_percent_forced / 100,
-        disk_full_ratio=keeping.disk_used_percent_full / 100,
         index_enabled=keeping.index_enabled,
         index_slots=keeping.index_slots,
         index_entries=keeping.index_entries,
@@ -41,6 +36,18 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         max_open_queue_files=keeping.max_open_queue_files,
         store_host=store_host,
     )
+    keep(config, settings)
+    return settings
+
+
+def keep(config: BrokerConfig, settings: StoreConfig) -> None:
+    """Set how long and up to which use of the disk messages are kept, which may change while the store is open."""
+    keeping = config.keeping
+    settings.file_reserved_hours = keeping.retention_hours
+    settings.delete_when = keeping.delete_when
+    settings.disk_max_used_ratio = keeping.disk_used_percent_clean / 100
+    settings.disk_clean_ratio = keeping.disk_used_percent_forced / 100
+    settings.disk_full_ratio = keeping.disk_used_percent_full / 100
 
 
 def max_body_bytes(config: BrokerConfig) -> int:

@@ -97,7 +97,11 @@ class TopicTable:
         """Return the content of ``topics.json``; cheap, because every change of thousands of topics writes them all."""
         return {"dataVersion": self.version.to_dict(), "topicConfigTable": dict(self._plain)}
 
-    def _changed(self, topic: str) -> None:
+    def renew_version(self) -> None:
+        """Let name servers take the next registration, though no topic has changed."""
         self.version = self.version.next(self._clock())
+
+    def _changed(self, topic: str) -> None:
+        self.renew_version()
         for listener in self._listeners:
             listener(topic)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.config import Policies
 from raptormq.errors import FilterError, MessageError
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import ResponseCode
@@ -39,9 +40,9 @@ def is_tag_type(expression_type: str | None) -> bool:
 class Subscriptions:
     """Knows what each group wants."""
 
-    def __init__(self, registry: ClientRegistry[Connection], *, sql92: bool) -> None:
+    def __init__(self, registry: ClientRegistry[Connection], policies: Policies) -> None:
         self._registry = registry
-        self._sql92 = sql92
+        self._policies = policies
 
     def asked(self, topic: str, expression: str | None, expression_type: str | None, version: int = 0) -> Wanted:
         """Return the filter that a request carries; refuse with 1 or 23."""
@@ -73,7 +74,7 @@ class Subscriptions:
 
     def require_switched_on(self, expression_type: str | None) -> None:
         """Refuse with 1 unless the broker filters by properties."""
-        if not self._sql92:
+        if not self._policies.property_filters:
             remark = f"The broker does not support consumer to filter message by {expression_type}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 

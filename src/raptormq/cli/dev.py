@@ -56,7 +56,7 @@ class Options:
             }
         )
 
-    def broker_config(self, pairs: dict[str, str], name_server: str) -> BrokerConfig:
+    def broker_config(self, pairs: dict[str, str], name_server: str, path: Path | None = None) -> BrokerConfig:
         """Return the settings of the broker: our defaults, then the settings file, then the command line."""
         wanted = {
             "bindAddress": self.host,
@@ -67,7 +67,7 @@ class Options:
             "storePathRootDir": str(self.data_dir),
         }
         advertised = {} if self.host in WILDCARDS else {"brokerIP1": self.host}
-        return BrokerConfig.from_pairs(DEFAULTS | advertised | pairs | wanted)
+        return BrokerConfig.from_pairs(DEFAULTS | advertised | pairs | wanted, path)
 
 
 @click.command(
@@ -110,15 +110,15 @@ def dev(
     options.broker_config(pairs, "127.0.0.1:9876")  # a bad setting is told before anything is started
     for warning in warnings_for(pairs):
         logger.warning("%s", warning)
-    serve(lambda: _serving(options, pairs))
+    serve(lambda: _serving(options, pairs, config_file))
 
 
 @asynccontextmanager
-async def _serving(options: Options, pairs: dict[str, str]) -> AsyncIterator[Addresses]:
+async def _serving(options: Options, pairs: dict[str, str], path: Path | None) -> AsyncIterator[Addresses]:
     name_server = NameServer(options.name_server_config())
     async with running(name_server):
         reachable = f"{WILDCARDS.get(options.host, options.host)}:{name_server.port}"
-        broker = Broker(options.broker_config(pairs, reachable))
+        broker = Broker(options.broker_config(pairs, reachable, path))
         async with running(broker):
             await _registered(name_server, broker)
             yield {"namesrv": name_server.address} | addresses_of(broker)

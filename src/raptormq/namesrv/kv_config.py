@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from raptormq.config_file import write_file
 from raptormq.errors import ConfigError
-from raptormq.namesrv.durable_file import write_file
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from raptormq.config_file import dump_settings, read_properties
+from raptormq.config_file import dump_settings, format_properties, read_properties, write_file
 from raptormq.namesrv.config import NameServerConfig
-from raptormq.namesrv.durable_file import write_file
 
 
 class RunningConfig:
@@ -40,10 +39,3 @@ class RunningConfig:
     def text(self) -> str:
         """Return all settings as ``key=value`` lines."""
         return format_properties(dump_settings(self.current))
-
-
-def format_properties(pairs: Mapping[str, str]) -> str:
-    """Return ``key=value`` lines in the order of the keys; backslashes and line ends in values are escaped."""
-    escape = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-    table = str.maketrans(escape)
-    return "".join(f"{key}={pairs[key].translate(table)}\n" for key in sorted(pairs))

@@ -44,13 +44,14 @@ def parse_hours(text: str) -> frozenset[int]:
 
 
 class Retention:
-    """Applies the limits of ``config``; :meth:`run` decides on the loop and returns the slow part for a thread."""
+    """Applies the limits of ``config``, which may change; :meth:`run` decides on the loop and returns the slow part for
+    a thread.
+    """
 
     def __init__(
         self, config: StoreConfig, filesystem: FileSystem, log: CommitLog, queues: QueueTable, gate: WriteGate
     ) -> None:
         self._config = config
-        self._hours = parse_hours(config.delete_when)
         self._filesystem = filesystem
         self._log = log
         self._queues = queues
@@ -108,7 +109,7 @@ class Retention:
         if (
             not (forced or any_hour)
             and ratio < config.disk_max_used_ratio
-            and time.localtime(now_ms / 1000).tm_hour not in self._hours
+            and time.localtime(now_ms / 1000).tm_hour not in parse_hours(config.delete_when)
         ):
             return []
         doomed: list[Segment] = []

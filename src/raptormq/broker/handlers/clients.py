@@ -42,7 +42,7 @@ class ClientHandlers:
         clock: Callable[[], int],
     ) -> None:
         self._registry = registry
-        self._subscriptions = Subscriptions(registry, sql92=policies.property_filters)
+        self._subscriptions = Subscriptions(registry, policies)
         self._groups = groups
         self._topics = topics
         self._policies = policies

@@ -98,7 +98,7 @@ class PullHandlers:
         self._statistics = statistics
         self._resets = resets
         self._steady_clock = steady_clock
-        self._subscriptions = Subscriptions(registry, sql92=config.policies.property_filters)
+        self._subscriptions = Subscriptions(registry, config.policies)
         self._holds: PullHolds[_Pull] = PullHolds(config.pulling.max_held)
         self._sweeper: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()

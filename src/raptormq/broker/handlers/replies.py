@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.config import Policies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.send.admission import Admission
 from raptormq.errors import StorageError, TransportError
@@ -40,7 +41,7 @@ _ReplyHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class ReplyHandlers:
-    """Hands replies on. ``store_replies`` is storeReplyMessageEnable."""
+    """Hands replies on."""
 
     def __init__(
         self,
@@ -49,8 +50,8 @@ class ReplyHandlers:
         registry: ClientRegistry[Connection],
         store_host: bytes,
         clock: Callable[[], int],
+        policies: Policies,
         *,
-        store_replies: bool,
         client_seconds: float = _CLIENT_SECONDS,
     ) -> None:
         self._admission = admission
@@ -58,7 +59,7 @@ class ReplyHandlers:
         self._registry = registry
         self._store_host = store_host
         self._clock = clock
-        self._store_replies = store_replies
+        self._policies = policies
         self._client_seconds = client_seconds
         self._under_way = 0
 
@@ -75,7 +76,7 @@ class ReplyHandlers:
         admitted = self._admission.admit(dataclasses.replace(command, code=int(send_code)), born_host, records)
         problem = await self._push(header, records[0])
         stored = SendMessageResponseHeader("0", admitted.queue_id, 0, admitted.unique_key)
-        if self._store_replies:
+        if self._policies.store_replies:
             try:
                 result = await self._writer.stored(records)
             except StorageError as error:

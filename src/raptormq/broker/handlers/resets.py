@@ -44,7 +44,7 @@ class ResetHandlers:
         self._resets = resets
         self._pulls = pulls
         self._broker_name = config.identity.broker_name
-        self._server_side = config.policies.server_side_reset
+        self._policies = config.policies
 
     def register(self, router: Router) -> None:
         """Enter the handler into the table."""
@@ -57,7 +57,7 @@ class ResetHandlers:
 
     async def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
         """222: set the offsets of a group in one queue of a topic or in all."""
-        if not self._server_side:
+        if not self._policies.server_side_reset:
             return await self._tell_members(command, header)
         require_topic(self._topics, header.topic)
         if self._groups.get(header.group) is None:

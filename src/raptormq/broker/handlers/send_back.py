@@ -8,6 +8,7 @@ with the delay level that the consumer names or, for 0, with a level that grows 
 
 from __future__ import annotations
 
+from raptormq.broker.config import Policies
 from raptormq.broker.delay.postponing import postpone
 from raptormq.broker.groups import GroupConfig
 from raptormq.broker.internal_writer import InternalWriter
@@ -40,14 +41,14 @@ class SendBackHandlers:
         retries: Retries,
         topics_saver: TableSaver,
         statistics: Statistics,
-        permission: int,
+        policies: Policies,
     ) -> None:
         self._store = store
         self._writer = writer
         self._retries = retries
         self._topics_saver = topics_saver
         self._statistics = statistics
-        self._permission = permission
+        self._policies = policies
         self._level_count = len(store.config.delays_ms)
 
     def register(self, router: Router) -> None:
@@ -58,7 +59,7 @@ class SendBackHandlers:
         self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
     ) -> RemotingCommand:
         """36: answered when the copy is stored, so that the consumer may forget the message."""
-        if not self._permission & Perm.WRITE:
+        if not self._policies.permission & Perm.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker takes no messages (brokerPermission)")
         group = self._retries.group(header.group)
         if group.retry_queue_nums <= 0:  # this group wants no retries

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from raptormq.broker.config import Pulling
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.pop.checkpoints import CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops, Place
@@ -77,7 +78,7 @@ class Popper:
         orderly: OrderlyPops,
         resets: OffsetResets,
         broker_name: str,
-        max_bytes: int,
+        pulling: Pulling,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
@@ -86,7 +87,7 @@ class Popper:
         self._orderly = orderly
         self._resets = resets
         self._broker_name = broker_name
-        self._max_bytes = max_bytes
+        self._pulling = pulling
         self._clock = clock
         self._busy: set[Place] = set()
 
@@ -203,9 +204,11 @@ class Popper:
         return max(0, high - max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0))
 
     async def _read(self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted) -> GetResult:
-        result = self._store.get_messages(topic, queue_id, offset, most, self._max_bytes, *wanted)
+        result = self._store.get_messages(topic, queue_id, offset, most, self._pulling.memory_bytes, *wanted)
         if result.cold:
-            result = await self._store.get_messages_cold(topic, queue_id, offset, most, self._max_bytes, *wanted)
+            result = await self._store.get_messages_cold(
+                topic, queue_id, offset, most, self._pulling.memory_bytes, *wanted
+            )
         return result
 
 

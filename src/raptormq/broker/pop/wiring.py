@@ -54,11 +54,9 @@ class Popping:
             store, writer, topics, topics_saver, groups, outstanding, checkpoints,
             revive_topic(identity.cluster_name), clock,
         )  # fmt: skip
-        popper = Popper(
-            store, topics, checkpoints, orderly, resets, identity.broker_name, config.pulling.memory_bytes, clock
-        )
+        popper = Popper(store, topics, checkpoints, orderly, resets, identity.broker_name, config.pulling, clock)
         ready = self.revival.ready
-        subscriptions = Subscriptions(registry, sql92=policies.property_filters)
+        subscriptions = Subscriptions(registry, policies)
         self._pops = PopHandlers(
             popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, statistics, clock
         )

@@ -21,6 +21,7 @@ from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.tag_code import tag_code
+from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.half import halve, is_half
 from raptormq.errors import HeaderError, MessageError, RecordError
@@ -84,7 +85,6 @@ class Admission:
     def __init__(
         self,
         config: BrokerConfig,
-        max_body_bytes: int,
         topics: TopicTable,
         creator: TopicCreator,
         unique_ids: UniqueIdFactory,
@@ -92,18 +92,17 @@ class Admission:
         retries: Retries,
         timers: TimerRules,
     ) -> None:
-        policies = config.policies
+        self._config = config
+        self._policies = policies = config.policies
         self._timers = timers
         self._broker_name = config.identity.broker_name
         self._configs = topics.configs
-        self._rejects_transactions = policies.reject_transactions
         self._retries = retries
         self._level_count = len(parse_delay_levels(config.keeping.delay_levels))
         self.creator = creator
         self._unique_ids = unique_ids
         self._clock = clock
-        self._max_body_bytes = max_body_bytes
-        self._writable = bool(policies.permission & _WRITE)
+        self.settings_changed()
         self._suffix = names.encode_properties(
             {
                 names.MSG_REGION: policies.region_id,
@@ -111,6 +110,11 @@ class Admission:
                 names.CLUSTER: config.identity.cluster_name,
             }
         )
+
+    def settings_changed(self) -> None:
+        """Take over what may change while the broker runs."""
+        self._max_body_bytes = max_body_bytes(self._config)
+        self._writable = bool(self._policies.permission & _WRITE)
 
     def admit(self, request: RemotingCommand, born_host: bytes, records: list[PendingRecord]) -> Admitted:
         """Append the request's records to ``records``.
@@ -170,7 +174,7 @@ class Admission:
             level = _delay_level(text, topic)
             half = is_half(text) and not (times and level > 0)
             out_ms = None if level > 0 else self._timer(text, half=half)
-            if half and self._rejects_transactions:
+            if half and self._policies.reject_transactions:
                 raise Refused(
                     ResponseCode.NO_PERMISSION, "this broker takes no transactions (rejectTransactionMessage)"
                 )

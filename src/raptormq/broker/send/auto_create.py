@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raptormq.broker.config import Policies
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
@@ -16,9 +17,9 @@ MAX_TOPICS = 200_000
 class TopicCreator:
     """Creates the topic of a send that names an unknown one, as far as settings and template allow."""
 
-    def __init__(self, topics: TopicTable, *, enabled: bool) -> None:
+    def __init__(self, topics: TopicTable, policies: Policies) -> None:
         self._topics = topics
-        self._enabled = enabled
+        self._policies = policies
         self.created_count = 0
         """Topics created so far; a group that raised it is answered only when the topic table has been saved."""
 
@@ -37,7 +38,7 @@ class TopicCreator:
             self._topics.put(config)
             self.created_count += 1
             return config
-        if self._enabled and len(self._topics.configs) < MAX_TOPICS:
+        if self._policies.auto_create_topic and len(self._topics.configs) < MAX_TOPICS:
             count = int(queues) if queues.isdecimal() and len(queues) < 6 else 1
             created = self._topics.auto_create(topic, template, count)
             if created is not None:

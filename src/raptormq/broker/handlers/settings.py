@@ -1,0 +1,44 @@
+"""UPDATE_BROKER_CONFIG (25): settings changed while the broker runs (``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+import logging
+
+from raptormq.broker.running_config import RunningConfig
+from raptormq.broker.settling import Settling
+from raptormq.config_file import parse_properties
+from raptormq.errors import ConfigError
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused, Router
+
+logger = logging.getLogger(__name__)
+
+
+class SettingsHandlers:
+    """Changes settings."""
+
+    def __init__(self, config: RunningConfig, settling: Settling) -> None:
+        self._config = config
+        self._settling = settling
+
+    def register(self, router: Router) -> None:
+        """Enter the handler into the table."""
+        router.add(RequestCode.UPDATE_BROKER_CONFIG, None, self.update)
+
+    async def update(self, connection: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """25: ``key=value`` lines; all of them or none. The remark names those that need a new start."""
+        try:
+            pairs = parse_properties(command.body.decode("utf-8"))
+            if self._config.forbidden(pairs):
+                raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            if not pairs:
+                return response_to(command)
+            logger.info("%s changes settings: %s", connection.peer_name, ", ".join(sorted(pairs)))
+            waiting = self._config.update(pairs)
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        await self._settling.settled()
+        remark = f"in force with the next start: {', '.join(sorted(waiting))}" if waiting else None
+        return response_to(command, remark=remark)
