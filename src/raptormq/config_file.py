@@ -251,7 +251,7 @@ def load_settings(cls: type[Settings], pairs: Mapping[str, str]) -> Settings:
             continue
         for key in field.metadata[_KEYS]:
             if key in pairs:
-                values[field.name] = _parse_value(key, pairs[key], field.metadata[_PARSE])
+                values[field.name] = parse_setting(key, pairs[key], field.metadata[_PARSE])
                 break
     return cls(**values)
 
@@ -334,7 +334,12 @@ def _fields(cls: type[Any]) -> list[tuple[dataclasses.Field[Any], type[Any] | No
     return found
 
 
-def _parse_value(key: str, text: str, parse: Parser) -> Any:
+def parse_setting(key: str, text: str, parse: Parser) -> Any:
+    """Return what ``parse`` makes of the value of ``key``.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
     try:
         return parse(text)
     except ValueError as error:

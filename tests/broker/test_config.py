@@ -61,7 +61,6 @@ def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
         ({"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
         ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog"),
         ({"migrateAuthFromV1Enabled": "true"}, "migrateAuthFromV1Enabled"),
-        ({"useTLS": "true"}, "useTLS"),
         ({"initAuthenticationUser": "{}"}, "credentials are not usable"),
         ({"authenticationWhitelist": "a,b"}, "expected request codes separated by commas"),
         ({"brokerPermission": "7"}, "expected 2 (write), 4 (read) or 6 (both)"),

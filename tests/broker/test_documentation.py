@@ -8,6 +8,7 @@ from pathlib import Path
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.foreign_keys import FOREIGN_KEYS
 from raptormq.config_file import known_keys, live_keys
+from raptormq.transport.tls_settings import TLS_KEYS
 from tests.broker.harness import running
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
@@ -25,7 +26,9 @@ async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> 
 def test_every_setting_that_is_named_exists() -> None:
     named = set(re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]*)+)(?:=[^`]*)?`", PAGE)) - {"maxMsgBytes"}
     assert named
-    assert named <= known_keys(BrokerConfig) | FOREIGN_KEYS
+    named |= set(re.findall(r"`(tls\.[A-Za-z.]+)(?:=[^`]*)?`", PAGE)) - {"tls.properties"}
+    assert named <= known_keys(BrokerConfig) | FOREIGN_KEYS | TLS_KEYS
+    assert named >= TLS_KEYS
 
 
 def test_the_settings_that_change_at_once_are_listed() -> None:

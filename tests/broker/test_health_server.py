@@ -63,6 +63,6 @@ async def test_a_silent_peer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_port_in_use_is_one_line() -> None:
     server = await started()
     second = HealthServer({}, "127.0.0.1", server.port)
-    with pytest.raises(ConfigError, match=f"cannot serve metrics on 127.0.0.1:{server.port}"):
+    with pytest.raises(ConfigError, match=f"cannot serve metrics: cannot listen on 127.0.0.1:{server.port}"):
         await second.start()
     await server.stop()

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 Serve = Callable[..., AbstractContextManager[Any]]
 
@@ -43,3 +45,22 @@ def test_a_broker_registers_with_its_name_server_and_leaves_it(serving: Serve, r
             assert server.process.wait(timeout=5) == 0
         done = raptormq("cluster", "describe", "-o", "json", namesrv=address)
         assert (done.returncode, done.stdout.strip()) == (0, b"[]")
+
+
+@pytest.mark.parametrize("command", ["broker", "namesrv"])
+@pytest.mark.parametrize(
+    ("pairs", "complaint"),
+    [
+        ({"tls.server.mode": "strict"}, b"setting tls.server.mode = 'strict' is not usable"),
+        ({"tls.server.certPath": "a.pem", "tls.server.keyPath": "/nowhere/a.key"}, b"cannot read a.pem"),
+    ],
+)
+def test_bad_settings_of_tls_are_one_line(
+    raptormq: Run, tmp_path: Path, command: str, pairs: dict[str, str], complaint: bytes
+) -> None:
+    base = {"listenPort": "0", "metricsPort": "-1", "storePathRootDir": str(tmp_path)}
+    wanted = base | {"kvConfigPath": str(tmp_path / "kv.json")} | pairs
+    done = raptormq(command, "-c", write(tmp_path / "server.conf", **wanted), "--log-level", "error")
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -8,6 +8,8 @@ import pytest
 
 from raptormq.errors import ConfigError
 from raptormq.namesrv.config import load_name_server_config
+from raptormq.namesrv.running_config import RunningConfig
+from raptormq.transport.tls import ServerTls
 
 
 def test_defaults_are_those_of_the_reference() -> None:
@@ -44,3 +46,15 @@ def test_a_bad_value_is_an_error_that_names_the_key(tmp_path: Path, line: str) -
     path.write_text(line + "\n")
     with pytest.raises(ConfigError, match=line.split("=", maxsplit=1)[0]):
         load_name_server_config(path)
+
+
+def test_tls_can_be_set_by_the_file_and_not_by_requests(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text(f"tls.server.mode=enforcing\nconfigStorePath={tmp_path / 'stored'}\n")
+    config, warnings = load_name_server_config(path)
+    assert (config.tls, warnings) == (ServerTls(enforcing=True), [])
+    running = RunningConfig(config)
+    assert running.forbidden({"tls.server.mode": "disabled", "listenPort": "1"}) == ["tls.server.mode"]
+    running.update({"orderMessageEnable": "true"})
+    assert running.current.tls == config.tls
+    assert "tls." not in running.text()

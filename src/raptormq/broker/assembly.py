@@ -224,6 +224,7 @@ def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
         tables.topics,
         config.policies,
         ConnectionLimits(credentials=config.security.own_credentials),
+        config.own_tls,
     )
 
 

@@ -32,6 +32,8 @@ from raptormq.errors import BodyError, ConfigError
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.signing import Credentials
 from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
+from raptormq.transport.tls import ClientTls, ServerTls
+from raptormq.transport.tls_settings import TLS_KEYS, client_tls, server_tls
 
 _PORT = integer(0, 65_535)
 _COUNT = integer(1, 1_000_000)
@@ -271,6 +273,10 @@ class BrokerConfig:
     """The pairs that they come from."""
     path: Path | None = field(default=None, compare=False)
     """The file that changes by request are written to."""
+    tls: ServerTls | None = None
+    """How clients may connect, None: plainly. Not shown to those who ask for the settings, as in RocketMQ."""
+    own_tls: ClientTls | None = None
+    """How the broker connects to name servers, None: plainly."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str], path: Path | None = None) -> BrokerConfig:
@@ -280,12 +286,13 @@ class BrokerConfig:
             ConfigError: a value cannot be used, or asks for something that this version does not have.
         """
         refuse_unsupported(pairs)
-        return replace(load_settings(cls, pairs), given=dict(pairs), path=path)
+        tls, own_tls = server_tls(pairs), client_tls(pairs)
+        return replace(load_settings(cls, pairs), tls=tls, own_tls=own_tls, given=dict(pairs), path=path)
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
     """Return one line per key that neither this broker nor Apache RocketMQ knows."""
-    return unknown_key_warnings(pairs, known_keys(BrokerConfig) | FOREIGN_KEYS)
+    return unknown_key_warnings(pairs, known_keys(BrokerConfig) | FOREIGN_KEYS | TLS_KEYS)
 
 
 def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:

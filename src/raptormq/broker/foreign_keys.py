@@ -112,7 +112,6 @@ _REFUSED = {
     "enableControllerMode": {"true"},
     "aclEnable": {"true"},
     "migrateAuthFromV1Enabled": {"true"},
-    "useTLS": {"true"},
 }
 """Key -> the values that ask for what this version does not have."""
 
@@ -120,7 +119,7 @@ FOREIGN_KEYS = frozenset(f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split()) |
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Stop a start whose settings promise replication, encryption or the access control of RocketMQ 4.
+    """Stop a start whose settings promise replication or the access control of RocketMQ 4.
 
     Raises:
         ConfigError: one of the refused values is set.

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from raptormq.errors import ConfigError
+from raptormq.transport.listening import listen
 
 MAX_REQUEST_BYTES = 8_192
 REQUEST_SECONDS = 5.0
@@ -27,7 +28,7 @@ class HealthServer:
         self._pages = pages
         self._host = host
         self._port = port
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.StreamWriter] = set()
 
     @property
@@ -42,18 +43,20 @@ class HealthServer:
             ConfigError: the address is in use or not ours.
         """
         try:
-            self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=MAX_REQUEST_BYTES)
-        except OSError as error:
-            raise ConfigError(f"cannot serve metrics on {self._host}:{self._port}: {error}") from error
-        self._port = self._server.sockets[0].getsockname()[1]
+            sockets = await listen(self._host, self._port)
+        except ConfigError as error:
+            raise ConfigError(f"cannot serve metrics: {error}") from error
+        for each in sockets:
+            self._servers.append(await asyncio.start_server(self._serve, sock=each, limit=MAX_REQUEST_BYTES))
+            self._port = each.getsockname()[1]
 
     async def stop(self) -> None:
         """Stop serving; requests under way are cut."""
-        if self._server is not None:
-            self._server.close()
-            for writer in list(self._open):
-                writer.transport.abort()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        for writer in list(self._open):
+            writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)

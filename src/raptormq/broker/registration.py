@@ -25,6 +25,7 @@ from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
 from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
+from raptormq.transport.tls import ClientTls
 
 logger = logging.getLogger(__name__)
 
@@ -72,18 +73,19 @@ class Registrar:
         topics: TopicTable,
         policies: Policies,
         limits: ConnectionLimits | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
-        """``limits`` of the connections to the name servers, the credentials included.
+        """``limits`` (the credentials included) and ``tls`` of the connections to the name servers.
 
         Raises:
-            ConfigError: the list of name servers is malformed.
+            ConfigError: the list of name servers is malformed, or a file of ``tls`` cannot be used.
         """
         self._identity = identity
         self._address = address
         self._topics = topics
         self._policies = policies
         self._servers = parse_name_servers(identity.name_servers)
-        self._pool = ConnectionPool(_LossListener(self._lost), limits)
+        self._pool = ConnectionPool(_LossListener(self._lost), limits, tls=tls)
         self._changed: set[str] = set()
         self._registered: set[str] = set()
         self._wake = asyncio.Event()

@@ -14,10 +14,11 @@ from pathlib import Path
 from raptormq.broker.config import BrokerConfig, warnings_for
 from raptormq.config_file import change_live, changed_properties, first_keys, write_file
 from raptormq.errors import ConfigError
+from raptormq.transport.tls_settings import TLS_KEYS
 
 logger = logging.getLogger(__name__)
 
-_NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+_NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | TLS_KEYS
 
 
 class RunningConfig:

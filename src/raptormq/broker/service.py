@@ -84,7 +84,7 @@ class Broker:
         assembly.statistics.begin()
         assembly.start_services()
         limits = ServerLimits(max_connections=network.max_connections, idle_seconds=network.idle_seconds)
-        server = Server(assembly.router, network.bind_address, self._port, limits)
+        server = Server(assembly.router, network.bind_address, self._port, limits, config.tls)
         await server.start()
         self._server = server
         if network.metrics_port >= 0:

@@ -19,6 +19,7 @@ from raptormq.cli.serving import Addresses, configure_logging, log_level_option,
 from raptormq.config_file import read_properties
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
+from raptormq.transport.tls_settings import TLS_KEYS
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +45,15 @@ class Options:
     broker_port: int
     metrics_port: int
 
-    def name_server_config(self) -> NameServerConfig:
-        """Return the settings of the name server; what it keeps is in ``namesrv`` below the data directory."""
+    def name_server_config(self, pairs: dict[str, str]) -> NameServerConfig:
+        """Return the settings of the name server: the command line, and what the settings file says about TLS.
+
+        What it keeps is in ``namesrv`` below the data directory.
+        """
         folder = self.data_dir / "namesrv"
         return NameServerConfig.from_pairs(
-            {
+            {key: value for key, value in pairs.items() if key in TLS_KEYS}
+            | {
                 "bindAddress": self.host,
                 "listenPort": str(self.namesrv_port),
                 "kvConfigPath": str(folder / "kvConfig.json"),
@@ -115,7 +120,7 @@ def dev(
 
 @asynccontextmanager
 async def _serving(options: Options, pairs: dict[str, str], path: Path | None) -> AsyncIterator[Addresses]:
-    name_server = NameServer(options.name_server_config())
+    name_server = NameServer(options.name_server_config(pairs))
     async with running(name_server):
         reachable = f"{WILDCARDS.get(options.host, options.host)}:{name_server.port}"
         broker = Broker(options.broker_config(pairs, reachable, path))

@@ -6,7 +6,7 @@ The file format and the declaration of settings are in :mod:`raptormq.config_fil
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raptormq.config_file import (
@@ -19,6 +19,8 @@ from raptormq.config_file import (
     setting,
     unknown_key_warnings,
 )
+from raptormq.transport.tls import ServerTls
+from raptormq.transport.tls_settings import TLS_KEYS, server_tls
 
 JVM_KEYS = frozenset(
     {
@@ -86,6 +88,8 @@ class NameServerConfig:
     """Controller mode (election by the name servers) does not exist here; replication groups elect their own leader."""
     notify_min_broker_id_changed: str = setting("false", "notifyMinBrokerIdChanged", parse=choice("false"))
     """Brokers learn about their group from registrations alone."""
+    tls: ServerTls | None = None
+    """How peers may connect, None: plainly. Neither shown nor changed by requests, as in RocketMQ."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str]) -> NameServerConfig:
@@ -94,12 +98,12 @@ class NameServerConfig:
         Raises:
             ConfigError: a value cannot be used.
         """
-        return load_settings(cls, pairs)
+        return replace(load_settings(cls, pairs), tls=server_tls(pairs))
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
     """Return one line per key that neither this name server nor Apache RocketMQ knows."""
-    return unknown_key_warnings(pairs, known_keys(NameServerConfig) | JVM_KEYS)
+    return unknown_key_warnings(pairs, known_keys(NameServerConfig) | JVM_KEYS | TLS_KEYS)
 
 
 def load_name_server_config(path: Path | None) -> tuple[NameServerConfig, list[str]]:

@@ -7,10 +7,12 @@ server listens and stores changes with the next start only.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from raptormq.config_file import dump_settings, format_properties, read_properties, write_file
+from raptormq.config_file import dump_settings, format_properties, load_settings, read_properties, write_file
 from raptormq.namesrv.config import NameServerConfig
+from raptormq.transport.tls_settings import TLS_KEYS
 
 
 class RunningConfig:
@@ -22,7 +24,7 @@ class RunningConfig:
     def forbidden(self, pairs: Mapping[str, str]) -> list[str]:
         """Return the keys that no request may change."""
         black_list = self.current.config_black_list.split(";")
-        return [key for key in pairs if key in black_list]
+        return [key for key in pairs if key in black_list or key in TLS_KEYS]
 
     def update(self, pairs: Mapping[str, str]) -> None:
         """Apply ``pairs`` on top of what is in force.
@@ -30,11 +32,13 @@ class RunningConfig:
         Raises:
             ConfigError: a value cannot be used or the file cannot be written; nothing was changed.
         """
-        changed = NameServerConfig.from_pairs(dump_settings(self.current) | dict(pairs))
+        changed = replace(
+            load_settings(NameServerConfig, dump_settings(self.current) | dict(pairs)), tls=self.current.tls
+        )
         path = Path(self.current.config_store_path)
         stored = read_properties(path) if path.exists() else {}
         write_file(path, format_properties(stored | dict(pairs)))
-        self.current = changed
+        self.current = replace(changed, tls=self.current.tls)
 
     def text(self) -> str:
         """Return all settings as ``key=value`` lines."""

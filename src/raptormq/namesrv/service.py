@@ -50,7 +50,7 @@ class NameServer:
         config = self._config.current
         self._router = build_router(self._table, self._kv, self._config, _monotonic_ms, self._registered.set)
         limits = ServerLimits(idle_seconds=config.max_idle_seconds)
-        server = Server(self._router, config.bind_address, config.listen_port, limits)
+        server = Server(self._router, config.bind_address, config.listen_port, limits, config.tls)
         await server.start()
         self._server = server
         self._schedule_expiry()

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from ssl import SSLError
 from typing import Protocol, cast
 
 from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, RequestTimeout
@@ -99,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._gone = self._loop.create_future()
         self.last_read = self._loop.time()
         peer = transport.get_extra_info("peername")
-        self.peer = (str(peer[0]), int(peer[1])) if peer else ("", 0)
+        self.peer = (_unmapped(str(peer[0])), int(peer[1])) if peer else ("", 0)
         if self._on_made is not None and not self._on_made(self):
             self._transport.abort()
 
@@ -131,9 +132,11 @@ class Connection(asyncio.Protocol):
         if self._sweeper is not None:
             self._sweeper.cancel()
         pending, self._pending = self._pending, {}
+        reason = f": {exc.reason}" if isinstance(exc, SSLError) and exc.reason else ""
         for future, _ in pending.values():
             if not future.done():
-                future.set_exception(ConnectionClosed(f"the connection to {self.peer_name} ended before the answer"))
+                text = f"the connection to {self.peer_name} ended before the answer{reason}"
+                future.set_exception(ConnectionClosed(text))
         if self._drained is not None:
             self._drained.set()
         if self._gone is not None and not self._gone.done():
@@ -290,3 +293,8 @@ class Connection(asyncio.Protocol):
         """Wait until the connection is gone."""
         if self._gone is not None:
             await asyncio.shield(self._gone)
+
+
+def _unmapped(host: str) -> str:
+    """An IPv4 peer that came through a socket for both families is meant by the address it has itself."""
+    return host.removeprefix("::ffff:") if "." in host else host

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from raptormq.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
 from raptormq.transport.router import answer
+from raptormq.transport.tls import SHUTDOWN_SECONDS, ClientTls
 
 
 class RefuseRequests:
@@ -44,7 +46,14 @@ class ConnectionPool:
         handler: RequestHandler | None = None,
         limits: ConnectionLimits | None = None,
         connect_timeout: float = 3.0,
+        tls: ClientTls | None = None,
     ) -> None:
+        """Connections are plain without ``tls``; ``connect_timeout`` (seconds) covers the handshake, too.
+
+        Raises:
+            ConfigError: a file of ``tls`` cannot be used.
+        """
+        self._contexts = tls.context() if tls is not None else None
         self._handler = handler or RefuseRequests()
         self._limits = limits or ConnectionLimits()
         self._connect_timeout = connect_timeout
@@ -84,10 +93,13 @@ class ConnectionPool:
     async def _connect(self, address: str) -> Connection:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
+        secure: dict[str, Any] = {}
+        if self._contexts is not None:
+            secure = {"ssl": self._contexts.current(), "ssl_shutdown_timeout": SHUTDOWN_SECONDS}
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._handler, self._limits), host, port
+                    lambda: Connection(self._handler, self._limits), host, port, **secure
                 )
         except TimeoutError as error:
             raise ConnectError(f"no connection to {address} within {self._connect_timeout:g} s") from error

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from raptormq.errors import ConfigError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
+from raptormq.transport.listening import BACKLOG, listen
+from raptormq.transport.tls import ServerTls
+from raptormq.transport.tls_listener import TlsListener
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 _IDLE_SWEEP_SECONDS = 5.0
 
 
@@ -31,13 +32,23 @@ class ServerLimits:
 class Server:
     """Accepts connections for one handler."""
 
-    def __init__(self, handler: RequestHandler, host: str, port: int, limits: ServerLimits | None = None) -> None:
+    def __init__(
+        self,
+        handler: RequestHandler,
+        host: str,
+        port: int,
+        limits: ServerLimits | None = None,
+        tls: ServerTls | None = None,
+    ) -> None:
+        """Without ``tls`` every connection is plain."""
         self._handler = handler
         self._host = host
         self._port = port
         self._limits = limits or ServerLimits()
+        self._tls = tls
         self._connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._listener: TlsListener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -54,24 +65,36 @@ class Server:
         """Bind and accept.
 
         Raises:
-            ConfigError: the address is in use or not ours.
+            ConfigError: the address is in use or not ours, or a certificate cannot be used.
         """
         loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._accept, self._host, self._port, backlog=_BACKLOG)
-        except (OSError, OverflowError) as error:
-            raise ConfigError(f"cannot listen on {self._host}:{self._port}: {error}") from error
-        self._port = self._server.sockets[0].getsockname()[1]
+        sockets = await listen(self._host, self._port)
+        self._port = sockets[0].getsockname()[1]
+        if self._tls is None:
+            self._servers = [await loop.create_server(self._accept, sock=each, backlog=BACKLOG) for each in sockets]
+        else:
+            try:
+                self._listener = TlsListener(
+                    sockets, self._tls, self._accept, self._has_room, self._limits.idle_seconds
+                )
+            except BaseException:
+                for each in sockets:
+                    each.close()
+                raise
         self._sweeper = loop.call_later(_IDLE_SWEEP_SECONDS, self._sweep_idle)
 
     async def stop(self, timeout: float = 2.0) -> None:
         """Stop accepting, send what is queued, close; what has not ended within ``timeout`` seconds is cut."""
-        if self._server is None:
+        if self._sweeper is None:
             return
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        self._server.close()
-        self._server = None
+        self._sweeper.cancel()
+        self._sweeper = None
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         waiting = [asyncio.ensure_future(connection.wait_closed()) for connection in self._connections]
         for connection in list(self._connections):
             connection.close()
@@ -84,6 +107,10 @@ class Server:
 
     def _accept(self) -> Connection:
         return Connection(self, self._limits.connection, self._admit)
+
+    def _has_room(self) -> bool:
+        waiting = self._listener.waiting_count if self._listener is not None else 0
+        return len(self._connections) + waiting < self._limits.max_connections
 
     def _admit(self, connection: Connection) -> bool:
         if len(self._connections) >= self._limits.max_connections:
