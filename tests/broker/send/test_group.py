@@ -11,6 +11,7 @@ import pytest
 
 from raptormq.broker.service import Broker
 from raptormq.errors import StoreReadOnly
+from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
 from raptormq.protocol.message_id import parse_offset_id
@@ -96,7 +97,8 @@ async def test_a_batch_becomes_ordinary_messages_in_one_queue(tmp_path: Path) ->
     places = [parse_offset_id(text).physical_offset for text in sent.ext_fields["msgId"].split(",")]
     assert places == [message.physical_offset for message in stored]
     assert [message.body for message in stored] == [b"a", b"", b"c"]
-    assert {message.properties for message in stored} == {"TAGS\x01T\x02"}
+    broker_adds = "MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
+    assert {message.properties for message in stored} == {"TAGS\x01T\x02" + broker_adds}
     assert {message.flag for message in stored} == {7}
 
 
@@ -188,6 +190,16 @@ async def test_damaged_batches_are_refused_whole(tmp_path: Path, body: bytes, re
         refused = await peer.call(RequestCode.SEND_BATCH_MESSAGE, send_fields("t"), body)
     assert refused.code == ResponseCode.MESSAGE_ILLEGAL
     assert remark in (refused.remark or "")
+
+
+async def test_the_properties_of_a_message_in_a_batch_have_a_limit(tmp_path: Path) -> None:
+    largest = b"large\x01" + b"v" * (32_767 - 62 - 1 - 6)  # 62 bytes are the broker's, 1 separates
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        batches = [encode_batch([(0, b"x", text)]) for text in (b"", largest, largest + b"v")]
+        codes = [(await peer.call(RequestCode.SEND_BATCH_MESSAGE, send_fields("t"), body)).code for body in batches]
+        stored = messages(await peer.pull("t", 0))
+    assert codes == [0, 0, ResponseCode.MESSAGE_ILLEGAL]
+    assert len(stored[1].properties) == 32_767
 
 
 async def test_a_batch_to_a_retry_topic_is_refused(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ MAX_BATCH_RECORDS = 65_536
 _INT32 = 1 << 31
 _INT64 = 1 << 63
 _WRITE = int(Perm.WRITE)
+_SEPARATOR = 2
+"""The byte that ends each pair of a text form of properties."""
 _MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 _TRANSACTION = int(SysFlag.TRANSACTION_ROLLBACK)
 _SPECIAL_FLAGS = _TRANSACTION | int(SysFlag.INNER_BATCH) | int(SysFlag.NEED_UNWRAP)
@@ -186,10 +188,7 @@ class Admission:
             text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
         properties = (text + self._suffix).encode()
         if len(properties) > names.MAX_PROPERTIES_BYTES:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the properties have {len(properties)} bytes, at most {names.MAX_PROPERTIES_BYTES} are stored",
-            )
+            _refuse_properties(len(properties))
         code = tag_code(properties)
         fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, times, 0
         record = _new_tuple(PendingRecord, fields)
@@ -236,9 +235,12 @@ class Admission:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not inner:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        for flag, body, properties in inner:
-            code = tag_code(properties)
-            fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, 0, 0
+        common = self._suffix.encode()
+        for flag, body, own in inner:
+            properties = own + common if not own or own[-1] == _SEPARATOR else own + b"\x02" + common
+            if len(properties) > names.MAX_PROPERTIES_BYTES:
+                _refuse_properties(len(properties))
+            fields = topic, queue_id, body, properties, tag_code(properties), born, born_host, flag, sys_flag, 0, 0
             records.append(_new_tuple(PendingRecord, fields))
         unique_key = _unique_key(text) or ""
         return Admitted(request, len(inner), queue_id, unique_key, "WAIT\x01false" not in text)
@@ -255,6 +257,13 @@ class Admission:
             ResponseCode.MESSAGE_ILLEGAL,
             f"the body has {size} bytes, maxMessageSize is {self._max_body_bytes}",
         )
+
+
+def _refuse_properties(size: int) -> NoReturn:
+    raise Refused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the properties have {size} bytes, at most {names.MAX_PROPERTIES_BYTES} are stored",
+    )
 
 
 def _unique_key(text: str) -> str | None:
