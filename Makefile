@@ -46,8 +46,8 @@ test-faults: install ## killed brokers, full disks, hostile peers (600 s)
 test-simulation: install ## a simulated disk, cut at every operation (600 s)
 	$(call PYTEST,600) $(SIMULATIONS)
 
-test-interop: install ## the official Java client against our broker (900 s)
-	@$(INSTALL) commands javac mvn
+test-interop: install ## the official clients for Java, Node.js and Go against our broker (900 s)
+	@$(INSTALL) commands javac mvn node npm go
 	$(call PYTEST,900) tests/interop
 
 test-spark: install ## the Spark source in a local session (1200 s)

@@ -12,10 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.interop.outcomes import REFERENCE_FILE
 from tests.interop.rocketmq_java import RocketMQServers, build
 from tests.interop.scenarios import SETTINGS, play, play_some
 
-OUTCOMES = Path(__file__).with_name("reference_outcomes.json")
+OUTCOMES = REFERENCE_FILE
 # A busy machine (limits in ms) or a well-filled disk (per cent) must not make the reference shed load.
 PATIENCE = {
     "diskMaxUsedSpaceRatio": "95",

@@ -1,8 +1,9 @@
-"""Plays the scenarios of the Java project (`io.raptormq.interop.scenarios`) and collects their outcomes.
+"""Plays the scenarios of all clients and collects their outcomes.
 
-Two JVMs run side by side, since the client chooses the encoding of its headers once per process: all scenarios with
-JSON headers, the part of them that brings other requests with binary ones. Then the broker is restarted, and one
-scenario looks what is left.
+Side by side: two JVMs (`io.raptormq.interop.scenarios`), since the Java client chooses the encoding of its headers once
+per process: all scenarios with JSON headers, the part of them that brings other requests with binary ones; Node.js with
+ali-ons (`tests/interop/node`); the Go client (`tests/interop/go`). Then the broker is restarted, and some scenarios
+look what is left.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.interop.node_and_go import start_go, start_node
 from tests.interop.rocketmq_java import JavaBuild, WatchedProcess, java
 
 BINARY = (
@@ -42,7 +44,7 @@ REBALANCE_MS = 2_000
 look."""
 
 Outcomes = dict[str, dict[str, Any]]
-"""Encoding and scenario ("json/SyncSend") -> its line: {"scenario", "seconds", "outcome" or "error"}."""
+"""Client and scenario ("json/SyncSend", "go/Produce") -> its line: {"scenario", "seconds", "outcome" or "error"}."""
 
 
 class Servers(Protocol):
@@ -59,30 +61,38 @@ class Servers(Protocol):
 
 
 def play(built: JavaBuild, servers: Servers) -> Outcomes:
-    """Play everything; raises ProcessError when a JVM fails as a whole (a scenario that fails says so in its line)."""
-    runs = [
-        ("json", _start(built, servers, "json", ["all"])),
-        ("binary", _start(built, servers, "binary", BINARY)),
-    ]
-    outcomes: Outcomes = {}
-    for encoding, run in runs:
-        outcomes |= _outcomes(encoding, run)
+    """Play everything; raises ProcessError when a client fails as a whole (a failed scenario says so in its line)."""
+    outcomes = play_some(built, servers, ["json/all", *(f"binary/{name}" for name in BINARY), "node/all", "go/all"])
     servers.restart()
     return outcomes | play_some(built, servers, SEQUELS)
 
 
 def play_some(built: JavaBuild, servers: Servers, scenarios: Sequence[str]) -> Outcomes:
-    """Play the named scenarios with JSON headers."""
-    return _outcomes("json", _start(built, servers, "json", scenarios))
+    """Play the named scenarios, each with its client: "go/Produce"; without one, in Java with JSON headers."""
+    chosen: dict[str, list[str]] = {}
+    for name in scenarios:
+        client, _, scenario = name.rpartition("/")
+        chosen.setdefault(client or "json", []).append(scenario)
+    runs = {client: _start(built, servers, client, names) for client, names in chosen.items()}
+    outcomes: Outcomes = {}
+    for client, run in runs.items():
+        outcomes |= _outcomes(client, run)
+    return outcomes
 
 
-def _start(built: JavaBuild, servers: Servers, encoding: str, scenarios: Sequence[str]) -> WatchedProcess:
-    serialize_type = {"json": "JSON", "binary": "ROCKETMQ"}[encoding]
+def _start(built: JavaBuild, servers: Servers, client: str, scenarios: Sequence[str]) -> WatchedProcess:
+    arguments = [servers.name_servers, f"{client}_", *scenarios]
+    log = servers.folder / f"scenarios-{client}.log"
+    if client == "node":
+        return start_node(arguments, log=log)
+    if client == "go":
+        return start_go(arguments, log=log)
+    serialize_type = {"json": "JSON", "binary": "ROCKETMQ"}[client]
     return java(
         "io.raptormq.interop.scenarios.ScenarioRunner",
-        [servers.name_servers, f"{encoding}_", *scenarios],
+        arguments,
         class_path=built.client_class_path,
-        log=servers.folder / f"scenarios-{encoding}.log",
+        log=log,
         options=[
             "-Xmx384m",
             f"-Drocketmq.serialize.type={serialize_type}",
@@ -92,6 +102,6 @@ def _start(built: JavaBuild, servers: Servers, encoding: str, scenarios: Sequenc
     )
 
 
-def _outcomes(encoding: str, run: WatchedProcess) -> Outcomes:
+def _outcomes(client: str, run: WatchedProcess) -> Outcomes:
     lines = [line.removeprefix("outcome ") for line in run.finish(RUN_TIMEOUT_SECONDS) if line.startswith("outcome ")]
-    return {f"{encoding}/{entry['scenario']}": entry for entry in map(json.loads, lines)}
+    return {f"{client}/{entry['scenario']}": entry for entry in map(json.loads, lines)}

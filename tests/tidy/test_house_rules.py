@@ -6,6 +6,7 @@ Each test names every offender at once, so that one run shows all there is to do
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ TEXT_SUFFIXES = {
     ".yaml",
     ".yml",
     ".java",
+    ".js",
+    ".go",
     ".xml",
     ".json",
     ".tpl",
@@ -127,6 +130,16 @@ def test_the_lock_names_no_host() -> None:
     assert len(requirements) > 20
     assert [line for line in requirements if not re.match(r"[a-z0-9-]+==[^ ]+( ; .*)? \\$", line)] == []
     assert "://" not in lock
+
+
+def test_the_locks_of_other_languages_name_no_registry() -> None:
+    packages = json.loads((ROOT / "tests/interop/node/package-lock.json").read_text(encoding="utf-8"))["packages"]
+    locked = [entry for path, entry in packages.items() if path]
+    assert len(locked) > 20
+    assert [entry for entry in locked if not entry["integrity"].startswith("sha512-")] == []
+    assert "://" not in json.dumps(packages)
+    sums = (ROOT / "tests/interop/go/go.sum").read_text(encoding="utf-8").splitlines()
+    assert [line for line in sums if not re.match(r"[\w./-]+ v\S+ h1:\S+=$", line)] == []
 
 
 def is_waiting(call: ast.Call) -> bool:
