@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from raptormq.errors import ConfigError
+from raptormq.storage.batch_queue import BATCH_ITEM_BYTES
 from raptormq.storage.consume_queue import ITEM_BYTES
 from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.storage.paths import StorePaths
@@ -40,6 +41,9 @@ class StoreConfig:
 
     queue_file_size: int = 300_000 * ITEM_BYTES
     """Bytes of a consume queue file, key ``mappedFileSizeConsumeQueue`` (RocketMQ counts it in bytes, too)."""
+
+    batch_queue_file_size: int = 300_000 * BATCH_ITEM_BYTES
+    """Bytes of a consume queue file of a BatchCQ topic, key ``mapperFileSizeBatchConsumeQueue`` (sic)."""
 
     max_message_size: int = 4 * MIB
     """Largest body in bytes, key ``maxMessageSize``; a whole record may have 64 KiB more."""
@@ -106,6 +110,9 @@ class StoreConfig:
     def __post_init__(self) -> None:
         if self.queue_file_size <= 0 or self.queue_file_size % ITEM_BYTES:
             raise ConfigError(f"mappedFileSizeConsumeQueue={self.queue_file_size} is not a multiple of {ITEM_BYTES}")
+        if self.batch_queue_file_size <= 0 or self.batch_queue_file_size % BATCH_ITEM_BYTES:
+            given = f"mapperFileSizeBatchConsumeQueue={self.batch_queue_file_size}"
+            raise ConfigError(f"{given} is not a multiple of {BATCH_ITEM_BYTES}")
         if self.segment_size < 1024:
             raise ConfigError(f"mappedFileSizeCommitLog={self.segment_size} is below 1024 bytes")
         if len(self.store_host) not in (8, 20):

@@ -15,6 +15,7 @@ the next message, so that offsets never fall and bisection works.
 from __future__ import annotations
 
 import struct
+from typing import ClassVar
 
 from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_V1_TOPIC_BYTES
 
@@ -30,6 +31,9 @@ class ConsumeQueue:
     A broker has tens of thousands of these, so there is nothing in it that need not be.
     ``0 <= min_offset <= max_offset <= next_offset`` and ``written <= max_offset = written + len(tail) / 20``.
     """
+
+    is_batch: ClassVar[bool] = False
+    """True for the queues of BatchCQ topics (:mod:`~raptormq.storage.batch_queue`)."""
 
     __slots__ = (
         "delay_ms",

@@ -19,6 +19,7 @@ from raptormq.storage.flush_service import FlushService
 from raptormq.storage.housekeeping import Housekeeping
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.queue_types import declared_batch_topics
 from raptormq.storage.recovery import Recovery, RecoveryReport
 from raptormq.storage.retention import Retention
 from raptormq.storage.running_marker import RunningMarker
@@ -90,6 +91,7 @@ def open_store(
         filesystem.sync_directory(paths.root)
         if index is not None:
             index.open(crashed=marker.crashed)
+        queues.batch_topics |= declared_batch_topics(filesystem, paths)
         recovery = Recovery(filesystem, paths, log, queues, dispatcher)
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
         housekeeping = Housekeeping(

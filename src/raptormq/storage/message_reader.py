@@ -13,14 +13,17 @@ from collections.abc import Iterable
 from raptormq.errors import RecordError
 from raptormq.protocol.properties import KEYS, UNIQUE_KEY, find_property
 from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, decode_record
+from raptormq.storage.batch_queue import BatchConsumeQueue
+from raptormq.storage.batch_reader import BatchReader
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import Extent, PagesMissing
-from raptormq.storage.property_scan import PropertyFilter, scan
+from raptormq.storage.property_scan import scan
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_parser import are_intact, peek, peek_physical_offset, peek_store_timestamp
 from raptormq.storage.results import GetResult, GetStatus
+from raptormq.storage.wishes import Wishes
 
 logger = logging.getLogger(__name__)
 
@@ -34,26 +37,16 @@ class MessageReader:
     def __init__(self, log: CommitLog, queues: QueueTable) -> None:
         self._log = log
         self._queues = queues
+        self._batches = BatchReader(log, queues.files, queues.batch_search)
 
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        tag_filter: frozenset[int] | None,
-        property_filter: PropertyFilter | None = None,
-        *,
-        wait: bool,
-    ) -> GetResult:
-        """Return up to ``max_count`` records and ``max_bytes`` bytes (the first record is always whole) from
-        ``offset`` on.
+    def get(self, topic: str, queue_id: int, offset: int, wishes: Wishes, *, wait: bool) -> GetResult:
+        """Return what is wanted from ``offset`` on.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
             StorageError: the disk cannot read the records.
         """
+        max_count, max_bytes, tag_filter, property_filter, _ = wishes
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)
@@ -66,6 +59,8 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, [], offset, low, high)
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, [], high, low, high)
+        if isinstance(queue, BatchConsumeQueue):
+            return self._batches.get(queue, offset, (low, high), wishes, wait=wait)
         if property_filter is not None:
             items = self._queues.files.read(queue, offset, min(SCAN_ITEMS, property_filter.max_scanned), wait=wait)
             wanted, done, size = scan(self._log, items, max_count, max_bytes, property_filter, wait=wait)
@@ -212,6 +207,8 @@ class MessageReader:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
         """
         first = self._queues.min_offset(queue, self._log.min_offset, wait=wait)
+        if isinstance(queue, BatchConsumeQueue):
+            return self._queues.batch_search.offset_by_time(queue, timestamp, upper=upper, wait=wait)
         low, high = first, queue.max_offset
         while low < high:
             middle = (low + high) // 2

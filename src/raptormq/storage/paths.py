@@ -2,6 +2,7 @@
 
 <root>/commitlog/<offset, 20 digits>                        segments, named by their first byte
 <root>/consumequeue/<topic>/<queue id>/<offset, 20 digits>  queue files, named by their first byte
+<root>/batchconsumequeue/<topic>/<queue id>/<offset>        the same of BatchCQ topics
 <root>/index/<yyyyMMddHHmmssSSS>                            index by message keys
 <root>/config/*.json                                        consumer offsets and the broker's tables
 <root>/checkpoint  abort  lock
@@ -24,6 +25,11 @@ class StorePaths(NamedTuple):
     def queues(self) -> str:
         """Folder of the consume queues."""
         return f"{self.root}/consumequeue"
+
+    @property
+    def batch_queues(self) -> str:
+        """Folder of the consume queues of BatchCQ topics."""
+        return f"{self.root}/batchconsumequeue"
 
     @property
     def key_index(self) -> str:
@@ -49,10 +55,6 @@ class StorePaths(NamedTuple):
     def lock(self) -> str:
         """The lock file."""
         return f"{self.root}/lock"
-
-    def queue(self, topic: str, queue_id: int) -> str:
-        """Folder of one queue."""
-        return f"{self.root}/consumequeue/{topic}/{queue_id}"
 
 
 def file_name(offset: int) -> str:

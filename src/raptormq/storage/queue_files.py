@@ -1,45 +1,76 @@
 """The files of the consume queues, and the few of them that are open.
 
-Neighbour: :mod:`~raptormq.storage.consume_queue` has the layout of the items. A file is named by the position of its
-first byte and has its full size (6,000,000 bytes) from the start, but takes only the blocks that were written. 40,000
-queues share ``max_open`` descriptors: the least recently used file is closed.
+Neighbours: :mod:`~raptormq.storage.consume_queue` and :mod:`~raptormq.storage.batch_queue` have the layouts of the
+items. A file is named by the position of its first byte and has its full size (6,000,000 bytes, 13,800,000 for batches)
+from the start, but takes only the blocks that were written. 40,000 queues share ``max_open`` descriptors: the least
+recently used file is closed.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from raptormq.errors import StorageError
+from raptormq.storage.batch_queue import BATCH_ITEM_BYTES
 from raptormq.storage.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer, File, FileSystem
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import StorePaths, file_name, file_offsets
 
 
+class QueueFormat(NamedTuple):
+    """How the queues of one type are kept."""
+
+    folder: str
+    item_bytes: int
+    file_size: int
+    key: str
+    """Setting of the file size."""
+
+    @property
+    def items_per_file(self) -> int:
+        """How many items a file has."""
+        return self.file_size // self.item_bytes
+
+
 class QueueFiles:
     """Reads and writes items; a file is known by its queue and the position of its first byte."""
 
-    def __init__(self, filesystem: FileSystem, paths: StorePaths, file_size: int, max_open: int) -> None:
+    def __init__(
+        self, filesystem: FileSystem, paths: StorePaths, file_size: int, batch_file_size: int, max_open: int
+    ) -> None:
         self._filesystem = filesystem
-        self._paths = paths
+        self._root = paths.root
         self._max_open = max_open
         self._open: OrderedDict[tuple[str, int, int], File] = OrderedDict()
         self._unsynced: set[str] = set()
         self._unsynced_folders: set[str] = set()
-        self.file_size = file_size
-        self.items_per_file = file_size // ITEM_BYTES
+        self.formats = (
+            QueueFormat(paths.queues, ITEM_BYTES, file_size, "mappedFileSizeConsumeQueue"),
+            QueueFormat(paths.batch_queues, BATCH_ITEM_BYTES, batch_file_size, "mapperFileSizeBatchConsumeQueue"),
+        )
+        """Of the SimpleCQ and of the BatchCQ queues: ``ConsumeQueue.is_batch`` is the index."""
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def offsets(self, topic: str, queue_id: int) -> list[int]:
-        """Return the positions at which the files of a queue start."""
-        return file_offsets(self._filesystem.names(self._paths.queue(topic, queue_id)))
+    def format(self, queue: ConsumeQueue) -> QueueFormat:
+        """Return how ``queue`` is kept."""
+        return self.formats[queue.is_batch]
 
-    def path(self, topic: str, queue_id: int, start: int) -> str:
+    def folder(self, queue: ConsumeQueue) -> str:
+        """Return where the files of a queue are."""
+        return f"{self.formats[queue.is_batch].folder}/{queue.topic}/{queue.queue_id}"
+
+    def offsets(self, queue: ConsumeQueue) -> list[int]:
+        """Return the positions at which the files of a queue start."""
+        return file_offsets(self._filesystem.names(self.folder(queue)))
+
+    def path(self, queue: ConsumeQueue, start: int) -> str:
         """Name of the file that starts at byte ``start`` of the queue."""
-        return f"{self._paths.queue(topic, queue_id)}/{file_name(start)}"
+        return f"{self.folder(queue)}/{file_name(start)}"
 
     def _file(self, queue: ConsumeQueue, start: int, *, create: bool = False) -> File:
         key = (queue.topic, queue.queue_id, start)
@@ -47,45 +78,47 @@ class QueueFiles:
         if file is not None:
             self._open.move_to_end(key)
             return file
-        path = self.path(*key)
+        path = self.path(queue, start)
         try:
             file = self._filesystem.open(path)
         except FileNotFoundError:
             if not create:
                 raise
-            self._filesystem.make_folders(self._paths.queue(queue.topic, queue.queue_id))
+            self._filesystem.make_folders(self.folder(queue))
             file = self._filesystem.open(path, create=True)
-            self._names_changed(queue.topic, queue.queue_id)
-        if file.size() < self.file_size:  # new, or a crash came between creating and growing it
-            file.truncate(self.file_size)
+            self._names_changed(queue)
+        file_size = self.formats[queue.is_batch].file_size
+        if file.size() < file_size:  # new, or a crash came between creating and growing it
+            file.truncate(file_size)
         while len(self._open) >= self._max_open:
             self._open.popitem(last=False)[1].close()
         self._open[key] = file
         return file
 
     def read(self, queue: ConsumeQueue, offset: int, count: int, *, wait: bool) -> Buffer:
-        """Return up to ``count`` items from item ``offset`` on, at least one; it ends at the end of a file.
+        """Return up to ``count`` items from the ``offset``-th on, at least one; it ends at the end of a file.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
             StorageError: the file is gone, or the disk cannot read it.
         """
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         if offset >= queue.written:
-            start = (offset - queue.written) * ITEM_BYTES
-            return bytes(queue.tail[start : start + count * ITEM_BYTES]) if queue.tail else b""
-        at = offset * ITEM_BYTES
-        inside = at % self.file_size
-        size = min(count * ITEM_BYTES, queue.written * ITEM_BYTES - at, self.file_size - inside)
+            start = (offset - queue.written) * item_bytes
+            return bytes(queue.tail[start : start + count * item_bytes]) if queue.tail else b""
+        at = offset * item_bytes
+        inside = at % file_size
+        size = min(count * item_bytes, queue.written * item_bytes - at, file_size - inside)
         try:
             file = self._file(queue, at - inside)
             data = file.read_at(inside, size) if wait else file.read_cached(inside, size)
         except OSError as error:
-            path = self.path(queue.topic, queue.queue_id, at - inside)
+            path = self.path(queue, at - inside)
             raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
         if data is None:
-            raise PagesMissing([Extent(self.path(queue.topic, queue.queue_id, at - inside), inside, size)])
-        missing = count * ITEM_BYTES - size
-        if missing and queue.tail and at + size == queue.written * ITEM_BYTES:
+            raise PagesMissing([Extent(self.path(queue, at - inside), inside, size)])
+        missing = count * item_bytes - size
+        if missing and queue.tail and at + size == queue.written * item_bytes:
             return bytes(data) + queue.tail[:missing]
         return data
 
@@ -98,73 +131,74 @@ class QueueFiles:
         tail = queue.tail
         if tail is None or queue.deleted:
             return
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         done = 0
         while done < len(tail):
-            at = queue.written * ITEM_BYTES + done
-            inside = at % self.file_size
-            data = tail[done : done + self.file_size - inside]
+            at = queue.written * item_bytes + done
+            inside = at % file_size
+            data = tail[done : done + file_size - inside]
             self._write(queue, at - inside, inside, data)
             done += len(data)
-        queue.written += len(tail) // ITEM_BYTES
+        queue.written += len(tail) // item_bytes
         queue.tail = None
 
     def _write(self, queue: ConsumeQueue, start: int, inside: int, data: Buffer) -> None:
         file = self._file(queue, start, create=True)
         file.write_at(inside, [data], len(data))
-        self._unsynced.add(self.path(queue.topic, queue.queue_id, start))
+        self._unsynced.add(self.path(queue, start))
 
     def begin(self, queue: ConsumeQueue, offset: int) -> None:
-        """Start an empty queue at item ``offset``: the items before it in the same file are fillers."""
-        inside = offset % self.items_per_file
+        """Start an empty SimpleCQ queue at ``offset``: the items before it in the same file are fillers."""
+        inside = offset % self.formats[0].items_per_file
         if inside:
             self._write(queue, (offset - inside) * ITEM_BYTES, 0, FILLER * inside)
         queue.min_offset = queue.max_offset = queue.written = offset
 
     def truncate(self, queue: ConsumeQueue, starts: Iterable[int]) -> None:
         """Cut the files of ``queue``, which start at ``starts``, so that nothing follows item ``written - 1``."""
-        end = queue.written * ITEM_BYTES
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        end = queue.written * item_bytes
         for start in starts:
             if start >= end and start > 0:
-                self._forget((queue.topic, queue.queue_id, start))
-                self._filesystem.remove(self.path(queue.topic, queue.queue_id, start))
-                self._names_changed(queue.topic, queue.queue_id)
-            elif start + self.file_size > end:
+                self._remove(queue, start)
+            elif start + file_size > end:
                 file = self._file(queue, start)
                 file.truncate(end - start)
-                file.truncate(self.file_size)
-                self._unsynced.add(self.path(queue.topic, queue.queue_id, start))
+                file.truncate(file_size)
+                self._unsynced.add(self.path(queue, start))
 
     def remove_before(self, queue: ConsumeQueue, offset: int) -> int:
-        """Remove the files that hold only items before ``offset``, except the last file; return how many."""
-        starts = self.offsets(queue.topic, queue.queue_id)
-        dead = [start for start in starts[:-1] if start + self.file_size <= offset * ITEM_BYTES]
+        """Remove the files that hold only items before the ``offset``-th, except the last file; return how many."""
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        dead = [start for start in self.offsets(queue)[:-1] if start + file_size <= offset * item_bytes]
         for start in dead:
-            self._forget((queue.topic, queue.queue_id, start))
-            self._filesystem.remove(self.path(queue.topic, queue.queue_id, start))
-            self._names_changed(queue.topic, queue.queue_id)
+            self._remove(queue, start)
         return len(dead)
+
+    def _remove(self, queue: ConsumeQueue, start: int) -> None:
+        self._forget(queue, start)
+        self._filesystem.remove(self.path(queue, start))
+        self._names_changed(queue)
 
     def remove_queue(self, queue: ConsumeQueue) -> None:
         """Remove all files of ``queue``."""
-        for start in self.offsets(queue.topic, queue.queue_id):
-            self._forget((queue.topic, queue.queue_id, start))
-        self._filesystem.remove_tree(self._paths.queue(queue.topic, queue.queue_id))
-        self._names_changed(queue.topic, queue.queue_id)
+        for start in self.offsets(queue):
+            self._forget(queue, start)
+        self._filesystem.remove_tree(self.folder(queue))
+        self._names_changed(queue)
 
     def remove_topic(self, topic: str) -> None:
-        """Remove the folder of ``topic``, whose queues have been removed."""
-        self._filesystem.remove_tree(f"{self._paths.queues}/{topic}")
+        """Remove the folders of ``topic``, whose queues have been removed."""
+        for each in self.formats:
+            self._filesystem.remove_tree(f"{each.folder}/{topic}")
 
-    def _names_changed(self, topic: str, queue_id: int) -> None:
-        self._unsynced_folders |= {
-            self._paths.queues,
-            f"{self._paths.queues}/{topic}",
-            self._paths.queue(topic, queue_id),
-        }
+    def _names_changed(self, queue: ConsumeQueue) -> None:
+        root = self.formats[queue.is_batch].folder
+        self._unsynced_folders |= {self._root, root, f"{root}/{queue.topic}", self.folder(queue)}
 
-    def _forget(self, key: tuple[str, int, int]) -> None:
-        self._unsynced.discard(self.path(*key))
-        file = self._open.pop(key, None)
+    def _forget(self, queue: ConsumeQueue, start: int) -> None:
+        self._unsynced.discard(self.path(queue, start))
+        file = self._open.pop((queue.topic, queue.queue_id, start), None)
         if file is not None:
             file.close()
 

@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
+from raptormq.storage.batch_building import BatchBuilding
+from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem, message_count
+from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.queue_files import QueueFiles
@@ -30,6 +33,10 @@ class QueueTable:
         self._delays_ms = delays_ms
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: deque[ConsumeQueue] = deque()
+        self._batches = BatchBuilding(files, self._dirty)
+        self.batch_search = BatchSearch(files)
+        self.batch_topics: set[str] = set()
+        """Topics whose queues, when they are made, are those of BatchCQ."""
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, None when it never had a message."""
@@ -45,7 +52,8 @@ class QueueTable:
         if queue is None:
             sibling = next(iter(queues.values()), None)
             field = sibling.topic_field if sibling else encode_topic_field(topic)
-            queue = queues[queue_id] = ConsumeQueue(sibling.topic if sibling else topic, queue_id, field)
+            kind = BatchConsumeQueue if topic in self.batch_topics else ConsumeQueue
+            queue = queues[queue_id] = kind(sibling.topic if sibling else topic, queue_id, field)
             if topic == SCHEDULE_TOPIC and 0 <= queue_id < len(self._delays_ms):
                 queue.delay_ms = self._delays_ms[queue_id]
         return queue
@@ -74,6 +82,9 @@ class QueueTable:
         ):  # fmt: skip
             if queue is None or queue.deleted:
                 continue
+            if queue.is_batch:
+                self._add_batch(queue, BatchItem(physical, size, record[4], stored, offset, message_count(record)))
+                continue
             tag_code = record[4] if queue.delay_ms is None else stored + queue.delay_ms
             if offset != queue.max_offset or physical <= queue.max_physical:
                 self._place(queue, offset, physical, size, tag_code)
@@ -85,6 +96,10 @@ class QueueTable:
             tail += pack(physical, size, tag_code)
             queue.max_offset = offset + 1
             queue.max_physical = physical
+
+    def _add_batch(self, queue: ConsumeQueue, item: BatchItem) -> None:
+        assert isinstance(queue, BatchConsumeQueue)
+        self._batches.add(queue, item)
 
     def _place(self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int) -> None:
         """Add an item that is not simply the next one: only recovery meets these."""
@@ -119,11 +134,14 @@ class QueueTable:
         else:
             queue.tail = None
             queue.written = offset
-            self.files.truncate(queue, self.files.offsets(queue.topic, queue.queue_id))
+            self.files.truncate(queue, self.files.offsets(queue))
         queue.max_offset = offset
 
     def reset(self, queue: ConsumeQueue) -> None:
         """Make ``queue`` empty again, files included."""
+        if isinstance(queue, BatchConsumeQueue):
+            self._batches.reset(queue)
+            return
         self.files.remove_queue(queue)
         queue.tail = None
         queue.min_offset = queue.max_offset = queue.next_offset = queue.written = 0
@@ -155,14 +173,26 @@ class QueueTable:
             queue.deleted = True
             queue.tail = None
             self.files.remove_queue(queue)
+        self.batch_topics.discard(topic)
         self.files.remove_topic(topic)
 
     def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool = True) -> int:
         """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has."""
         if queue.min_checked_at != log_min:
-            queue.min_offset = self._first_at_or_after(queue, log_min, wait)
+            if isinstance(queue, BatchConsumeQueue):
+                self._find_live_item(queue, log_min, wait)
+            else:
+                queue.min_offset = self._first_at_or_after(queue, log_min, wait)
             queue.min_checked_at = log_min
         return queue.min_offset
+
+    def _find_live_item(self, queue: BatchConsumeQueue, log_min: int, wait: bool) -> None:
+        found = self.batch_search.live_item(queue, log_min, wait=wait)
+        if found == queue.item_count:
+            queue.min_offset = queue.max_offset
+        elif found > queue.live_item:
+            queue.min_offset = self.batch_search.item(queue, found, wait=wait).base
+        queue.live_item = found
 
     def _first_at_or_after(self, queue: ConsumeQueue, log_min: int, wait: bool) -> int:
         low, high = queue.min_offset, queue.max_offset

@@ -1,7 +1,8 @@
 """Packs groups of messages into the bytes of the log; the hottest loop of the broker.
 
 Layout of a record: :mod:`raptormq.protocol.record`. Offsets are handed out here: physical ones follow the end of the
-log, queue offsets come from the queues and are taken back by :func:`take_back` when the group does not make it into
+log, queue offsets come from the queues (the wrapper of a batch takes one for each of its messages, and gets INNER_BASE
+behind its properties) and are taken back by :func:`take_back` when the group does not make it into
 the log.
 """
 
@@ -14,6 +15,7 @@ from isal.isal_zlib import crc32
 
 from raptormq.errors import StorageError
 from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, SysFlag
+from raptormq.storage.batch_queue import message_count
 from raptormq.storage.commit_log import Run
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.filesystem import Buffer
@@ -22,6 +24,7 @@ from raptormq.storage.log_batch import AppendResult, PendingRecord
 _FILLER = struct.Struct(">ii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _BORN_V6 = int(SysFlag.BORN_HOST_V6)
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
 """Set for prepared and rolled back messages (4 and 12), clear for plain and committed ones (0 and 8)."""
 
@@ -72,20 +75,25 @@ class RecordPacker:
         runs: list[Run] = []
         topic, queue_id = "", -1
         queue: ConsumeQueue
-        for (
-            record_topic, record_queue_id, body, properties, _, born_timestamp, born_host, flag, sys_flag, times,
-            prepared
-        ) in result.records:  # fmt: skip
+        for record in result.records:
+            (
+                record_topic, record_queue_id, body, properties, _, born_timestamp, born_host, flag, sys_flag, times,
+                prepared
+            ) = record  # fmt: skip
             if record_queue_id != queue_id or record_topic != topic:
                 topic, queue_id = record_topic, record_queue_id
                 queue = find_queue(topic, queue_id)
+            count = 1
+            if sys_flag & _INNER_BATCH:
+                count = message_count(record)
+                properties += b"INNER_BASE\x01%d\x02" % queue.next_offset
             body_length = len(body)
             size = overhead + body_length + len(queue.topic_field) + len(properties)
             pack = pack_v4
             if len(born_host) != 8:
                 size += 12
                 pack = pack_v6
-                sys_flag |= _BORN_V6  # noqa: PLW2901 - the loop is too hot for a copy
+                sys_flag |= _BORN_V6
             if offset + size > room_end:
                 offset = self._end_run(runs, run_start, parts, offset, size)
                 run_start, parts, room_end = offset, [], offset + self._segment_size - BLANK_BYTES
@@ -94,7 +102,7 @@ class RecordPacker:
                 queues.append(None)
             else:
                 queue_offset = queue.next_offset
-                queue.next_offset = queue_offset + 1
+                queue.next_offset = queue_offset + count
                 queues.append(queue)
             queue_offsets.append(queue_offset)
             fixed = pack(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from raptormq.protocol.record import SysFlag
 from raptormq.storage.checkpoint import Checkpoint
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.dispatch import Dispatcher
@@ -23,6 +24,7 @@ from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_packer import NOT_IN_QUEUE
 
 _FLUSH_EVERY_BATCHES = 64
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class Recovery:
         self.log.load()
         if not self.log.segments:
             self.filesystem.remove_tree(self.paths.queues)
+            self.filesystem.remove_tree(self.paths.batch_queues)
             self.filesystem.make_folders(self.paths.queues)
         start = None if crashed else self._load_complete_queues(None)
         report = RecoveryReport(clean=start is not None)
@@ -80,7 +83,7 @@ class Recovery:
         if start is None:
             self.queues.clear()
             start = self.log.min_offset
-            load_queues(self.filesystem, self.paths, self.queues, start, rebuild=True)
+            load_queues(self.filesystem, self.queues, start, rebuild=True)
         report.start_offset = start
         self._replay(report)
         if not report.clean:
@@ -97,7 +100,7 @@ class Recovery:
         None means that files are missing or the log disagrees, so that all has to be built again.
         """
         try:
-            load_queues(self.filesystem, self.paths, self.queues, replay_from)
+            load_queues(self.filesystem, self.queues, replay_from)
         except QueueFilesMissing:
             return None
         return self._end_of_queues() if replay_from is None else replay_from
@@ -136,6 +139,9 @@ class Recovery:
 
     def _find_queues(self, batch: AppendResult) -> None:
         find = self.queues.find_or_make
+        for record in batch.records:
+            if record.sys_flag & _INNER_BATCH and not self.queues.queue_ids(record.topic):
+                self.queues.batch_topics.add(record.topic)  # created so shortly before a crash that no file says so
         batch.queues = [
             None if record.sys_flag & NOT_IN_QUEUE else find(record.topic, record.queue_id) for record in batch.records
         ]

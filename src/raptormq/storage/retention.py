@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from raptormq.errors import ConfigError
+from raptormq.storage.batch_queue import BatchConsumeQueue
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consume_queue import ConsumeQueue
@@ -97,9 +98,10 @@ class Retention:
     def _remove_dead_files(self, queue: ConsumeQueue) -> None:
         if queue.deleted or queue.min_checked_at == self._log.min_offset:
             return
-        per_file = self._queues.files.items_per_file
-        before = queue.min_offset
-        live = self._queues.min_offset(queue, self._log.min_offset)
+        per_file = self._queues.files.format(queue).items_per_file
+        before = _live_item(queue)
+        self._queues.min_offset(queue, self._log.min_offset)
+        live = _live_item(queue)
         if live // per_file > before // per_file:
             self._queues.files.remove_before(queue, live)
 
@@ -122,3 +124,8 @@ class Retention:
 
     def _is_expired(self, segment: Segment, now_ms: int) -> bool:
         return now_ms - self._filesystem.modified_ms(segment.path) >= self._config.file_reserved_hours * _HOUR_MS
+
+
+def _live_item(queue: ConsumeQueue) -> int:
+    """Return the number of the first item that is needed; in a SimpleCQ queue items are numbered like messages."""
+    return queue.live_item if isinstance(queue, BatchConsumeQueue) else queue.min_offset

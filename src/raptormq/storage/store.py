@@ -35,6 +35,7 @@ from raptormq.storage.record_packer import RecordPacker, take_back
 from raptormq.storage.recovery import RecoveryReport
 from raptormq.storage.results import Boundary, GetResult, GetStatus, StoreStats
 from raptormq.storage.retention import Retention
+from raptormq.storage.wishes import Wishes
 from raptormq.storage.write_gate import WriteGate
 
 T = TypeVar("T")
@@ -66,7 +67,10 @@ class MessageStore:
         self._gate = WriteGate()
         self._log = CommitLog(self._fs, paths.log, config.segment_size, config.hot_bytes, self._gate, clock)
         self._queues = QueueTable(
-            QueueFiles(self._fs, paths, config.queue_file_size, config.max_open_queue_files), config.delays_ms
+            QueueFiles(
+                self._fs, paths, config.queue_file_size, config.batch_queue_file_size, config.max_open_queue_files
+            ),
+            config.delays_ms,
         )
         self._index = (
             KeyIndex(self._fs, paths.key_index, config.index_slots, config.index_entries, clock)
@@ -224,17 +228,19 @@ class MessageStore:
         max_bytes: int,
         tag_filter: frozenset[int] | None = None,
         property_filter: PropertyFilter | None = None,
+        *,
+        whole_batches: bool = False,
     ) -> GetResult:
         """Read up to ``max_count`` messages (and ``max_bytes``, but always a whole one) whose tag code is in
         ``tag_filter`` (None: all) and whose properties ``property_filter`` wants.
 
         Never waits for the disk: where it would have to, the result is ``cold``. Buffers of hot messages are slices of
-        the mapped log and stay valid as long as they are referenced.
+        the mapped log and stay valid as long as they are referenced. The batches of a BatchCQ topic are taken apart
+        unless the reader does so itself (``whole_batches``).
         """
+        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches)
         try:
-            return self._reader.get(
-                topic, queue_id, offset, max_count, max_bytes, tag_filter, property_filter, wait=False
-            )
+            return self._reader.get(topic, queue_id, offset, wishes, wait=False)
         except PagesMissing:
             return GetResult(GetStatus.FOUND, [], offset, 0, 0, cold=True)
 
@@ -247,13 +253,12 @@ class MessageStore:
         max_bytes: int,
         tag_filter: frozenset[int] | None = None,
         property_filter: PropertyFilter | None = None,
+        *,
+        whole_batches: bool = False,
     ) -> GetResult:
         """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``."""
-        return await self._warmed(
-            lambda wait: self._reader.get(
-                topic, queue_id, offset, max_count, max_bytes, tag_filter, property_filter, wait=wait
-            )
-        )
+        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches)
+        return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, wishes, wait=wait))
 
     async def _warmed(self, attempt: Callable[[bool], T], attempts: int = _COLD_ATTEMPTS) -> T:
         for _ in range(attempts):
@@ -341,6 +346,10 @@ class MessageStore:
     def queue_ids(self, topic: str) -> list[int]:
         """Return the ids of the queues of ``topic`` that ever had a message, ascending."""
         return self._queues.queue_ids(topic)
+
+    def set_batch_topic(self, topic: str) -> None:
+        """Let the queues of ``topic`` that are made from now on be those of BatchCQ, until it is deleted."""
+        self._queues.batch_topics.add(topic)
 
     def delete_topic(self, topic: str) -> None:
         """Remove queues and consumer offsets of ``topic``; its records stay in the log until retention takes them."""

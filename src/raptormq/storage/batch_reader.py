@@ -1,0 +1,182 @@
+"""Reads messages from a queue of a BatchCQ topic.
+
+A reader that knows inner batches gets them as they are stored, as slices of the log. All others get messages: batches
+are taken apart (:mod:`~raptormq.storage.batch_records`) for a reader that cannot do so, for one that begins in the
+middle of a batch, for a filter by properties, and for a filter by tags where the batch has no tag of its own.
+
+Source of the outcomes: Apache RocketMQ ``DefaultMessageStore.getMessage``, which hands out whole batches only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from raptormq.protocol.properties import TAGS, find_property
+from raptormq.protocol.record import StoredMessage, encode_record
+from raptormq.protocol.tags import tag_hash
+from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
+from raptormq.storage.batch_records import is_wrapper, messages_of
+from raptormq.storage.batch_search import BatchSearch
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.page_cache import Extent, PagesMissing
+from raptormq.storage.property_scan import SCAN_BYTES
+from raptormq.storage.queue_files import QueueFiles
+from raptormq.storage.record_parser import are_intact, peek_properties
+from raptormq.storage.results import GetResult, GetStatus
+from raptormq.storage.wishes import Wishes
+
+logger = logging.getLogger(__name__)
+
+SCAN_ITEMS = 347
+"""Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
+_NO_TAG = 0
+
+
+class _Found:
+    """What a read has come to."""
+
+    def __init__(self, offset: int) -> None:
+        self.buffers: list[Buffer] = []
+        self.next_offset = offset
+        self.messages = 0
+        self.bytes = 0
+        self.scanned = 0
+        """Bytes of records that were taken apart."""
+        self.judged = 0
+        """Messages whose properties were looked at."""
+        self.missing: list[Extent] = []
+
+    def has_room(self, wishes: Wishes, messages: int, size: int) -> bool:
+        """True when so much more fits; the first one always does."""
+        if not self.messages:
+            return True
+        return self.messages + messages <= wishes.max_count and self.bytes + size <= wishes.max_bytes
+
+    def count(self, messages: int, size: int, end: int) -> None:
+        """Note that so many messages more are found, up to the offset ``end``."""
+        self.messages += messages
+        self.bytes += size
+        self.next_offset = end
+
+
+class BatchReader:
+    """Answers pulls from BatchCQ queues."""
+
+    def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch) -> None:
+        self._log = log
+        self._files = files
+        self._search = search
+        self._apart: tuple[int, list[StoredMessage]] = -1, []
+        """The batch that was taken apart last: a reader with small pulls comes back to it."""
+
+    def get(
+        self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], wishes: Wishes, *, wait: bool
+    ) -> GetResult:
+        """Return messages from ``offset`` on, which lies within ``bounds``.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for; it names all that will be read.
+            StorageError: the disk cannot read the records.
+        """
+        number = self._search.with_offset(queue, offset, wait=wait)
+        found = _Found(offset)
+        for item in self._items(queue, number, wishes, wait):
+            alive = item.end > offset and item.physical >= self._log.min_offset
+            if alive and not self._take(item, offset, wishes, found, wait):
+                break
+            found.next_offset = max(found.next_offset, item.end)
+            number += 1
+        if found.missing:
+            raise PagesMissing(found.missing)
+        queue.seen = found.next_offset, number
+        status = GetStatus.FOUND
+        if not found.buffers:
+            filtered = wishes.tags is not None or wishes.properties is not None
+            status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
+        return GetResult(status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes)
+
+    def _items(self, queue: BatchConsumeQueue, number: int, wishes: Wishes, wait: bool) -> Iterator[BatchItem]:
+        filtered = wishes.tags is not None or wishes.properties is not None
+        count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count
+        items = self._files.read(queue, number, count, wait=wait)
+        for at in range(0, len(items) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES):
+            yield unpack_item(items, at)
+
+    def _take(self, item: BatchItem, offset: int, wishes: Wishes, found: _Found, wait: bool) -> bool:
+        """Add what is wanted of ``item``; False when the read ends before the end of the item."""
+        tags = wishes.tags
+        is_wanted = tags is None or item.tag_code in tags
+        if not is_wanted and item.tag_code != _NO_TAG:
+            return True
+        if is_wanted and wishes.whole and wishes.properties is None and item.base >= offset:
+            return self._take_whole(item, wishes, found, wait)
+        if not found.has_room(wishes, 1, 1) or (found.scanned and found.scanned + item.size > SCAN_BYTES):
+            return False
+        found.scanned += item.size
+        record = self._read(item, found, wait)
+        if record is None:
+            return True
+        if not is_wrapper(record):
+            if is_wanted and (wishes.properties is None or wishes.properties.wants(bytes(peek_properties(record)))):
+                if not found.has_room(wishes, 1, len(record)):
+                    return False
+                found.buffers.append(record)
+                found.count(1, len(record), item.end)
+            return True
+        return self._take_apart(self._messages(item, record), offset, wishes, found)
+
+    def _take_whole(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> bool:
+        if not found.has_room(wishes, item.messages, item.size):
+            return False
+        record = self._read(item, found, wait)
+        if record is not None:
+            found.buffers.append(record)
+            found.count(item.messages, item.size, item.end)
+        return True
+
+    def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: _Found) -> bool:
+        for message in messages:
+            if message.queue_offset < offset:
+                continue
+            if wishes.properties is not None and found.judged >= wishes.properties.max_scanned:
+                found.next_offset = message.queue_offset
+                return False
+            found.judged += 1
+            if not _wants(wishes, message.properties):
+                continue
+            record = encode_record(message)
+            if not found.has_room(wishes, 1, len(record)):
+                found.next_offset = message.queue_offset
+                return False
+            found.buffers.append(record)
+            found.count(1, len(record), message.queue_offset + 1)
+        return True
+
+    def _messages(self, item: BatchItem, record: Buffer) -> list[StoredMessage]:
+        if self._apart[0] != item.physical:
+            self._apart = item.physical, messages_of(record)
+        return self._apart[1]
+
+    def _read(self, item: BatchItem, found: _Found, wait: bool) -> Buffer | None:
+        """Return a record; None when it is damaged or, noted in ``found``, not in memory."""
+        log = self._log
+        try:
+            record = log.read(item.physical, item.size, wait=wait)
+        except PagesMissing as error:
+            found.missing += error.extents
+            found.count(item.messages, item.size, item.end)
+            return None
+        if log.is_hot(item.physical) or are_intact(record, item.physical):
+            return record
+        logger.warning(
+            "the record at %d, messages %d to %d of its queue, is damaged", *item[:1], item.base, item.end - 1
+        )
+        return None
+
+
+def _wants(wishes: Wishes, properties: str) -> bool:
+    if wishes.properties is not None:
+        return wishes.properties.wants(properties.encode())
+    return wishes.tags is None or tag_hash(find_property(properties, TAGS)) in wishes.tags

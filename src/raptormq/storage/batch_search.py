@@ -1,0 +1,68 @@
+"""Finds items of a BatchCQ queue by what they hold: queue offset, place in the log, time. All are bisections over files
+and items at once.
+
+Neighbours: :mod:`~raptormq.storage.batch_queue` (layout), :mod:`~raptormq.storage.queue_files` (the files). Source:
+Apache RocketMQ ``BatchConsumeQueue.getBatchMsgIndexBuffer``, ``getOffsetInQueueByTime``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
+from raptormq.storage.queue_files import QueueFiles
+
+
+class BatchSearch:
+    """Searches in queues whose items are in ``files``; every method takes ``wait``.
+
+    Without it they raise PagesMissing where the disk would have to be waited for.
+    """
+
+    def __init__(self, files: QueueFiles) -> None:
+        self._files = files
+
+    def item(self, queue: BatchConsumeQueue, number: int, *, wait: bool = True) -> BatchItem:
+        """Return an item, which must exist."""
+        return unpack_item(self._files.read(queue, number, 1, wait=wait))
+
+    def with_offset(self, queue: BatchConsumeQueue, offset: int, *, wait: bool) -> int:
+        """Return the number of the item whose messages include ``offset``, between minimum and maximum of the queue.
+
+        Where an offset has no message it is the item before it.
+        """
+        seen_offset, seen_item = queue.seen
+        if seen_offset == offset and queue.live_item <= seen_item < queue.item_count:
+            return seen_item
+        return self._first(queue, lambda item: item.base > offset, wait=wait) - 1
+
+    def live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
+        """Return the number of the first item whose record a log that starts at ``log_min`` still has."""
+        return self._first(queue, lambda item: item.physical >= log_min, wait=wait)
+
+    def offset_by_time(self, queue: BatchConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
+        """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one
+        stored at or before it; the answers at the ends are those of the other queues.
+        """
+        if upper:
+            after = self._first(queue, lambda item: item.stored > timestamp, wait=wait)
+            if after == queue.live_item:
+                return queue.min_offset
+            return self.item(queue, after - 1, wait=wait).end - 1
+        found = self._first(queue, lambda item: item.stored >= timestamp, wait=wait)
+        return self.item(queue, found, wait=wait).base if found < queue.item_count else queue.max_offset
+
+    def _first(self, queue: BatchConsumeQueue, fits: Callable[[BatchItem], bool], *, wait: bool) -> int:
+        """Return the number of the first live item that ``fits``, as all behind it do; the item count without one.
+
+        What has no file yet is looked at first: that is where most readers are, and it takes no call.
+        """
+        low, high = queue.live_item, queue.item_count
+        tail, written = queue.tail, queue.written
+        if tail is not None and written >= low:
+            if not fits(unpack_item(tail)):
+                places = range(0, len(tail), BATCH_ITEM_BYTES)
+                return written + bisect_left(places, True, key=lambda at: fits(unpack_item(tail, at)))
+            high = written
+        return bisect_left(range(high), True, lo=low, key=lambda number: fits(self.item(queue, number, wait=wait)))

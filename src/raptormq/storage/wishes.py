@@ -1,0 +1,19 @@
+"""What a reader of a queue wants (:meth:`raptormq.storage.store.MessageStore.get_messages`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raptormq.storage.property_scan import PropertyFilter
+
+
+class Wishes(NamedTuple):
+    """Limits and filters of one read; the first message that fits always comes whole."""
+
+    max_count: int
+    max_bytes: int
+    tags: frozenset[int] | None = None
+    """Tag codes; None for all messages."""
+    properties: PropertyFilter | None = None
+    whole: bool = False
+    """Whether the batches of a BatchCQ topic may come as they are stored."""

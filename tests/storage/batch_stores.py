@@ -1,0 +1,73 @@
+"""Batches for tests of BatchCQ topics, and what readers see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.record import StoredMessage, iter_records
+from raptormq.protocol.tags import tag_hash
+from raptormq.storage import GetStatus, MessageStore, PendingRecord
+from raptormq.storage.filesystem import FileSystem
+from tests.storage.stores import Clock, open_store
+
+BATCH_FILE_BYTES = 46 * 5
+SMALL: dict[str, Any] = {
+    "segment_size": 1 << 16,
+    "batch_queue_file_size": BATCH_FILE_BYTES,
+    "index_slots": 50,
+    "index_entries": 500,
+}
+"""Queue files of five items, and an index that is written in no time."""
+
+
+def batch(
+    bodies: Sequence[str], topic: str = "batches", queue_id: int = 0, tag: str = "", own_tags: Sequence[str] = ()
+) -> PendingRecord:
+    """A batch as the broker would pass it; `own_tags` are those of the messages."""
+    records = []
+    for number, body in enumerate(bodies):
+        own = f"TAGS\x01{own_tags[number]}\x02" if own_tags else ""
+        records.append((0, body.encode(), f"{own}UNIQ_KEY\x01u-{body[:20]}\x02".encode()))
+    tags = f"TAGS\x01{tag}\x02" if tag else ""
+    properties = f"UNIQ_KEY\x01b-{bodies[0][:20]}\x02{tags}INNER_NUM\x01{len(bodies)}\x02".encode()
+    return PendingRecord(topic, queue_id, encode_batch(records), properties, tag_hash(tag), sys_flag=INNER_BATCH)
+
+
+def open_batch_store(volume: FileSystem | None = None, clock: Clock | None = None, **settings: Any) -> MessageStore:
+    """An open store with the BatchCQ topic `batches`."""
+    store = open_store(volume, clock, **(SMALL | settings))
+    store.set_batch_topic("batches")
+    return store
+
+
+def read_batches(
+    store: MessageStore, queue_id: int = 0, offset: int | None = None, max_count: int = 7, *, whole: bool = False
+) -> list[StoredMessage]:
+    """All records of a queue from an offset on, as a consumer would get them."""
+    records: list[StoredMessage] = []
+    low, end = store.queue_bounds("batches", queue_id)
+    offset = low if offset is None else offset
+    while offset < end:
+        result = store.get_messages("batches", queue_id, offset, max_count, 1 << 20, whole_batches=whole)
+        assert result.next_offset > offset
+        assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING)
+        records += iter_records(b"".join(result.buffers))
+        offset = result.next_offset
+    return records
+
+
+def items_of(volume: FileSystem, name: int = 0, queue_id: int = 0) -> list[tuple[int, ...]]:
+    """The items of a queue file, read with nothing but the description of the format."""
+    data = volume.open(f"/store/batchconsumequeue/batches/{queue_id}/{name:020d}").read_at(0, BATCH_FILE_BYTES)
+    widths = (8, 4, 8, 8, 8, 2, 4, 4)
+    items = []
+    for at in range(0, len(data), sum(widths)):
+        fields = []
+        for width in widths:
+            fields.append(int.from_bytes(data[at : at + width], "big", signed=True))
+            at += width  # noqa: PLW2901 - walks through the fields of one item
+        items.append(tuple(fields))
+    return [item for item in items if item[1]]

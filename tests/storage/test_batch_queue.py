@@ -1,0 +1,210 @@
+"""Queues of BatchCQ topics: the format on disk, offsets that count messages, reads from anywhere."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raptormq.errors import ConfigError
+from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
+from raptormq.protocol.properties import INNER_BASE, INNER_NUM, find_property
+from raptormq.protocol.record import iter_records
+from raptormq.protocol.tags import tag_hash
+from raptormq.storage import GetStatus
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.results import Boundary
+from tests.storage.batch_stores import batch, items_of, open_batch_store, read_batches
+from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue
+
+
+def test_items_are_those_of_the_reference() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = open_batch_store(volume, clock)
+    result = store.append([batch(["a", "b", "c"], tag="T"), message("d", "batches")])
+    store.dispatch()
+    clock.now += 5
+    put(store, batch(["e", "f"]))
+    store.close()
+
+    first, second, third = items_of(volume)
+    places, sizes = result.physical_offsets, result.sizes
+    assert first == (places[0], sizes[0], tag_hash("T"), clock.now - 5, 0, 3, -1, 0)
+    assert second == (places[1], sizes[1], 0, clock.now - 5, 3, 1, -1, 0)
+    assert third[3:] == (clock.now, 4, 2, -1, 0)
+    assert result.queue_offsets == [0, 3]
+    assert volume.names("/store/consumequeue") == []
+
+
+def test_the_wrapper_says_where_it_begins() -> None:
+    store = open_batch_store()
+    put(store, batch(["a", "b"]), batch(["c", "d", "e"]))
+
+    wrappers = read_batches(store, whole=True)
+
+    assert [find_property(each.properties, INNER_BASE) for each in wrappers] == ["0", "2"]
+    assert [find_property(each.properties, INNER_NUM) for each in wrappers] == ["2", "3"]
+    assert [each.queue_offset for each in wrappers] == [0, 2]
+    assert [inner.body for each in wrappers for inner in unwrap(each)] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_offsets_count_messages() -> None:
+    store = open_batch_store()
+    put(store, batch(["a", "b", "c"]), message("d", "batches"), batch(["e"]))
+
+    assert store.queue_bounds("batches", 0) == (0, 5)
+    assert bodies(read_batches(store)) == ["a", "b", "c", "d", "e"]
+    assert [each.queue_offset for each in read_batches(store)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "next_offset"), [(5, "OFFSET_OVERFLOW_ONE", 5), (6, "OFFSET_OVERFLOW_BADLY", 5)]
+)
+def test_offsets_beyond_the_end(offset: int, status: str, next_offset: int) -> None:
+    store = open_batch_store()
+    put(store, batch(["a", "b", "c"]), batch(["d", "e"]))
+
+    result = store.get_messages("batches", 0, offset, 32, 1 << 20)
+
+    assert (result.status, result.next_offset, result.buffers) == (GetStatus[status], 5, [])
+
+
+def test_a_read_begins_inside_a_batch_with_exactly_that_message() -> None:
+    store = open_batch_store()
+    put(store, batch(["a", "b", "c", "d"]), batch(["e", "f"]))
+
+    result = store.get_messages("batches", 0, 2, 32, 1 << 20, whole_batches=True)
+
+    first, second, wrapper = iter_records(b"".join(result.buffers))
+    assert (first.queue_offset, first.body, first.sys_flag) == (2, b"c", 0)
+    assert (second.queue_offset, second.body) == (3, b"d")
+    assert (wrapper.queue_offset, len(unwrap(wrapper))) == (4, 2)
+    assert (result.message_count, result.next_offset) == (4, 6)
+
+
+def test_limits_count_messages_but_a_whole_batch_always_comes() -> None:
+    store = open_batch_store()
+    put(store, batch([*"abcde"]), batch([*"fgh"]), batch([*"ij"]))
+
+    def read(offset: int, count: int, size: int = 1 << 20, *, whole: bool = True) -> tuple[int, int]:
+        result = store.get_messages("batches", 0, offset, count, size, whole_batches=whole)
+        return result.message_count, result.next_offset
+
+    assert read(0, 1) == (5, 5)
+    assert read(0, 8) == (8, 8)
+    assert read(0, 7) == (5, 5)
+    assert read(0, 32, 1) == (5, 5)
+    assert read(0, 1, whole=False) == (1, 1)
+    assert read(0, 7, whole=False) == (7, 7)
+    assert read(3, 32, 1, whole=False) == (1, 4)
+
+
+def test_tags_are_the_batches_or_else_the_messages_own() -> None:
+    store = open_batch_store()
+    mixed = batch(["a", "b", "c"], own_tags=["red", "blue", "red"])
+    put(store, mixed, batch(["d", "e"], tag="blue"), batch(["f"], tag="red"), message("g", "batches"))
+
+    def read(tag: str) -> tuple[list[tuple[int, int]], int]:
+        result = store.get_messages("batches", 0, 0, 32, 1 << 20, frozenset({tag_hash(tag)}), whole_batches=True)
+        found = [(each.queue_offset, each.sys_flag) for each in iter_records(b"".join(result.buffers))]
+        return found, result.next_offset
+
+    assert read("blue") == ([(1, 0), (3, INNER_BATCH)], 7)
+    assert read("red") == ([(0, 0), (2, 0), (5, INNER_BATCH)], 7)
+    assert read("none") == ([], 7)
+
+
+class Even:
+    """Wants the messages whose unique key ends with an even digit."""
+
+    max_scanned = 3
+
+    def wants(self, properties: bytes) -> bool:
+        return int(properties.decode().rstrip("\x02")[-1]) % 2 == 0
+
+
+def test_filters_by_property_judge_messages_and_keep_to_their_limit() -> None:
+    store = open_batch_store()
+    put(store, batch(["0", "1", "2", "3"]), batch(["4", "5"]))
+
+    result = store.get_messages("batches", 0, 0, 32, 1 << 20, None, Even(), whole_batches=True)
+    assert [each.body for each in iter_records(b"".join(result.buffers))] == [b"0", b"2"]
+    assert result.next_offset == 3
+    result = store.get_messages("batches", 0, 3, 32, 1 << 20, None, Even(), whole_batches=True)
+    assert [each.body for each in iter_records(b"".join(result.buffers))] == [b"4"]
+    assert result.next_offset == 6
+
+
+def test_searches_by_time_find_messages() -> None:
+    clock = Clock(1000)
+    store = open_batch_store(clock=clock)
+    for number in range(12):
+        put(store, batch([f"{number}-{each}" for each in range(3)]))
+        clock.now += 10
+        if number % 5 == 4:
+            store._queues.flush(1)
+
+    def at(timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
+        return store.offset_by_time("batches", 0, timestamp, boundary)
+
+    assert [at(1000), at(999), at(1001), at(1010), at(1110), at(1111)] == [0, 0, 3, 3, 33, 36]
+    upper = Boundary.UPPER
+    assert [at(999, upper), at(1000, upper), at(1009, upper), at(1010, upper), at(5000, upper)] == [0, 2, 2, 5, 35]
+
+
+def test_a_batch_of_the_largest_number() -> None:
+    store = open_batch_store(segment_size=1 << 22)
+    put(store, batch(["x"] * 32_767), batch(["y"]))
+
+    assert store.queue_bounds("batches", 0) == (0, 32_768)
+    assert bodies(read_batches(store, offset=32_766)) == ["x", "y"]
+
+
+def test_simple_queues_are_as_they_were() -> None:
+    volume = MemoryFileSystem()
+    store = open_batch_store(volume)
+    put(store, batch(["a", "b"]), message("c"), message("d"))
+    store.close()
+
+    assert volume.names("/store/consumequeue") == ["topic"]
+    store = open_batch_store(volume)
+    assert bodies(read_queue(store)) == ["c", "d"]
+    assert bodies(read_batches(store)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("size", [0, 45, 47])
+def test_files_hold_whole_items(size: int) -> None:
+    with pytest.raises(ConfigError, match="mapperFileSizeBatchConsumeQueue"):
+        open_store(batch_queue_file_size=size)
+
+
+groups = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups, st.data())
+def test_any_offset_of_any_queue_is_served_from_there(counts: list[tuple[int, bool]], data: st.DataObject) -> None:
+    clock = Clock(0)
+    store = open_batch_store(MemoryFileSystem(), clock)
+    sent: list[tuple[str, int]] = []
+    for count, flushed in counts:
+        names = [f"{len(sent) + each}" for each in range(count)]
+        put(store, batch(names) if count > 1 else message(names[0], "batches"))
+        sent += [(name, clock.now) for name in names]
+        clock.now += 10
+        if flushed:
+            store._queues.flush(1)
+    offset = data.draw(st.integers(0, len(sent) - 1))
+    whole = data.draw(st.booleans())
+    limit = data.draw(st.integers(1, 40))
+
+    records = read_batches(store, offset=offset, max_count=limit, whole=whole)
+    found = [inner for each in records for inner in (unwrap(each) if each.sys_flag else [each])]
+
+    assert bodies(found) == [name for name, _ in sent[offset:]]
+    assert [each.queue_offset for each in found] == list(range(offset, len(sent)))
+    stored = data.draw(st.integers(-5, clock.now + 5))
+    after = next((number for number, (_, at) in enumerate(sent) if at >= stored), len(sent))
+    assert store.offset_by_time("batches", 0, stored) == after
+    before = max((number for number, (_, at) in enumerate(sent) if at <= stored), default=0)
+    assert store.offset_by_time("batches", 0, stored, Boundary.UPPER) == before
