@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import explaining
-from raptormq.client import AdminClient, ClientConfig
+from raptormq.client import AdminClient
 
 T = TypeVar("T")
 
@@ -19,9 +20,9 @@ def with_admin(name_servers: str, timeout_s: float, run: Callable[[AdminClient],
         CommandFailed: a server cannot be reached; the text says what to do.
         RaptorMQError: a server refuses.
     """
+    config = client_config(name_servers, timeout_s)
 
     async def call() -> T:
-        config = ClientConfig(name_servers, request_timeout=timeout_s)
         async with AdminClient(client_config=config) as admin:
             return await run(admin)
 

@@ -11,9 +11,10 @@ import click
 import uvloop
 
 from raptormq.cli import message_format
+from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import explaining
 from raptormq.cli.options import name_servers_option, start_position, timeout_option
-from raptormq.client import ClientConfig, MessageExt, MessageQueue, PullConsumer
+from raptormq.client import MessageExt, MessageQueue, PullConsumer
 
 FOLLOW_OUTAGE_S = 30.0
 """While following, a broker may be away for this long (a restart) before that is an error."""
@@ -94,7 +95,7 @@ def consume(
 
 
 async def _consume(name_servers: str, job: Job) -> None:
-    config = ClientConfig(name_servers, request_timeout=job.timeout_s)
+    config = client_config(name_servers, job.timeout_s)
     async with PullConsumer(client_config=config, group=job.group, expression=job.tags) as consumer:
         queues = await consumer.queues(job.topic)
         starts = await asyncio.gather(*(_start(consumer, job, queue) for queue in queues))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raptormq.errors import NoRoute, RaptorMQError, TransportError
+from raptormq.errors import ConnectionClosed, NoRoute, RaptorMQError, TransportError
 
 
 class CommandFailed(RaptorMQError):
@@ -23,7 +23,9 @@ def explaining(name_servers: str) -> Iterator[None]:
         yield
     except TransportError as error:
         servers = [address.strip() for address in name_servers.replace(",", ";").split(";")]
-        if any(address and address in str(error) for address in servers):
+        if isinstance(error, ConnectionClosed):
+            hint = "does it want TLS (--tls), or a certificate (--tls-cert, --tls-key)?"
+        elif any(address and address in str(error) for address in servers):
             hint = "is a name server running there? Start one with 'raptormq dev', or name another with -n HOST:PORT"
         else:
             hint = "is the broker up, and is the address it registered (brokerIP1) reachable from here?"

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 
 import click
 
+from raptormq.cli.connecting import connection_options
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
 
 def name_servers_option(command: F) -> F:
-    """Add ``-n/--namesrv``: where to ask for routes."""
+    """Add ``-n/--namesrv``, where to ask for routes, and how to connect (:mod:`raptormq.cli.connecting`)."""
     return click.option(
         "-n",
         "--namesrv",
@@ -26,7 +28,7 @@ def name_servers_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         help="Name servers.",
-    )(command)
+    )(connection_options(command))
 
 
 def output_option(command: F) -> F:

@@ -12,11 +12,12 @@ from typing import BinaryIO
 import click
 import uvloop
 
+from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import CommandFailed, explaining
 from raptormq.cli.lines import read_lines
 from raptormq.cli.options import name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
-from raptormq.client import ClientConfig, Message, Producer
+from raptormq.client import Message, Producer
 from raptormq.errors import RaptorMQError
 from raptormq.protocol.topic_names import check_topic
 
@@ -109,7 +110,7 @@ async def _send_all(name_servers: str, job: Job, file: BinaryIO, totals: Totals,
         totals.sent += len(batch)
         advance(len(batch), sum(len(message.body) + LINE_FEED_BYTES for message in batch))
 
-    config = ClientConfig(name_servers, request_timeout=job.timeout_s)
+    config = client_config(name_servers, job.timeout_s)
     async with Producer(GROUP, client_config=config) as producer:
         async for lines in read_lines(file):
             messages = [job.message(line) for line in lines if line]

@@ -15,6 +15,7 @@ from raptormq.client.pulling import PullResult, PullStatus
 from raptormq.client.push_consumer import PushConsumer
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus
 from raptormq.client.splitting import split_messages
+from raptormq.client.tls import ClientTls
 from raptormq.client.transaction_producer import TransactionProducer, TransactionResult
 from raptormq.client.transactions import TransactionState
 from raptormq.protocol.bodies.queues import TopicOffset
@@ -30,6 +31,7 @@ __all__ = [
     "BlockingPullConsumer",
     "BrokerData",
     "ClientConfig",
+    "ClientTls",
     "ClusterInfo",
     "ConsumeFromWhere",
     "ConsumeResult",

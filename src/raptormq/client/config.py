@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raptormq.client.credentials import Credentials, credentials_from_environment
+from raptormq.client.tls import ClientTls, tls_from_environment
 from raptormq.errors import ConfigError
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5})")
@@ -99,6 +100,8 @@ class ClientConfig:
     credentials: Credentials | None = field(default_factory=credentials_from_environment)
     """What requests are signed with; default: RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, else accessKey and secretKey
     of $ROCKETMQ_HOME/conf/tools.yml, else nothing."""
+    tls: ClientTls | None = field(default_factory=tls_from_environment)
+    """How connections are encrypted, None: not at all; default: what RAPTORMQ_TLS and its like say."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))

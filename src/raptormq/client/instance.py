@@ -77,7 +77,7 @@ class ClientInstance:
         self._router = router
         # A broker whose machine is gone never closes its connection; only its silence tells.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
-        self.pool = ConnectionPool(router, limits, connect_timeout=config.request_timeout)
+        self.pool = ConnectionPool(router, limits, connect_timeout=config.request_timeout, tls=config.tls)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
         self.in_flight = InFlight(_IN_FLIGHT_BYTES)

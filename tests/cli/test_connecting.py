@@ -1,0 +1,134 @@
+"""Commands against servers that take TLS and signed requests only: by options, by environment, and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.certificates import Authority
+
+Serve = Callable[..., AbstractContextManager[Any]]
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A `raptormq dev` with TLS and access control, and what a client needs for it."""
+
+    address: str
+    tls: dict[str, str]
+    keys: dict[str, str]
+    home: Path
+
+
+@pytest.fixture(scope="module")
+def secured(serving: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder, "authority")
+    issued, own = authority.issue("servers"), authority.issue("client")
+    pairs = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(issued.cert),
+        "tls.server.keyPath": str(issued.key),
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": str(authority.cert),
+        "tls.client.certPath": str(own.cert),
+        "tls.client.keyPath": str(own.key),
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
+    }
+    conf = folder / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+    (folder / "conf").mkdir()
+    (folder / "conf" / "tools.yml").write_text("accessKey: root\nsecretKey: root-secret\n")
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
+    with serving("dev", "--data-dir", str(folder / "data"), "-c", str(conf), *ports) as server:
+        tls = {"tls-ca": str(authority.cert), "tls-cert": str(own.cert), "tls-key": str(own.key)}
+        yield Secured(server.address("namesrv"), tls, {"access-key": "root", "secret-key": "root-secret"}, folder)
+
+
+@pytest.fixture
+def run(command_line: Callable[..., list[str]], secured: Secured) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """`run(*arguments, stdin=b"", **environment)`: a command with this environment and no other of ours."""
+
+    def play(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("RAPTORMQ_", "ROCKETMQ_"))}
+        return subprocess.run(
+            command_line(*arguments),
+            input=stdin,
+            env=clean | {"NAMESRV_ADDR": secured.address} | environment,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    return play
+
+
+def as_options(pairs: dict[str, str]) -> list[str]:
+    return [word for key, value in pairs.items() for word in (f"--{key}", value)]
+
+
+def as_variables(pairs: dict[str, str]) -> dict[str, str]:
+    return {"RAPTORMQ_" + key.replace("-", "_").upper(): value for key, value in pairs.items()}
+
+
+Play = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def test_options(run: Play, secured: Secured) -> None:
+    options = [*as_options(secured.tls | secured.keys), "--tls-check-name"]
+    done = run("topic", "create", "options", *options)
+    assert done.returncode == 0, done.stderr
+    assert run("produce", "options", *options, stdin=b"a\n").returncode == 0
+    assert run("consume", "options", "--no-follow", *options).stdout == b"a\n"
+
+
+def test_environment(run: Play, secured: Secured) -> None:
+    variables = as_variables(secured.tls | secured.keys)
+    done = run("topic", "create", "variables", **variables)
+    assert done.returncode == 0, done.stderr
+    assert run("topic", "create", "variables", "--secret-key", "wrong", **variables).returncode == 2
+    assert b"variables" in run("topic", "list", **variables).stdout
+
+
+def test_credentials_of_the_tools_file(run: Play, secured: Secured) -> None:
+    done = run("topic", "create", "tools", *as_options(secured.tls), ROCKETMQ_HOME=str(secured.home))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ([], b"ended before the answer; does it want TLS (--tls)"),
+        (["--tls"], b"(--tls-cert, --tls-key)?"),
+        (["--tls-ca", "/nowhere/ca.pem"], b"cannot read /nowhere/ca.pem"),
+        (["--tls-cert", "/nowhere/own.pem"], b"a client's certificate needs its key"),
+        (["--access-key", "root"], b"set both RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, or neither"),
+    ],
+)
+def test_what_is_missing_is_one_line(run: Play, given: list[str], complaint: bytes) -> None:
+    done = run("topic", "list", "--timeout", "2", *given)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_missing_signature_is_one_line(run: Play, secured: Secured) -> None:
+    done = run("topic", "create", "unsigned", *as_options(secured.tls))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_tls_can_be_switched_off(run: Play, secured: Secured) -> None:
+    done = run("topic", "list", "--no-tls", "--timeout", "2", **as_variables(secured.tls))
+    assert done.returncode == 2
+    assert b"does it want TLS" in done.stderr
