@@ -14,7 +14,7 @@ from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import ClientClosed, MessageError, RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.message import Message, MessageQueue
+from raptormq.protocol.message import Delay, Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
 from raptormq.protocol.properties import decode_properties
 
@@ -136,8 +136,11 @@ async def test_what_may_not_be_merged_goes_by_itself() -> None:
     assert lane.add(Message("%RETRY%g", b"x"), None) is None
     assert lane.add(Message("t", b"x", properties={"DELAY": "3"}), None) is None
     assert lane.add(Message("t", b"x", properties={"TIMER_DELAY_MS": "3000"}), None) is None
+    assert lane.add(Message("t", b"x", delay=Delay.by(3)), None) is None
+    assert lane.add(Message("t", b"x", properties={"__SHARDINGKEY": "k"}), None) is None
     assert lane.add(Message("t", b"x" * 1000), None) is None
     assert lane.add(Message("t", b"x" * 999), None) is not None
+    assert lane.add(Message("t", b"x", properties={"__SHARDINGKEY": "k"}), QUEUE) is not None
 
 
 async def test_a_message_that_breaks_a_rule_is_refused_and_leaves_nothing_behind() -> None:
@@ -235,3 +238,40 @@ async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> N
     for future in futures:
         with pytest.raises(ClientClosed):
             await future
+
+
+async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None:
+    broker = Broker()
+    lane = make_lane(broker)
+    sent = [
+        Message("t", b"same"),
+        Message("t", b"flagged", flag=7),
+        Message("t", b"size"),
+        Message("t", b"other length", keys=("k",)),
+        Message("t", b"", properties={"UNIQ_KEY": "own id", "colour": "grün"}),
+    ]
+    futures = [add(lane, message) for message in sent]
+    gave_up = add(lane, Message("t", b"gave up", keys=("gone",)))
+    gave_up.cancel()
+    await lane.leave(5)
+    results = [future.result() for future in futures]
+    [outgoing] = broker.sent
+    records = decode_batch(outgoing.body)
+    assert [(record.flag, record.body) for record in records] == [(message.flag, message.body) for message in sent]
+    expected = [
+        {**message.all_properties(), "UNIQ_KEY": result.message_id}
+        for message, result in zip(sent, results, strict=True)
+    ]
+    assert [decode_properties(record.properties.decode()) for record in records] == expected
+    assert results[4].message_id == "own id"
+    assert len({result.message_id for result in results}) == 5
+    assert [result.queue_offset for result in results] == [100, 101, 102, 103, 104]
+
+
+async def test_properties_that_do_not_fit_are_refused_and_leave_nothing_behind() -> None:
+    accumulator = Accumulator()
+    lane = make_lane(Broker(), accumulator)
+    for length in (32_730, 32_767):  # the unique id does not fit any more, and not even the property
+        with pytest.raises(MessageError, match="longer than 32767 bytes"):
+            lane.add(Message("t", b"x", properties={"a": "x" * length}), None)
+    assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)

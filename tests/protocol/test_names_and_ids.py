@@ -121,3 +121,11 @@ def test_unique_ids_are_unique_and_hold_the_time() -> None:
     assert {len(text) for text in ids} == {32}
     assert int(ids[0][20:28], 16) == 86_400_000
     assert int(factory.next_id(31 * 86_400_000 + 5)[20:28], 16) == 5  # February has begun
+
+
+def test_several_ids_at_once_are_those_that_one_by_one_would_have_been() -> None:
+    one_by_one, at_once = (message_id.UniqueIdFactory(bytes(4), 1, 2) for _ in range(2))
+    expected = [one_by_one.next_id(1000 + (n >= 40_000)) for n in range(70_000)]
+    assert at_once.next_ids(1000, 40_000) + at_once.next_ids(1001, 30_000) == expected
+    assert {len(each) for each in expected} == {at_once.id_length}
+    assert at_once.next_ids(1001, 0) == []

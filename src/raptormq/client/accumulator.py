@@ -5,31 +5,41 @@ with one group and one configuration. A batch is for one topic, queue (or any), 
 full (bytes or count), when its first message is as old as allowed - a timer per batch, no thread and no polling - or
 when a producer closes. A batch without a queue goes to one queue as a whole, so the choice sticks while it fills.
 
-What is not merged is sent by itself at once: delayed messages, messages to retry topics, bodies as large as a whole
-batch, and everything while too much waits already.
-Neighbours: `producer` adds, `outgoing` encodes, `delivery` sends. Source: RocketMQ `ProduceAccumulator`.
+What is not merged is sent by itself at once: delayed messages, messages to retry topics, ordered ones without a queue,
+bodies as large as a whole batch, and everything while too much waits already.
+Neighbours: `producer` adds, `open_batch` encodes, `delivery` sends. Source: RocketMQ `ProduceAccumulator`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.outgoing import Outgoing, PreparedRecord, join_records, prepare_record, prepare_single
+from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
+from raptormq.client.outgoing import (
+    Outgoing,
+    is_mergeable,
+    is_mergeable_topic,
+    message_properties,
+    prepare_merged,
+    prepare_single,
+)
 from raptormq.client.results import SendResult
-from raptormq.errors import ClientClosed, RaptorMQError, ServerError
+from raptormq.errors import ClientClosed, MessageError, RaptorMQError, ServerError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
 
 MAX_KEYS_CHARS = 4096
 """Keys united in one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
 
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
-_Key = tuple[str, MessageQueue | None, str | None, bool]
 
 
 class Accumulator:
@@ -54,29 +64,19 @@ class Accumulator:
         self._lanes = {key: known for key, known in self._lanes.items() if known is not lane}
 
 
-class _Batch:
-    """Messages of one key that leave together; columns, because there is an entry per message sent."""
-
-    __slots__ = ("futures", "keys", "keys_chars", "records", "size", "timer")
-
-    def __init__(self) -> None:
-        self.records: list[PreparedRecord] = []
-        self.futures: list[asyncio.Future[SendResult]] = []
-        self.keys: dict[str, None] = {}
-        self.keys_chars = 0
-        self.size = 0
-        self.timer: asyncio.TimerHandle
-
-
 class Lane:
     """The open batches of the producers that have one group and one configuration."""
 
     def __init__(self, shared: Accumulator, config: ProducerConfig, ids: UniqueIdFactory, send: Send) -> None:
         self._shared = shared
         self._config = config
+        self._batch_max_bytes = config.batch_max_bytes
+        self._total_max_bytes = config.total_batch_max_bytes
         self._ids = ids
         self._send = send
-        self._open: dict[_Key, _Batch] = {}
+        self._loop = asyncio.get_running_loop()
+        self._new_future: Callable[[], asyncio.Future[SendResult]] = self._loop.create_future
+        self._open: dict[BatchKey, OpenBatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broker_knows_batches = True
         self.users = 0
@@ -87,49 +87,66 @@ class Lane:
         Raises:
             MessageError: the message breaks a rule.
         """
-        config, shared = self._config, self._shared
-        if shared.held_bytes >= config.total_batch_max_bytes or not self._broker_knows_batches:
+        shared, body, topic = self._shared, message.body, message.topic
+        length = len(body)
+        if (
+            shared.held_bytes >= self._total_max_bytes
+            or length >= self._batch_max_bytes
+            or not self._broker_knows_batches
+        ):
             return None
-        key = message.topic, queue, message.tags, message.wait_stored
+        key = topic, queue, message.tags, message.wait_stored
         batch = self._open.get(key)
-        if batch is None and shared.open_batches >= config.max_open_batches:
+        if batch is None and not (is_mergeable_topic(topic) and shared.open_batches < self._config.max_open_batches):
             return None
-        if len(message.body) >= config.batch_max_bytes:
-            return None
-        now_ms = time.time_ns() // 1_000_000
-        record = prepare_record(message, self._ids, now_ms)
-        if record is None:
-            return None
-        size = OVERHEAD_BYTES + len(record.body) + len(record.properties)
-        keys_chars = sum(map(len, message.keys)) + len(message.keys) if message.keys else 0
-        if batch is not None and not self._has_room(batch, size, keys_chars):
-            self._close(key, batch)
-            batch = None
-        loop = asyncio.get_running_loop()
-        if batch is None:
-            batch = self._open[key] = _Batch()
-            batch.timer = loop.call_later(config.batch_max_delay_ms / 1000, self._close, key, batch)
-            shared.open_batches += 1
-        future: asyncio.Future[SendResult] = loop.create_future()
-        batch.records.append(record)
-        batch.futures.append(future)
-        batch.size += size
-        shared.held_bytes += size
-        if keys_chars:
-            batch.keys.update(dict.fromkeys(message.keys))
-            batch.keys_chars += keys_chars
-        if batch.size >= config.batch_max_bytes or len(batch.records) == MAX_BATCH_RECORDS:
-            self._close(key, batch)
+        if message.properties or message.keys or message.flag or message.delay:
+            return self._add_special(message, key, batch)
+        if batch is None or batch.size + batch.plain_overhead + length > self._config.max_message_bytes:
+            batch = self._open_batch(key, batch)
+        future = self._new_future()
+        shared.held_bytes += batch.add(body, future)
+        if batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+            self._close(batch)
         return future
 
-    def _has_room(self, batch: _Batch, size: int, keys_chars: int) -> bool:
-        fits = batch.size + size <= self._config.max_message_bytes
-        return fits and batch.keys_chars + keys_chars <= MAX_KEYS_CHARS
+    def _add_special(
+        self, message: Message, key: BatchKey, batch: OpenBatch | None
+    ) -> asyncio.Future[SendResult] | None:
+        """Add a message that has more than a tag."""
+        if not is_mergeable(message, key[1]):
+            return None
+        message_id, properties = message_properties(message, self._ids, time.time_ns() // 1_000_000)
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            raise MessageError(f"the properties are longer than {MAX_PROPERTIES_BYTES} bytes")
+        size = OVERHEAD_BYTES + len(message.body) + len(properties)
+        fits = (
+            batch is not None
+            and batch.size + size <= self._config.max_message_bytes
+            and batch.keys_chars + chars_of(message.keys) <= MAX_KEYS_CHARS
+        )
+        if batch is None or not fits:
+            batch = self._open_batch(key, batch)
+        future = self._new_future()
+        special = Special(message.flag, properties, message_id)
+        self._shared.held_bytes += batch.add_special(message.body, future, special, message.keys)
+        if batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+            self._close(batch)
+        return future
+
+    def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
+        """Begin a batch, in place of one that has no room."""
+        batch = OpenBatch(key, self._ids.id_length)
+        if full is not None:
+            self._close(full)
+        self._open[key] = batch
+        batch.timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close, batch)
+        self._shared.open_batches += 1
+        return batch
 
     def flush(self) -> None:
         """Let all open batches leave now."""
-        for key, batch in list(self._open.items()):
-            self._close(key, batch)
+        for batch in list(self._open.values()):
+            self._close(batch)
 
     async def leave(self, timeout: float) -> None:
         """Give the lane back: open batches leave; waits at most `timeout` seconds for those under way.
@@ -146,46 +163,49 @@ class Lane:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _close(self, key: _Key, batch: _Batch) -> None:
+    def _close(self, batch: OpenBatch) -> None:
         """Take a batch out of the open ones and send it."""
         batch.timer.cancel()
-        del self._open[key]
+        del self._open[batch.key]
         self._shared.open_batches -= 1
-        task = asyncio.get_running_loop().create_task(self._run(key, batch))
+        task = self._loop.create_task(self._run(batch))
         self._tasks.add(task)
         # Not in the task: one that is cancelled before its first step never runs a line of itself.
         task.add_done_callback(lambda _task: self._finish(_task, batch))
 
-    def _finish(self, task: asyncio.Task[None], batch: _Batch) -> None:
+    def _finish(self, task: asyncio.Task[None], batch: OpenBatch) -> None:
         self._tasks.discard(task)
         self._shared.held_bytes -= batch.size
         error = ClientClosed("the producer was closed before the broker answered")
         _fail(batch.futures, error if task.cancelled() else task.exception() or error)
 
-    async def _run(self, key: _Key, batch: _Batch) -> None:
-        records, futures = batch.records, batch.futures
-        if any(future.cancelled() for future in futures):  # nobody wants to know of these any more
-            wanted = [pair for pair in zip(records, futures, strict=True) if not pair[1].cancelled()]
-            records, futures = [record for record, _ in wanted], [future for _, future in wanted]
-        if not records:
-            return
-        topic, queue, tags, wait_stored = key
+    async def _run(self, batch: OpenBatch) -> None:
         now_ms = time.time_ns() // 1_000_000
-        if len(records) > 1:
-            outgoing = join_records(topic, records, tags, batch.keys, wait_stored, self._ids.next_id(now_ms), now_ms)
+        batch.seal(self._ids, now_ms)
+        if not batch.futures:
+            return
+        topic, queue, tags, wait_stored = batch.key
+        if len(batch) > 1:
+            batch_id = self._ids.next_id(now_ms)
+            outgoing = prepare_merged(topic, batch.encode(), tags, batch.keys, wait_stored, batch_id, now_ms)
             try:
-                _share_out(await self._send(outgoing, queue, None, self._config.send_timeout), records, futures)
+                _share_out(await self._send(outgoing, queue, None, self._config.send_timeout), batch)
                 return
             except ServerError as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
             self._broker_knows_batches = False
-        await asyncio.gather(*(self._send_one(topic, queue, *pair) for pair in zip(records, futures, strict=True)))
+        await asyncio.gather(*self._singles(batch))
+
+    def _singles(self, batch: OpenBatch) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the sends of the messages one by one."""
+        topic, queue, now_ms = batch.key[0], batch.key[1], time.time_ns() // 1_000_000
+        for record, message_id, future in zip(batch.records(), batch.message_ids, batch.futures, strict=True):
+            yield self._send_one(prepare_single(topic, record, message_id, now_ms, self._config), queue, future)
 
     async def _send_one(
-        self, topic: str, queue: MessageQueue | None, record: PreparedRecord, future: asyncio.Future[SendResult]
+        self, outgoing: Outgoing, queue: MessageQueue | None, future: asyncio.Future[SendResult]
     ) -> None:
-        outgoing = prepare_single(topic, record, time.time_ns() // 1_000_000, self._config)
         try:
             result = await self._send(outgoing, queue, None, self._config.send_timeout)
         except RaptorMQError as error:
@@ -195,19 +215,18 @@ class Lane:
                 future.set_result(result)
 
 
-def _share_out(
-    result: SendResult, records: Sequence[PreparedRecord], futures: Sequence[asyncio.Future[SendResult]]
-) -> None:
+def _share_out(result: SendResult, batch: OpenBatch) -> None:
     """Give each sender its part: a broker that stored single messages names one id each, else all share the batch's."""
     ids = result.offset_message_id.split(",")
-    if len(ids) != len(records):
-        ids = [result.offset_message_id] * len(records)
+    if len(ids) != len(batch):
+        ids = [result.offset_message_id] * len(batch)
     status, queue, base = result.status, result.queue, result.queue_offset
     new = tuple.__new__  # half the time of the constructor, which is a Python function
-    for index, future in enumerate(futures):
+    for offset, future, message_id, offset_id in zip(
+        itertools.count(base), batch.futures, batch.message_ids, ids, strict=False
+    ):
         if not future.done():
-            fields = status, records[index][3], ids[index], queue, base + index
-            future.set_result(new(SendResult, fields))
+            future.set_result(new(SendResult, (status, message_id, offset_id, queue, offset, None)))
 
 
 def _fail(futures: Sequence[asyncio.Future[SendResult]], error: BaseException) -> None:

@@ -72,19 +72,39 @@ class UniqueIdFactory:
     millisecond 65,536 ids are distinct.
     """
 
-    __slots__ = ("_counter", "_month_start_ms", "_next_month_ms", "_prefix")
+    __slots__ = ("_counter", "_month_start_ms", "_next_month_ms", "_now_ms", "_prefix", "_prefix_now", "id_length")
 
     def __init__(self, ip: bytes, pid: int, salt: int) -> None:
         self._prefix = (ip + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
         self._counter = 0
         self._month_start_ms = self._next_month_ms = 0
+        self._now_ms = -1
+        self._prefix_now = ""
+        self.id_length = len(self._prefix) + 12
+        """Characters of an id."""
 
     def next_id(self, now_ms: int) -> str:
         """Return a new id, 32 (IPv4) or 56 (IPv6) hexadecimal digits."""
+        if now_ms != self._now_ms:
+            self._enter(now_ms)
+        self._counter = counter = (self._counter + 1) & 0xFFFF
+        return f"{self._prefix_now}{counter:04X}"
+
+    def next_ids(self, now_ms: int, count: int) -> list[str]:
+        """Return several new ids, at most 65,536."""
+        if now_ms != self._now_ms:
+            self._enter(now_ms)
+        first = self._counter + 1
+        self._counter = (self._counter + count) & 0xFFFF
+        prefix = self._prefix_now
+        return [f"{prefix}{counter & 0xFFFF:04X}" for counter in range(first, first + count)]
+
+    def _enter(self, now_ms: int) -> None:
+        """What is the same for all ids of a millisecond is made once."""
         if not self._month_start_ms <= now_ms < self._next_month_ms:
             self._enter_month(now_ms)
-        self._counter = (self._counter + 1) & 0xFFFF
-        return f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}{self._counter:04X}"
+        self._now_ms = now_ms
+        self._prefix_now = f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}"
 
     def _enter_month(self, now_ms: int) -> None:
         start = datetime.fromtimestamp(now_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

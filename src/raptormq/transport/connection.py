@@ -30,6 +30,8 @@ Buffer = bytes | bytearray | memoryview
 
 _MAX_OPAQUE = 0x7FFFFFFF
 _SWEEP_SECONDS = 0.1
+_LARGE_BODY_BYTES = 8192
+"""Copying so much costs more than another buffer in the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,8 @@ class Connection(asyncio.Protocol):
         """Queue a command; with ``body`` buffers they are its body and are sent without being copied here."""
         if body:
             self.send_raw(command.encode_head(message, sum(map(len, body))), *body)
+        elif len(message.body) >= _LARGE_BODY_BYTES:
+            self.send_raw(command.encode_head(message, len(message.body)), message.body)
         else:
             self.send_raw(command.encode(message))
 

@@ -1,0 +1,152 @@
+"""One batch of AutoBatch: what waits while it fills, and the bytes of its messages once it leaves.
+
+There is an entry per message sent, so as little as can be is done while the batch fills: unique ids and records are
+made for all messages together. Those with a tag and no more have the same properties up to the unique id (the layout
+of a record is drawn in `raptormq.protocol.batch`)::
+
+    head: size | 0 | 0 | flag | body length      the same while bodies have the same length
+    body
+    length and text of the properties, up to the unique id       the same for the whole batch
+    unique id, end of the property                               cut from one text
+
+Neighbour: `accumulator` decides what goes in and when the batch leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raptormq.client.outgoing import plain_properties
+from raptormq.client.results import SendResult
+from raptormq.protocol.batch import OVERHEAD_BYTES, encode_batch
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.properties import PAIR_SEPARATOR
+
+BatchKey = tuple[str, MessageQueue | None, str | None, bool]
+"""Topic, queue, tag and wait flag: what all messages of a batch have in common."""
+
+_HEAD = struct.Struct(">iiiii")
+_SHORT = struct.Struct(">h")
+_is_cancelled = asyncio.Future.cancelled
+
+
+class Special(NamedTuple):
+    """What a message has that is more than a tag."""
+
+    flag: int
+    properties: bytes
+    message_id: str
+
+
+class OpenBatch:
+    """Messages of one key that leave together.
+
+    Args:
+        key: what they have in common.
+        id_length: characters of a unique id.
+
+    Raises:
+        MessageError: the tag is none.
+    """
+
+    __slots__ = (
+        "_plain_properties",
+        "_specials",
+        "bodies",
+        "futures",
+        "key",
+        "keys",
+        "keys_chars",
+        "message_ids",
+        "plain_overhead",
+        "size",
+        "timer",
+    )
+
+    def __init__(self, key: BatchKey, id_length: int) -> None:
+        self.key = key
+        self.bodies: list[bytes] = []
+        self.futures: list[asyncio.Future[SendResult]] = []
+        self.message_ids: list[str] = []
+        """Empty until the batch is sealed."""
+        self.keys: dict[str, None] = {}
+        """The keys of all messages, in order."""
+        self.keys_chars = 0
+        self.size = 0
+        """Bytes of all that was added, as it travels."""
+        self.timer: asyncio.TimerHandle
+        self._specials: dict[int, Special] = {}
+        self._plain_properties = plain_properties(key[2], key[3])
+        self.plain_overhead = OVERHEAD_BYTES + len(self._plain_properties) + id_length + len(PAIR_SEPARATOR)
+        """What a message with a tag and no more takes besides its body."""
+
+    def __len__(self) -> int:
+        return len(self.futures)
+
+    def add(self, body: bytes, future: asyncio.Future[SendResult]) -> int:
+        """Add a message with a tag and no more; return its size."""
+        size = self.plain_overhead + len(body)
+        self.bodies.append(body)
+        self.futures.append(future)
+        self.size += size
+        return size
+
+    def add_special(
+        self, body: bytes, future: asyncio.Future[SendResult], special: Special, keys: tuple[str, ...]
+    ) -> int:
+        """Add a message with properties of its own; return its size. Its keys are united with those of the others."""
+        self._specials[len(self.bodies)] = special
+        self.keys.update(dict.fromkeys(keys))
+        self.keys_chars += chars_of(keys)
+        size = OVERHEAD_BYTES + len(body) + len(special.properties)
+        self.bodies.append(body)
+        self.futures.append(future)
+        self.size += size
+        return size
+
+    def seal(self, ids: UniqueIdFactory, now_ms: int) -> None:
+        """Leave out the messages whose senders gave up and give the others their unique ids; `size` stays."""
+        if any(map(_is_cancelled, self.futures)):
+            wanted = [index for index, future in enumerate(self.futures) if not future.cancelled()]
+            self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
+            self.bodies = [self.bodies[index] for index in wanted]
+            self.futures = [self.futures[index] for index in wanted]
+        self.message_ids = ids.next_ids(now_ms, len(self.bodies))
+        for index, special in self._specials.items():
+            self.message_ids[index] = special.message_id
+
+    def records(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield flag, body and properties of every message of the sealed batch."""
+        plain = self._plain_properties
+        for index, (body, message_id) in enumerate(zip(self.bodies, self.message_ids, strict=True)):
+            special = self._specials.get(index)
+            if special is None:
+                yield 0, body, plain + f"{message_id}{PAIR_SEPARATOR}".encode()
+            else:
+                yield special.flag, body, special.properties
+
+    def encode(self) -> bytes:
+        """Return the messages of the sealed batch as the body of one request."""
+        if self._specials:
+            return encode_batch(self.records())
+        texts = (PAIR_SEPARATOR.join(self.message_ids) + PAIR_SEPARATOR).encode()
+        width = len(texts) // len(self.message_ids)
+        properties = _SHORT.pack(len(self._plain_properties) + width) + self._plain_properties
+        pieces: list[bytes] = []
+        head, head_length, position = b"", -1, 0
+        for body in self.bodies:
+            length = len(body)
+            if length != head_length:
+                head, head_length = _HEAD.pack(self.plain_overhead + length, 0, 0, 0, length), length
+            pieces += (head, body, properties, texts[position : position + width])
+            position += width
+        return b"".join(pieces)
+
+
+def chars_of(keys: tuple[str, ...]) -> int:
+    """Characters of keys and of the separators between them."""
+    return sum(map(len, keys)) + len(keys)
