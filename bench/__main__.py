@@ -10,7 +10,20 @@ from pathlib import Path
 
 import click
 
-from bench import batch, client_load, client_load_table, figure, flushing, machine, many_queues, output, starting
+from bench import (
+    backlog,
+    batch,
+    client_load,
+    client_load_table,
+    figure,
+    flushing,
+    idle_consumers,
+    machine,
+    many_queues,
+    output,
+    starting,
+    wake_up,
+)
 from bench.client_load import Layout
 from bench.figure import Figure
 from bench.peers import System
@@ -66,6 +79,45 @@ def batch_command(quick: bool, rounds: int) -> None:
     text = output.show(batch.table(measured), load_before)
     if not quick:
         output.keep("batch", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("backlog")
+@click.option("--quick", is_flag=True, help="A small backlog, not kept: to see that it works.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--system", "names", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one; not kept.")
+def backlog_command(quick: bool, rounds: int, names: tuple[str, ...]) -> None:
+    """A backlog of a million messages consumed by the Java push consumer, on Apache RocketMQ 5.3.3 and on RaptorMQ."""
+    load_before = machine.load_average()
+    systems = [SYSTEMS[name] for name in names] or list(System)
+    measured = backlog.measure(backlog.QUICK if quick else backlog.FULL, 1 if quick else rounds, systems)
+    text = output.show(backlog.table(measured), load_before)
+    if not (quick or names):
+        output.keep("backlog", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("idle-consumers")
+@click.option("--quick", is_flag=True, help="Few consumers for a short time, not kept: to see that it works.")
+def idle_consumers_command(quick: bool) -> None:
+    """What 5,000 connected consumers in 500 groups cost while there is nothing to consume."""
+    load_before = machine.load_average()
+    if quick:
+        measured = idle_consumers.measure(idle_consumers.QUICK, settle=5.0, seconds=5.0)
+    else:
+        measured = idle_consumers.measure(idle_consumers.FULL)
+    text = output.show(figure.table(measured), load_before)
+    if not quick:
+        output.keep("idle_consumers", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("wake-up")
+@click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
+def wake_up_command(quick: bool) -> None:
+    """How soon after a send a pull is answered that has waited for it, on Apache RocketMQ 5.3.3 and on RaptorMQ."""
+    load_before = machine.load_average()
+    measured = wake_up.measure(wake_up.QUICK if quick else wake_up.FULL, list(System))
+    text = output.show(wake_up.table(measured), load_before)
+    if not quick:
+        output.keep("wake_up", text, [asdict(each) for each in measured], load_before)
 
 
 @main.command("figures")

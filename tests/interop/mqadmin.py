@@ -67,12 +67,50 @@ queryMsgTraceById|-i|NOSUCHID
 updateKvConfig|-s|ns|-k|key|-v|value
 deleteKvConfig|-s|ns|-k|key
 updateNamesrvConfig|-k|clusterTest|-v|false
+updateTopicList|-b|{broker}|-f|{folder}/topics.json
+updateSubGroupList|-b|{broker}|-f|{folder}/groups.json
+getConsumerConfig|-g|helpers
+queryMsgById|-t|alpha|-i|{{offset}}
+queryMsgByUniqueKey|-t|alpha|-i|{{id}}
+queryMsgByUniqueKey|-t|alpha|-i|0A0000010000000000000000000000FF
+queryCq|-t|alpha|-q|1|-i|0|-c|5|-b|{broker}
+queryCq|-t|alpha|-q|1|-i|0|-c|1|-b|{broker}|-g|nobody
+queryCq|-t|nowhere|-q|1|-i|0|-b|{broker}
+printMsg|-t|alpha
+updateBrokerConfig|-b|{broker}|-k|fileReservedTime|-v|48
+updateBrokerConfig|-c|DefaultCluster|-k|maxMessageSize|-v|4194304
+updateBrokerConfig|-b|{broker}|-k|brokerConfigPath|-v|elsewhere
+statsAll|-t|alpha
+statsAll|-a|-t|gamma
+checkMsgSendRT|-t|alpha|-a|3|-s|16
+sendMsgStatus|-b|broker-a|-s|16|-c|2
+clusterRT|-a|2|-s|16|-i|60|until=DefaultCluster
+startMonitoring
+exportMetadata|-b|{broker}|-f|{folder}/export|-t
+exportMetadata|-b|{broker}|-f|{folder}/export|-g
+exportMetadata|-c|DefaultCluster|-f|{folder}/export
+exportConfigs|-c|DefaultCluster|-f|{folder}/export
+exportMetrics|-c|DefaultCluster|-f|{folder}/export
 deleteSubGroup|-b|{broker}|-g|workers
 deleteTopic|-c|DefaultCluster|-t|beta
 deleteTopic|-c|DefaultCluster|-t|nowhere
 """
 COMMANDS = [line.split("|") for line in _SCRIPT.split("\n") if line]
-"""What is played, in this order; arguments are separated by ``|``."""
+"""What is played, in this order; arguments are separated by ``|``. ``{id}`` and
+``{offset}`` are the ids of the first message that was sent; a command that never ends runs until it has
+printed what stands behind ``until=``.
+"""
+ANSWERED = {
+    "brokerStatus|-b|{broker}": ("brokerVersionDesc", "putTps", "msgPutTotalTodayNow", "runtime"),
+    "getBrokerConfig|-b|{broker}": ("brokerName=broker-a", "fileReservedTime=48", "autoCreateTopicEnable=true"),
+    "getNamesrvConfig": ("configStorePath", "enableTopicList"),
+}
+"""What is played after that and answered with figures and keys of our own, among them these."""
+_FILES = {
+    "topics.json": '[{"topicName": "delta", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}]',
+    "groups.json": '[{"groupName": "helpers", "retryMaxTimes": 5}]',
+}
+"""What some commands read, in the folder that they also write to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +124,11 @@ class Place:
 
 def run(built: JavaBuild, place: Place, commands: list[list[str]]) -> list[str]:
     """Play ``commands`` in order and return what each printed."""
+    for name, text in _FILES.items():
+        (place.folder / name).write_text(text, encoding="utf-8")
     file = place.folder / "commands.txt"
-    lines = ["\t".join(word.format(broker=place.broker) for word in command) for command in commands]
+    words = {"broker": place.broker, "folder": place.folder}
+    lines = ["\t".join(word.format(**words) for word in command) for command in commands]
     file.write_text("\n".join(f"{line}\t-n\t{place.name_server}" for line in lines) + "\n", encoding="utf-8")
     process = java(
         "io.raptormq.interop.mqadmin.CommandRunner",
@@ -109,8 +150,11 @@ _CHANGES = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "<time>"),
     (r"\b1[6-9]\d{11}\b", "<ms>"),
     (r"\b[0-9A-F]{56}\b|\b[0-9A-F]{32}\b", "<id>"),
+    (r"\S+/export/", "<folder>/"),
     (r"\[?/?127\.0\.0\.1:\d+\]?", "<address>"),
     (r"\b\d+\.\d+\b", "<figure>"),
+    (r"\brt=\d+ms", "rt=<figure>ms"),
+    (r"(?m)((?:true|false) +)\d+ *$", r"\1<figure>"),
     (r"[ \t]+", " "),
 )
 """Log lines, stack traces and the words of a refusal (its code stays), then times, ids, addresses and rates."""

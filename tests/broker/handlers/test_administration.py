@@ -122,3 +122,22 @@ async def test_settings_in_force(tmp_path: Path) -> None:
     pairs = parse_properties(answer.body.decode())
     assert (pairs["flushDiskType"], pairs["brokerName"]) == ("SYNC_FLUSH", "broker-a")
     assert loads_object(answer.ext_fields["version"].encode())["counter"] > 0
+
+
+async def test_several_groups_at_a_time_all_or_none(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        good = b'{"groupConfigList":[{"groupName":"g1","retryMaxTimes":3},{"groupName":"g2"}]}'
+        assert (await peer.call(225, None, good)).code == 0
+        found = loads_object((await peer.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body)
+        assert set(found["subscriptionGroupTable"]) >= {"g1", "g2"}
+        bad = b'{"groupConfigList":[{"groupName":"g3"},{"groupName":"not a name"}]}'
+        assert (await peer.call(225, None, bad)).code == ResponseCode.INVALID_PARAMETER
+        assert (await peer.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g3"})).code == 26
+        assert (await peer.call(225, None, b"no list")).code == ResponseCode.INVALID_PARAMETER
+        assert (await peer.call(225, None, b"{}")).code == 0
+
+
+@pytest.mark.parametrize("code", [513, 516, 908, 1001, 1005, 2001, 2002, 2003, 2004])
+async def test_static_topics_controllers_and_cold_data_do_not_exist(tmp_path: Path, code: int) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await peer.call(code)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

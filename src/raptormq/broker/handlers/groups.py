@@ -1,7 +1,9 @@
-"""Consumer group administration: 200 (create, change), 201 (all), 207 (delete), 352 (one)
+"""Consumer group administration: 200 and 225 (create, change), 201 (all), 207 (delete), 352 (one)
 (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from raptormq.broker.groups import GroupConfig, GroupTable
 from raptormq.broker.settling import Settling
@@ -29,18 +31,22 @@ class GroupHandlers:
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
         router.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, self.put)
+        router.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, self.put_list)
         router.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, self.all_configs)
         router.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupRequestHeader, self.delete)
         router.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, self.config)
 
     async def put(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """200: create a group or change its settings."""
-        try:
-            config = GroupConfig.from_dict(loads_object(command.body))
-            check_group(config.name)
-        except (BodyError, MessageError) as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        self._groups.put(config)
+        self._groups.put(_checked(_body(command)))
+        await self._settling.settled()
+        return response_to(command)
+
+    async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """225: the same with several groups, all of them or none."""
+        values = _body(command).get("groupConfigList")
+        for config in [_checked(value) for value in (values if isinstance(values, list) else [])]:
+            self._groups.put(config)
         await self._settling.settled()
         return response_to(command)
 
@@ -69,3 +75,19 @@ class GroupHandlers:
         """201: all groups in one page."""
         header = TotalGroupResponseHeader(len(self._groups.configs))
         return response_to(command, header=header, body=dumps(self._groups.to_dict()))
+
+
+def _body(command: RemotingCommand) -> dict[str, Any]:
+    try:
+        return loads_object(command.body)
+    except BodyError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+
+
+def _checked(value: Any) -> GroupConfig:
+    try:
+        config = GroupConfig.from_dict(value)
+        check_group(config.name)
+    except (BodyError, MessageError) as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+    return config

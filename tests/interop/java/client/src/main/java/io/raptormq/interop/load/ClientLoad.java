@@ -20,9 +20,9 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * ends, "measured LOAD" when the time is over, and "result " with JSON.
  */
 public final class ClientLoad {
-    private static final int BODY_BYTES = 1024;
+    static final int BODY_BYTES = 1024;
     private static final int QUEUES = 16;
-    private static final String TOPIC = "load";
+    static final String TOPIC = "load";
 
     private ClientLoad() {}
 
@@ -40,7 +40,7 @@ public final class ClientLoad {
         }
     }
 
-    private static void createTopic(String nameServer) throws Exception {
+    static void createTopic(String nameServer) throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt(30_000);
         admin.setNamesrvAddr(nameServer);
         admin.start();

@@ -7,40 +7,77 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * Runs one mqadmin command after the other: each line of a file is a command, its arguments separated by tabs; each gives one line of standard
- * output, "output " and JSON {command, output}. The output is all that the command printed, errors included.
+ * output, "output " and JSON {command, output}. The output is all that the command printed, errors included. "{id}" and
+ * "{offset}" stand for the first unique key and the first offset id that any command before has printed. With a word "until=TEXT" the command is one that never ends: it is left alone once it has printed TEXT.
  */
 public final class CommandRunner {
+    private static final Pattern ID = Pattern.compile("\\b([0-9A-F]{32}|[0-9A-F]{56})\\b");
+    private static final Pattern OFFSET_ID = Pattern.compile("\\b7F000001[0-9A-F]{24}\\b");
+    private static final int WAIT_MILLIS = 50;
+    private static final int LONGEST_WAITS = 400;
+
     private CommandRunner() {}
 
-    public static void main(String[] arguments) throws IOException {
+    public static void main(String[] arguments) throws IOException, InterruptedException {
         PrintStream answers = System.out;
         PrintStream errors = System.err;
+        String id = "";
+        String offset = "";
         for (String line : Files.readAllLines(Path.of(arguments[0]))) {
-            List<String> command = Arrays.asList(line.split("\t"));
+            List<String> command = new ArrayList<>(Arrays.asList(line.replace("{id}", id).replace("{offset}", offset).split("\t")));
+            String until = command.stream().filter(word -> word.startsWith("until=")).findFirst().orElse(null);
+            command.remove(until);
             ByteArrayOutputStream printed = new ByteArrayOutputStream();
             try (PrintStream stream = new PrintStream(printed, true, StandardCharsets.UTF_8)) {
                 System.setOut(stream);
                 System.setErr(stream);
-                MQAdminStartup.main0(command.toArray(new String[0]), null);
+                if (until == null) {
+                    play(command);
+                } else {
+                    playUntil(until.substring("until=".length()), command, printed);
+                }
             } catch (RuntimeException fault) {
                 printed.writeBytes(fault.toString().getBytes(StandardCharsets.UTF_8));
             } finally {
                 System.setOut(answers);
                 System.setErr(errors);
             }
+            id = id.isEmpty() ? first(ID, printed) : id;
+            offset = offset.isEmpty() ? first(OFFSET_ID, printed) : offset;
             Map<String, Object> answer = new LinkedHashMap<>();
             answer.put("command", command);
             answer.put("output", printed.toString(StandardCharsets.UTF_8));
             answers.println("output " + JSON.toJSONString(answer));
         }
         System.exit(0);
+    }
+
+    private static String first(Pattern pattern, ByteArrayOutputStream printed) {
+        Matcher found = pattern.matcher(printed.toString(StandardCharsets.UTF_8));
+        return found.find() ? found.group() : "";
+    }
+
+    private static void play(List<String> command) {
+        MQAdminStartup.main0(command.toArray(new String[0]), null);
+    }
+
+    private static void playUntil(String text, List<String> command, ByteArrayOutputStream printed) throws InterruptedException {
+        Thread player = new Thread(() -> play(command));
+        player.setDaemon(true);
+        player.start();
+        for (int wait = 0; wait < LONGEST_WAITS && !(player.isAlive() && printed.toString(StandardCharsets.UTF_8).contains(text)); wait++) {
+            player.join(WAIT_MILLIS);
+        }
     }
 }
