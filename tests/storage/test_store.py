@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from raptormq.errors import StorageError
+from raptormq.protocol.batch import encode_batch, scan_batch
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record, iter_records
 from raptormq.protocol.tags import tag_hash
-from raptormq.storage import AppendResult, GetStatus, MessageStore, PendingRecord, StoreConfig
+from raptormq.storage import (
+    AppendedLists,
+    AppendResult,
+    GetStatus,
+    MessageStore,
+    PendingList,
+    PendingRecord,
+    StoreConfig,
+)
 from raptormq.storage.consume_queue import ITEM
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.message_reader import SCAN_ITEMS
@@ -256,15 +265,24 @@ def test_builders_see_every_record_once_and_in_order() -> None:
             ):
                 seen.append((record.topic, offset, physical))
 
+        def build_lists(self, batch: AppendedLists) -> None:
+            for pending, _, first, after in batch.parts():
+                places = zip(batch.queue_offsets[first:after], batch.physical_offsets[first:after], strict=True)
+                seen.extend((pending.topic, *place) for place in places)
+
     volume = MemoryFileSystem()
     store = MessageStore(small_config(), fs=volume, clock=Clock(), builders=[Keys()])
     store.open()
     put(store, message("a"), message("b"), message("c", topic="other"))
-    assert seen == [("topic", 0, 0), ("topic", 1, 97), ("other", 0, 194)]
+    data = encode_batch([(0, b"d", b""), (0, b"e", b"")])
+    store.append_lists([PendingList("topic", 0, data, scan_batch(data), [0, 0])])
+    store.dispatch()
+    expected = [("topic", 0, 0), ("topic", 1, 97), ("other", 0, 194), ("topic", 2, 291), ("topic", 3, 388)]
+    assert seen == expected
     seen.clear()
     again = MessageStore(small_config(), fs=volume.after_kill(), clock=Clock(), builders=[Keys()])
     again.open()
-    assert seen == [("topic", 0, 0), ("topic", 1, 97), ("other", 0, 194)]
+    assert seen == expected
 
 
 def test_what_waits_for_a_flush_when_its_topic_goes_stays_out() -> None:

@@ -58,6 +58,7 @@ TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
 
 KEY_SEPARATOR = " "
+_PAIR_BYTE = ord(PAIR_SEPARATOR)
 
 RESERVED = frozenset(
     {
@@ -159,3 +160,17 @@ def find_property(text: str, name: str) -> str | None:
     start += len(name) + 2
     end = text.find(PAIR_SEPARATOR, start)
     return (text[start:end] if end >= 0 else text[start:]) or None
+
+
+def find_value(text: bytes, name: bytes) -> bytes:
+    """Return the value of one property of the UTF-8 text form, empty without it; the last one counts. ``name`` ends
+    with its separator, as in ``b"TAGS\x01"``.
+    """
+    at = text.rfind(name)
+    while at > 0 and text[at - 1] != _PAIR_BYTE:  # the end of a longer name
+        at = text.rfind(name, 0, at)
+    if at < 0:
+        return b""
+    at += len(name)
+    end = text.find(b"\x02", at)
+    return text[at:end] if end >= 0 else text[at:]

@@ -8,13 +8,14 @@ The commit log is the only truth; everything else is derived from it and can be 
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
 from raptormq.storage.json_file import JsonFile
-from raptormq.storage.log_batch import AppendResult, Arrival, PendingRecord
+from raptormq.storage.log_batch import AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
 from raptormq.storage.recovery import RecoveryReport
 from raptormq.storage.results import GetResult, GetStatus, StoreStats
 from raptormq.storage.store import MessageStore
 
 __all__ = [
     "AppendResult",
+    "AppendedLists",
     "Arrival",
     "ConsumerOffsets",
     "FlushDiskType",
@@ -22,6 +23,7 @@ __all__ = [
     "GetStatus",
     "JsonFile",
     "MessageStore",
+    "PendingList",
     "PendingRecord",
     "RecoveryReport",
     "StoreConfig",

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from raptormq.storage.log_batch import AppendResult, Arrival
+from raptormq.storage.log_batch import Appended, AppendedLists, AppendResult, Arrival
 
 
 class IndexBuilder(Protocol):
@@ -20,18 +20,21 @@ class IndexBuilder(Protocol):
     def build(self, batch: AppendResult) -> None:
         """Take in the records of ``batch``; records that were taken in before may come again."""
 
+    def build_lists(self, batch: AppendedLists) -> None:
+        """Take in lists that have just been appended."""
+
 
 class Dispatcher:
     """Holds batches back until they are confirmed, then gives them to ``builders`` one after another."""
 
     def __init__(self, builders: Sequence[IndexBuilder]) -> None:
         self._builders = tuple(builders)
-        self._waiting: deque[AppendResult] = deque()
+        self._waiting: deque[Appended] = deque()
         self.dispatched_offset = 0
         self.last_timestamp = 0
         """Store time of the last record that was dispatched, in ms."""
 
-    def submit(self, batch: AppendResult) -> None:
+    def submit(self, batch: Appended) -> None:
         """Queue a batch that has just become part of the log."""
         self._waiting.append(batch)
 
@@ -41,19 +44,18 @@ class Dispatcher:
         arrivals: list[Arrival] = []
         while waiting and waiting[0].end_offset <= confirmed:
             batch = waiting[0]
-            self.apply(batch)
+            if isinstance(batch, AppendedLists):
+                self._apply_lists(batch)
+            else:
+                self.apply(batch)
             waiting.popleft()
-            for record, queue, offset in zip(batch.records, batch.queues, batch.queue_offsets, strict=True):
-                if queue is not None:
-                    arrivals.append((record[0], record[1], offset + 1, record[4]))
+            arrivals += batch.arrivals()
         return arrivals
 
     def drop_topic(self, topic: str) -> None:
         """Let the records of ``topic`` that wait for confirmation stay out of everything derived."""
         for batch in self._waiting:
-            for index, record in enumerate(batch.records):
-                if record.topic == topic:
-                    batch.queues[index] = None
+            batch.drop_topic(topic)
 
     def apply(self, batch: AppendResult) -> None:
         """Give one batch to all builders."""
@@ -61,3 +63,9 @@ class Dispatcher:
             builder.build(batch)
         self.dispatched_offset = batch.end_offset
         self.last_timestamp = batch.store_timestamps[-1]
+
+    def _apply_lists(self, batch: AppendedLists) -> None:
+        for builder in self._builders:
+            builder.build_lists(batch)
+        self.dispatched_offset = batch.end_offset
+        self.last_timestamp = batch.store_timestamp

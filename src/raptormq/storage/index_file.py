@@ -70,7 +70,8 @@ class IndexFile:
         """All slots, read when the first entry is added."""
         self._tail = bytearray()
         self._tail_from = self._next
-        self._dirty: set[int] = set()
+        self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
+        """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
         self._round: list[int] = []
         self._round_header = b""
 
@@ -95,7 +96,7 @@ class IndexFile:
         entries["seconds"] = np.clip((timestamps - self.begin_timestamp) // 1000, 0, 0x7FFFFFFF)
         entries["older"] = self._chain(slots, places, numbers)
         self._tail += entries.tobytes()
-        self._dirty.update(np.unique(places // _PAGE_SLOTS).tolist())
+        self._dirty[places // _PAGE_SLOTS] = True
         self._next += len(hashes)
         self.end_timestamp, self.end_offset = int(timestamps[-1]), int(offsets[-1])
 
@@ -127,14 +128,14 @@ class IndexFile:
                 older = self._entry(found, wait=True)[3]
                 found = older if 0 <= older < found else 0
             slots[slot] = found
-            self._dirty.add(slot // _PAGE_SLOTS)
+            self._dirty[slot // _PAGE_SLOTS] = True
 
     # --- writing behind ---
 
     @property
     def is_dirty(self) -> bool:
         """Whether the file lacks something that was added."""
-        return bool(self._dirty or self._round or self._tail)
+        return bool(self._tail or self._round or self._dirty.any())
 
     def flush(self, pages: int) -> bool:
         """Write some of what was added; True at the end of a round, when the header counts what was there at its start.
@@ -143,7 +144,8 @@ class IndexFile:
             OSError: it comes again with the next call.
         """
         if not self._round and not self._round_header:
-            self._round, self._dirty = sorted(self._dirty), set()
+            self._round = np.flatnonzero(self._dirty).tolist()
+            self._dirty[:] = False
             self._round_header = self._header()
         if self._tail:
             at = self._entries_at + self._tail_from * ENTRY_BYTES

@@ -32,12 +32,24 @@ def key_hashes(topics: Sequence[str], keys: Sequence[bytes]) -> NDArray[np.int32
     if not len(keys) or lengths.max() > LONGEST or not b"".join(keys).isascii():
         pairs = zip(topics, keys, strict=True)
         return np.array([key_hash(topic, key.decode("utf-8", "replace")) for topic, key in pairs], dtype=np.int32)
-    values = np.fromiter(map(_topic_hash, topics), dtype=np.uint32, count=len(keys)) * _POWERS[lengths]
+    starts, hashes = topic_hashes(topics), np.empty(len(keys), dtype=np.int32)
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
-        chosen = keys if len(rows) == len(keys) else [keys[row] for row in rows.tolist()]
-        units = np.frombuffer(b"".join(chosen), dtype=np.uint8).reshape(len(rows), length)
-        values[rows] += units.astype(np.uint32) @ _POWERS[:length][::-1]
+        joined = b"".join([keys[row] for row in rows.tolist()])
+        units = np.frombuffer(joined, dtype=np.uint8).reshape(len(rows), length)
+        hashes[rows] = hash_units(starts[rows], units)
+    return hashes
+
+
+def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:
+    """Return what :func:`hash_units` starts with, for each topic."""
+    return np.fromiter(map(_topic_hash, topics), dtype=np.uint32, count=len(topics))
+
+
+def hash_units(starts: NDArray[np.uint32], units: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Return the hashes of keys of one length, the rows of ``units``, which are ASCII."""
+    length = units.shape[1]
+    values = starts * _POWERS[length] + units.astype(np.uint32) @ _POWERS[:length][::-1]
     signed = values.view(np.int32)
     signed[signed == np.iinfo(np.int32).min] = 0
     return np.abs(signed)

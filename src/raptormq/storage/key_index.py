@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +18,26 @@ from numpy.typing import NDArray
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
-from raptormq.storage.key_hash import key_hash, key_hashes
-from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.key_hash import key_hash
+from raptormq.storage.log_batch import AppendedLists, AppendResult
+from raptormq.storage.message_keys import hashes_of_keys
 
 logger = logging.getLogger(__name__)
 
 _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
-_UNIQUE_KEY = b"UNIQ_KEY\x01"
-_KEYS = b"KEYS\x01"
-_PAIR = 2
-_NOTED_AT_MOST = 512
-"""Keys are entered in groups of this size; one by one they would cost five times as much."""
+_NOTED_AT_MOST = 1024
+"""Messages are entered in groups of this size; one by one they would cost ten times as much."""
+_PROPERTIES = itemgetter(3)
+
+
+class _Noted(NamedTuple):
+    """Columns of the messages whose keys are in no file yet."""
+
+    topics: list[str]
+    texts: list[bytes]
+    """Their properties."""
+    offsets: list[int]
+    timestamps: list[int]
 
 
 class KeyIndex:
@@ -42,8 +53,7 @@ class KeyIndex:
         self._clock = clock
         self._files: list[IndexFile] = []
         self._unsynced: set[str] = set()
-        self._noted: list[tuple[str, bytes, int, int]] = []
-        """Topic, key, log offset and store time of what is not in a file yet."""
+        self._noted = _Noted([], [], [], [])
         self._end_offset = -1
 
     # --- life ---
@@ -78,30 +88,40 @@ class KeyIndex:
         last = self._end_offset
         if not batch.physical_offsets or batch.physical_offsets[-1] <= last:
             return
-        note = self._noted.append
+        noted = self._noted
         for record, offset, timestamp in zip(
             batch.records, batch.physical_offsets, batch.store_timestamps, strict=True
         ):
-            if offset <= last or record[8] & _ROLLED_BACK == _ROLLED_BACK:
-                continue
-            properties = record[3]
-            unique = _value(properties, _UNIQUE_KEY)
-            if unique:
-                note((record[0], unique, offset, timestamp))
-            if _KEYS in properties:
-                for key in _value(properties, _KEYS).split():
-                    note((record[0], key, offset, timestamp))
+            if offset > last and record[8] & _ROLLED_BACK != _ROLLED_BACK:
+                noted.topics.append(record[0])
+                noted.texts.append(record[3])
+                noted.offsets.append(offset)
+                noted.timestamps.append(timestamp)
         self._end_offset = batch.physical_offsets[-1]
-        if len(self._noted) >= _NOTED_AT_MOST:
+        if len(noted.texts) >= _NOTED_AT_MOST:
+            self._enter_noted()
+
+    def build_lists(self, batch: AppendedLists) -> None:
+        """Note the keys of lists that have just been appended."""
+        noted, timestamp = self._noted, batch.store_timestamp
+        for pending, _, first, after in batch.parts():
+            count = after - first
+            noted.topics.extend([pending.topic] * count)
+            noted.texts.extend(map(_PROPERTIES, pending.rows))
+            noted.offsets.extend(batch.physical_offsets[first:after])
+            noted.timestamps.extend([timestamp] * count)
+        self._end_offset = batch.physical_offsets[-1]
+        if len(noted.texts) >= _NOTED_AT_MOST:
             self._enter_noted()
 
     def _enter_noted(self) -> None:
         """Enter the noted keys into the files."""
-        noted, self._noted = self._noted, []
-        if not noted:
+        noted, self._noted = self._noted, _Noted([], [], [], [])
+        if not noted.texts:
             return
-        topics, keys, offsets, timestamps = zip(*noted, strict=True)
-        rows = key_hashes(topics, keys), np.array(offsets, dtype=np.int64), np.array(timestamps, dtype=np.int64)
+        hashes, owners = hashes_of_keys(noted.topics, noted.texts)
+        offsets, timestamps = np.array(noted.offsets, dtype=np.int64), np.array(noted.timestamps, dtype=np.int64)
+        rows = hashes, offsets[owners], timestamps[owners]
         try:
             while len(rows[0]):
                 file = self._files[-1] if self._files else self._new_file()
@@ -180,18 +200,6 @@ class KeyIndex:
         for file in reversed(self._files):
             if len(file) and file.begin_timestamp <= end and file.end_timestamp >= begin:
                 yield from file.find(hashed, begin, end, wait=wait)
-
-
-def _value(properties: bytes, name: bytes) -> bytes:
-    """Return the value of a property of a text form, the last one of the name; empty without."""
-    at = properties.rfind(name)
-    while at > 0 and properties[at - 1] != _PAIR:  # the end of a longer name
-        at = properties.rfind(name, 0, at)
-    if at < 0:
-        return b""
-    start = at + len(name)
-    end = properties.find(b"\x02", start)
-    return properties[start:end] if end >= 0 else properties[start:]
 
 
 def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:

@@ -1,13 +1,17 @@
 """What goes into the log and what comes out of it: groups of records, in columns.
 
 Columns instead of one object per record keep the append cheap; the same batch is the answer to the broker, the unit of
-dispatch after an append and the unit that recovery reads back from the log.
+dispatch after an append and the unit that recovery reads back from the log. Lists of messages for one queue, which
+producers send in one piece, stay in one piece until their bytes are in the log: what all messages of a list have in
+common is done once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from raptormq.protocol.batch import BatchRow
 
 if TYPE_CHECKING:
     from raptormq.storage.consume_queue import ConsumeQueue
@@ -36,6 +40,26 @@ class PendingRecord(NamedTuple):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+
+class PendingList(NamedTuple):
+    """Messages for one queue on their way into the log, in the bytes that their producer sent; each becomes a record
+    of its own. The same limits hold as for :class:`PendingRecord`.
+    """
+
+    topic: str
+    queue_id: int
+    batch: bytes
+    """Records of :mod:`raptormq.protocol.batch`, back to back."""
+    rows: Sequence[BatchRow]
+    """All records of ``batch``; at least one."""
+    tag_codes: Sequence[int]
+    """One for each row."""
+    common_properties: bytes = b""
+    """What every message gets behind its own properties."""
+    born_timestamp: int = 0
+    born_host: bytes = b"\x7f\0\0\1\0\0\0\0"
+    sys_flag: int = 0
 
 
 class AppendResult:
@@ -72,8 +96,73 @@ class AppendResult:
         """Time of the last record, in ms since 1970; all records of one append have the same."""
         return self.store_timestamps[-1]
 
+    def drop_topic(self, topic: str) -> None:
+        """Let the messages of a topic that was deleted stay out of everything derived."""
+        for index, record in enumerate(self.records):
+            if record.topic == topic:
+                self.queues[index] = None
 
+    def arrivals(self) -> list[Arrival]:
+        """Return what became visible with this group."""
+        return [
+            (record[0], record[1], offset + 1, record[4])
+            for record, queue, offset in zip(self.records, self.queues, self.queue_offsets, strict=True)
+            if queue is not None
+        ]
+
+
+class AppendedLists:
+    """Lists at consecutive places of the log; the columns have one entry per message."""
+
+    __slots__ = (
+        "end_offset",
+        "lists",
+        "physical_offsets",
+        "queue_offsets",
+        "queues",
+        "sizes",
+        "start_offset",
+        "store_timestamp",
+    )
+
+    def __init__(self, lists: Sequence[PendingList], start_offset: int, store_timestamp: int) -> None:
+        self.lists = lists
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        """First byte after the group, as in :class:`AppendResult`."""
+        self.store_timestamp = store_timestamp
+        self.physical_offsets: list[int] = []
+        self.sizes: list[int] = []
+        self.queue_offsets: list[int] = []
+        self.queues: list[ConsumeQueue | None] = []
+        """One for each list; None for a topic that has been deleted since."""
+
+    def parts(self) -> Iterator[tuple[PendingList, ConsumeQueue | None, int, int]]:
+        """Yield each list that has a queue already with it and the range of its messages in the columns."""
+        first = 0
+        for pending, queue in zip(self.lists, self.queues, strict=False):
+            after = first + len(pending.rows)
+            yield pending, queue, first, after
+            first = after
+
+    def drop_topic(self, topic: str) -> None:
+        """Let the lists of a topic that was deleted stay out of everything derived."""
+        for index, pending in enumerate(self.lists):
+            if pending.topic == topic:
+                self.queues[index] = None
+
+    def arrivals(self) -> list[Arrival]:
+        """Return what became visible with this group."""
+        return [
+            (pending.topic, pending.queue_id, self.queue_offsets[after - 1] + 1, tag_code)
+            for pending, queue, _, after in self.parts()
+            if queue is not None
+            for tag_code in set(pending.tag_codes)
+        ]
+
+
+Appended = AppendResult | AppendedLists
 Arrival = tuple[str, int, int, int]
-"""A message that consumers can see now: topic, queue id, next offset of the queue,
-tag code; wakes the pulls held for its queue.
+"""Messages that consumers can see now: topic, queue id, next offset of the queue, tag code; wakes the pulls held for
+its queue. Of a list there is one for each of its tag codes.
 """

@@ -15,7 +15,7 @@ from raptormq.storage.batch_building import BatchBuilding
 from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem, message_count
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
-from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.log_batch import AppendedLists, AppendResult
 from raptormq.storage.queue_files import QueueFiles
 
 logger = logging.getLogger(__name__)
@@ -96,6 +96,24 @@ class QueueTable:
             tail += pack(physical, size, tag_code)
             queue.max_offset = offset + 1
             queue.max_physical = physical
+
+    def build_lists(self, batch: AppendedLists) -> None:
+        """Add the items of lists that have just been appended to their queues."""
+        for pending, queue, first, after in batch.parts():
+            if queue is None or queue.deleted:
+                continue
+            places, sizes = batch.physical_offsets[first:after], batch.sizes[first:after]
+            offset = batch.queue_offsets[first]
+            if offset != queue.max_offset or places[0] <= queue.max_physical:
+                for item in zip(range(offset, offset + len(places)), places, sizes, pending.tag_codes, strict=True):
+                    self._place(queue, *item)
+                continue
+            if queue.tail is None:
+                queue.tail = bytearray()
+                self._dirty.append(queue)
+            queue.tail += b"".join(map(ITEM.pack, places, sizes, pending.tag_codes))
+            queue.max_offset = offset + len(places)
+            queue.max_physical = places[-1]
 
     def _add_batch(self, queue: ConsumeQueue, item: BatchItem) -> None:
         assert isinstance(queue, BatchConsumeQueue)

@@ -2,8 +2,7 @@
 
 Layout of a record: :mod:`raptormq.protocol.record`. Offsets are handed out here: physical ones follow the end of the
 log, queue offsets come from the queues (the wrapper of a batch takes one for each of its messages, and gets INNER_BASE
-behind its properties) and are taken back by :func:`take_back` when the group does not make it into
-the log.
+behind its properties) and are taken back when the group does not make it into the log.
 """
 
 from __future__ import annotations
@@ -23,10 +22,15 @@ from raptormq.storage.log_batch import AppendResult, PendingRecord
 
 _FILLER = struct.Struct(">ii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
-_BORN_V6 = int(SysFlag.BORN_HOST_V6)
+BORN_V6 = int(SysFlag.BORN_HOST_V6)
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
 """Set for prepared and rolled back messages (4 and 12), clear for plain and committed ones (0 and 8)."""
+
+
+def store_host_flag(store_host: bytes) -> int:
+    """Return the bit that the length of STOREHOST (ip and port) sets in sysFlag."""
+    return int(SysFlag.STORE_HOST_V6) if len(store_host) == 20 else 0
 
 
 def _fixed_part(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
@@ -40,24 +44,24 @@ class RecordPacker:
         self._find_queue = find_queue
         self._segment_size = segment_size
         self._store_host = store_host
-        self._store_flag = int(SysFlag.STORE_HOST_V6) if len(store_host) == 20 else 0
+        self._store_flag = store_host_flag(store_host)
         self._fixed_v4 = _fixed_part(8, len(store_host))
         self._fixed_v6 = _fixed_part(20, len(store_host))
 
-    def pack(self, records: Sequence[PendingRecord], start: int, timestamp: int) -> tuple[AppendResult, list[Run]]:
-        """Pack ``records`` for the place ``start`` with the store time ``timestamp`` (ms).
+    def pack(self, pending: Sequence[PendingRecord], start: int, timestamp: int) -> tuple[AppendResult, list[Run]]:
+        """Pack ``pending`` for the place ``start`` with the store time ``timestamp`` (ms).
 
         Raises:
             StorageError: a record does not fit a segment, or a field its width; no offsets have been used up.
         """
-        result = AppendResult(records, start, [timestamp] * len(records))
+        result = AppendResult(pending, start, [timestamp] * len(pending))
         try:
             runs = self._pack(result, timestamp)
         except struct.error as error:
-            take_back(result)
+            self.take_back(result)
             raise StorageError(f"record {len(result.sizes)} of the group does not fit its fields: {error}") from error
         except BaseException:
-            take_back(result)
+            self.take_back(result)
             raise
         return result, runs
 
@@ -93,9 +97,9 @@ class RecordPacker:
             if len(born_host) != 8:
                 size += 12
                 pack = pack_v6
-                sys_flag |= _BORN_V6
+                sys_flag |= BORN_V6
             if offset + size > room_end:
-                offset = self._end_run(runs, run_start, parts, offset, size)
+                offset = end_run(runs, run_start, parts, offset, size, self._segment_size)
                 run_start, parts, room_end = offset, [], offset + self._segment_size - BLANK_BYTES
             if sys_flag & NOT_IN_QUEUE:
                 queue_offset = 0
@@ -117,18 +121,24 @@ class RecordPacker:
         runs.append(Run(run_start, parts, offset - run_start))
         return runs
 
-    def _end_run(self, runs: list[Run], start: int, parts: list[Buffer], offset: int, size: int) -> int:
-        """End the segment of the run with a filler at ``offset``; return the first offset of the next segment."""
-        if size + BLANK_BYTES > self._segment_size:
-            raise StorageError(f"a record of {size} bytes does not fit a segment of {self._segment_size}")
-        segment_end = start - start % self._segment_size + self._segment_size
-        parts.append(_FILLER.pack(segment_end - offset, BLANK_MAGIC))
-        runs.append(Run(start, parts, offset - start + BLANK_BYTES))
-        return segment_end
+    @staticmethod
+    def take_back(group: AppendResult) -> None:
+        """Return the queue offsets of a group that did not make it into the log."""
+        for queue, queue_offset in zip(reversed(group.queues), reversed(group.queue_offsets), strict=False):
+            if queue is not None:
+                queue.next_offset = queue_offset
 
 
-def take_back(result: AppendResult) -> None:
-    """Return the queue offsets of a group that did not make it into the log."""
-    for queue, queue_offset in zip(reversed(result.queues), reversed(result.queue_offsets), strict=False):
-        if queue is not None:
-            queue.next_offset = queue_offset
+def end_run(runs: list[Run], start: int, parts: list[Buffer], offset: int, size: int, segment_size: int) -> int:
+    """End the segment of the run that began at ``start`` with a filler at ``offset``, since a record of ``size`` bytes
+    does not fit any more; return the first offset of the next segment.
+
+    Raises:
+        StorageError: it does not fit an empty segment either.
+    """
+    if size + BLANK_BYTES > segment_size:
+        raise StorageError(f"a record of {size} bytes does not fit a segment of {segment_size}")
+    segment_end = start - start % segment_size + segment_size
+    parts.append(_FILLER.pack(segment_end - offset, BLANK_MAGIC))
+    runs.append(Run(start, parts, offset - start + BLANK_BYTES))
+    return segment_end

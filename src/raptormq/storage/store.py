@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from raptormq.storage.appender import Appender
 from raptormq.storage.background import Background
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import FlushDiskType, StoreConfig
@@ -24,14 +25,13 @@ from raptormq.storage.flush_service import FlushCallback, FlushService
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.lifecycle import OpenStore, open_store
-from raptormq.storage.log_batch import AppendResult, Arrival, PendingRecord
+from raptormq.storage.log_batch import AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
 from raptormq.storage.message_reader import MessageReader
 from raptormq.storage.page_cache import PagesMissing, fetch
 from raptormq.storage.property_scan import PropertyFilter
 from raptormq.storage.queue_files import QueueFiles
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.real_filesystem import RealFileSystem
-from raptormq.storage.record_packer import RecordPacker, take_back
 from raptormq.storage.recovery import RecoveryReport
 from raptormq.storage.results import Boundary, GetResult, GetStatus, StoreStats
 from raptormq.storage.retention import Retention
@@ -77,6 +77,7 @@ class MessageStore:
             if config.index_enabled
             else None
         )
+        self._appender = Appender(self._log, self._gate, self._queues.find_or_make, clock, config.store_host)
         self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else []), *builders])
         self._reader = MessageReader(self._log, self._queues)
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -85,17 +86,13 @@ class MessageStore:
             self._gate,
             sync=self._sync,
             interval_ms=config.flush_interval_ms,
-            last_timestamp=lambda: self._last_timestamp,
+            last_timestamp=lambda: self._appender.last_timestamp,
         )
         self._retention = Retention(config, self._fs, self._log, self._queues, self._gate)
         self.consumer_offsets = ConsumerOffsets(JsonFile(f"{paths.config}/consumerOffset.json", self._fs), clock)
         """Progress of the consumer groups; loaded by :meth:`open`, saved in the background."""
         self._opened: OpenStore | None = None
         self._background: Background | None = None
-        self._last_timestamp = 0
-        self._appended_records = 0
-        self._appended_bytes = 0
-        self.set_store_host(config.store_host)
 
     # --- life ---
 
@@ -112,7 +109,7 @@ class MessageStore:
             self.config, self._fs, self._clock, self._log, self._queues, self._index, self._dispatcher, self._flusher,
             self._retention, self.consumer_offsets, self._gate,
         )  # fmt: skip
-        self._last_timestamp = self._dispatcher.last_timestamp
+        self._appender.last_timestamp = self._dispatcher.last_timestamp
         return report
 
     def set_loop(self, loop: asyncio.AbstractEventLoop, on_confirmed: Callable[[], object] | None = None) -> None:
@@ -145,7 +142,7 @@ class MessageStore:
 
     def set_store_host(self, host: bytes) -> None:
         """Set the STOREHOST of records to come: ip (4 or 16 bytes) and port (4)."""
-        self._packer = RecordPacker(self._queues.find_or_make, self.config.segment_size, host)
+        self._appender.set_store_host(host)
 
     # --- writing ---
 
@@ -157,20 +154,17 @@ class MessageStore:
             StoreReadOnly: a write or flush has failed.
             StorageError: a record does not fit a segment.
         """
-        self._gate.check()
-        timestamp = max(self._clock(), self._last_timestamp)
-        result, runs = self._packer.pack(batch, self._log.end_offset, timestamp)
-        try:
-            self._log.write(runs, result.end_offset)
-        except BaseException:
-            take_back(result)
-            raise
-        self._last_timestamp = timestamp
-        self._appended_records += len(batch)
-        self._appended_bytes += result.end_offset - result.start_offset
-        self._dispatcher.submit(result)
+        group = self._appender.append(batch)
+        self._dispatcher.submit(group)
         self._flusher.appended()
-        return result
+        return group
+
+    def append_lists(self, lists: Sequence[PendingList]) -> AppendedLists:
+        """Write lists of messages with one write; all of them or nothing, as with :meth:`append`."""
+        group = self._appender.append_lists(lists)
+        self._dispatcher.submit(group)
+        self._flusher.appended()
+        return group
 
     def dispatch(self) -> list[Arrival]:
         """Bring everything up to the confirmed offset into the queues and return what became visible."""
@@ -353,7 +347,6 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Remove queues and consumer offsets of ``topic``; its records stay in the log until retention takes them."""
-        self.dispatch()
         self._dispatcher.drop_topic(topic)
         self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
@@ -385,8 +378,8 @@ class MessageStore:
             topics=len(self._queues.topics()),
             queues=len(self._queues),
             open_queue_files=len(self._queues.files),
-            appended_records=self._appended_records,
-            appended_bytes=self._appended_bytes,
+            appended_records=self._appender.record_count,
+            appended_bytes=self._appender.byte_count,
             disk_used_ratio=self._retention.disk_used_ratio,
             writable=self._gate.refusal is None,
             refusal=self._gate.refusal or "",

@@ -71,14 +71,16 @@ class ReplyHandlers:
     async def reply(self, connection: Connection, command: RemotingCommand, header: _ReplyHeader) -> RemotingCommand:
         """324, 325: answered when the requester has taken the reply, or cannot be reached."""
         send_code = RequestCode.SEND_MESSAGE if command.code == 324 else RequestCode.SEND_MESSAGE_V2
-        records: list[PendingRecord] = []
         born_host = peer_host(*connection.peer)
-        admitted = self._admission.admit(dataclasses.replace(command, code=int(send_code)), born_host, records)
-        problem = await self._push(header, records[0])
+        admitted = self._admission.admit(dataclasses.replace(command, code=int(send_code)), born_host)
+        record = admitted.pending
+        if not isinstance(record, PendingRecord):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a reply is one message, not a batch")
+        problem = await self._push(header, record)
         stored = SendMessageResponseHeader("0", admitted.queue_id, 0, admitted.unique_key)
         if self._policies.store_replies:
             try:
-                result = await self._writer.stored(records)
+                result = await self._writer.stored([record])
             except StorageError as error:
                 logger.warning("a reply was not kept: %s", error)
             else:

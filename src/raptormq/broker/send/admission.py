@@ -20,13 +20,13 @@ from raptormq.broker.delay.postponing import delay_level, postpone
 from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
 from raptormq.broker.send.auto_create import TopicCreator
-from raptormq.broker.send.tag_code import tag_code
+from raptormq.broker.send.tag_code import tag_code, tag_codes
 from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.half import halve, is_half
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -38,14 +38,13 @@ from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
 from raptormq.storage.delay_levels import parse_delay_levels
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.log_batch import PendingList, PendingRecord
 from raptormq.transport.router import Refused
 
 MAX_BATCH_RECORDS = 65_536
 _INT32 = 1 << 31
 _INT64 = 1 << 63
 _WRITE = int(Perm.WRITE)
-_SEPARATOR = 2
 """The byte that ends each pair of a text form of properties."""
 _MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 _TRANSACTION = int(SysFlag.TRANSACTION_ROLLBACK)
@@ -69,9 +68,11 @@ _Place = tuple[str, int, int, int, bytes, int, int]
 
 
 class Admitted(NamedTuple):
-    """A request whose records have joined the group."""
+    """A request that may be stored."""
 
     request: RemotingCommand
+    pending: PendingRecord | PendingList
+    is_list: bool
     record_count: int
     queue_id: int
     unique_key: str
@@ -112,14 +113,15 @@ class Admission:
                 names.CLUSTER: config.identity.cluster_name,
             }
         )
+        self._common_properties = self._suffix.encode()
 
     def settings_changed(self) -> None:
         """Take over what may change while the broker runs."""
         self._max_body_bytes = max_body_bytes(self._config)
         self._writable = bool(self._policies.permission & _WRITE)
 
-    def admit(self, request: RemotingCommand, born_host: bytes, records: list[PendingRecord]) -> Admitted:
-        """Append the request's records to ``records``.
+    def admit(self, request: RemotingCommand, born_host: bytes) -> Admitted:
+        """Return what is to be stored for ``request``, and what its answer needs.
 
         Raises:
             HeaderError: a header field is missing or not a number in range.
@@ -161,10 +163,10 @@ class Admission:
             sys_flag |= _MULTI_TAGS
         place = topic, queue_id, sys_flag, born, born_host, flag, times
         if request.code == 320 or ext.get("m") == "true" or ext.get("batch") == "true":
-            return self._admit_batch(request, place, records)
-        return self._admit_single(request, place, records)
+            return self._admit_batch(request, place)
+        return self._admit_single(request, place)
 
-    def _admit_single(self, request: RemotingCommand, place: _Place, records: list[PendingRecord]) -> Admitted:
+    def _admit_single(self, request: RemotingCommand, place: _Place) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, flag, times = place
         body = request.body
         if len(body) > self._max_body_bytes:
@@ -200,8 +202,8 @@ class Admission:
             record = self._changed(set_timer, record, out_ms)
             if topic[0] != "%":
                 handle = encode_recall_handle(RecallHandle(topic, self._broker_name, str(out_ms + 1), unique_key))
-        records.append(record)
-        return _new_tuple(Admitted, (request, 1, queue_id, unique_key, "WAIT\x01false" not in text, handle))
+        wait = "WAIT\x01false" not in text
+        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, handle))
 
     def _timer(self, text: str, *, half: bool) -> int | None:
         out_ms = self._timers.out_ms(text) if "TIMER_D" in text else None
@@ -216,7 +218,7 @@ class Admission:
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
-    def _admit_batch(self, request: RemotingCommand, place: _Place, records: list[PendingRecord]) -> Admitted:
+    def _admit_batch(self, request: RemotingCommand, place: _Place) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, _, _ = place
         if len(request.body) > self._max_body_bytes:
             self._refuse_size(len(request.body))
@@ -230,20 +232,19 @@ class Admission:
             if _delay_level(text, topic) > 0 or self._timer(text, half=False) is not None:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
         try:
-            inner = decode_batch(request.body, MAX_BATCH_RECORDS)
+            rows = scan_batch(request.body, MAX_BATCH_RECORDS)
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        if not inner:
+        if not rows:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        common = self._suffix.encode()
-        for flag, body, own in inner:
-            properties = own + common if not own or own[-1] == _SEPARATOR else own + b"\x02" + common
-            if len(properties) > names.MAX_PROPERTIES_BYTES:
-                _refuse_properties(len(properties))
-            fields = topic, queue_id, body, properties, tag_code(properties), born, born_host, flag, sys_flag, 0, 0
-            records.append(_new_tuple(PendingRecord, fields))
+        longest = names.MAX_PROPERTIES_BYTES - len(self._common_properties) - 1
+        if len(request.body) > longest and (size := max(len(row[3]) for row in rows)) > longest:
+            _refuse_properties(size + len(self._common_properties) + 1)
+        pending = PendingList(
+            topic, queue_id, request.body, rows, tag_codes(rows), self._common_properties, born, born_host, sys_flag
+        )
         unique_key = _unique_key(text) or ""
-        return Admitted(request, len(inner), queue_id, unique_key, "WAIT\x01false" not in text)
+        return Admitted(request, pending, True, len(rows), queue_id, unique_key, "WAIT\x01false" not in text)
 
     def _refuse_write(self, topic: str) -> NoReturn:
         if not self._writable:

@@ -12,7 +12,7 @@ import struct
 from raptormq.broker.send.admission import Admitted
 from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand, encode, response_to
 from raptormq.protocol.headers.send import SendMessageResponseHeader
-from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.log_batch import Appended
 
 _FRAME_HEAD = struct.Struct(">ii")
 _ONEWAY = 2
@@ -32,7 +32,7 @@ class SendAnswers:
     def encode_group(
         self,
         admitted: list[Admitted],
-        result: AppendResult,
+        result: Appended,
         code: int,
         remark: str = "",
         *,
@@ -46,7 +46,7 @@ class SendAnswers:
         places, queue_offsets = result.physical_offsets, result.queue_offsets
         template, pack_head = self._template, _FRAME_HEAD.pack
         index = 0
-        for request, count, queue_id, unique_key, wait, handle in admitted:
+        for request, _, _, count, queue_id, unique_key, wait, handle in admitted:
             first = index
             index += count
             if request.flag & _ONEWAY or (waiting is not None and wait is not waiting):
@@ -70,8 +70,7 @@ class SendAnswers:
 
     def _ids_of(self, places: list[int]) -> bytes:
         """Return the offset ids of the further messages of a batch, a comma before each."""
-        id_template = self._id_template
-        return b"".join([id_template % place for place in places])
+        return self._id_template * len(places) % tuple(places)
 
     def _generic(
         self, request: RemotingCommand, code: int, remark: str, fields: tuple[str, int, int, str | None, str | None]

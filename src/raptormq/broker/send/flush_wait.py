@@ -8,7 +8,7 @@ from raptormq.broker.send.admission import Admitted
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import ResponseCode
-from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.log_batch import Appended
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 
@@ -31,7 +31,7 @@ class FlushWaits:
         """True while no more groups may wait."""
         return self._count >= MAX_WAITING_GROUPS
 
-    def answer(self, connection: Connection, admitted: list[Admitted], result: AppendResult) -> None:
+    def answer(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
         """Answer a stored group: at once whoever does not want to wait, the others when the disk has it."""
         waiting = [entry for entry in admitted if entry.wait]
         if len(waiting) < len(admitted):
@@ -54,7 +54,7 @@ class _WaitingGroup:
     __slots__ = ("_admitted", "_answers", "_connection", "_result", "timer")
 
     def __init__(
-        self, connection: Connection, admitted: list[Admitted], result: AppendResult, answers: SendAnswers
+        self, connection: Connection, admitted: list[Admitted], result: Appended, answers: SendAnswers
     ) -> None:
         self._connection = connection
         self._admitted = admitted

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import groupby
+from operator import attrgetter
 from typing import Protocol
 
 from raptormq.broker.addresses import peer_host
@@ -25,7 +27,7 @@ from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.errors import RaptorMQError, StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, encode
-from raptormq.storage.log_batch import AppendResult, PendingRecord
+from raptormq.storage.log_batch import Appended
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, failure
@@ -33,6 +35,9 @@ from raptormq.transport.router import Refused, Router, failure
 logger = logging.getLogger(__name__)
 
 SEND_CODES = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+
+_IS_LIST = attrgetter("is_list")
+_PENDING = attrgetter("pending")
 
 
 class Dispatching(Protocol):
@@ -74,41 +79,44 @@ class SendGroups:
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         """Store and answer a run of sends; raises nothing."""
-        records: list[PendingRecord] = []
         admitted: list[Admitted] = []
-        admit, creator = self._admission.admit, self._admission.creator
+        admit = self._admission.admit
         born_host = self._born_hosts.get(connection) or self._learn_host(connection)
         for request in requests:
             try:
-                admitted.append(admit(request, born_host, records))
+                admitted.append(admit(request, born_host))
             except Exception as error:  # noqa: BLE001 - every request of the group gets its own answer
                 self._refuse(connection, request, error)
-        if not records:
-            return
+        for are_lists, run in groupby(admitted, key=_IS_LIST):
+            self._store_run(connection, list(run), are_lists=are_lists)
+
+    def _store_run(self, connection: Connection, admitted: list[Admitted], *, are_lists: bool) -> None:
+        """Store and answer requests of one kind: single messages, or lists."""
         try:
             if self._flush_waits is not None and self._flush_waits.is_full:
                 raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
-            result = self._store.append(records)
+            pending = list(map(_PENDING, admitted))
+            result = self._store.append_lists(pending) if are_lists else self._store.append(pending)
         except Exception as error:  # noqa: BLE001 - a full disk, or a fault: nothing of the group is stored
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
         counters = self._counters
-        counters.messages_in += len(records)
+        counters.messages_in += len(result.sizes)
         counters.bytes_in += result.end_offset - result.start_offset
-        if creator.created_count > self._saved_creations:
+        if self._admission.creator.created_count > self._saved_creations:
             self._spawn(self._answer_when_saved(connection, admitted, result))
         else:
             self._answer(connection, admitted, result)
         self._dispatching.schedule()
 
-    def _answer(self, connection: Connection, admitted: list[Admitted], result: AppendResult) -> None:
+    def _answer(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
         if self._flush_waits is not None:
             self._flush_waits.answer(connection, admitted, result)
         else:
             connection.send_raw(self._answers.encode_group(admitted, result, 0))
 
-    async def _answer_when_saved(self, connection: Connection, admitted: list[Admitted], result: AppendResult) -> None:
+    async def _answer_when_saved(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
         """Answer a group while created topics are unsaved: after a crash, a topic nobody remembers would hide
         messages."""
         created = self._admission.creator.created_count

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
-from raptormq.protocol.properties import PAIR_SEPARATOR
+from raptormq.protocol.batch import BatchRow
+from raptormq.protocol.properties import find_value
 from raptormq.protocol.tags import java_hash
 
 _TAGS = b"TAGS\x01"
-_PAIR_BYTE = ord(PAIR_SEPARATOR)
 
 
 def tag_code(properties: bytes) -> int:
     """Hash of the TAGS property of a text form, 0 without one; the last one counts."""
-    at = properties.rfind(_TAGS)
-    while at > 0 and properties[at - 1] != _PAIR_BYTE:  # the end of a longer name
-        at = properties.rfind(_TAGS, 0, at)
-    if at < 0:
-        return 0
-    end = properties.find(b"\x02", at)
-    return _hash(properties[at + 5 : end] if end >= 0 else properties[at + 5 :])
+    return _hash(find_value(properties, _TAGS)) if _TAGS in properties else 0
+
+
+def tag_codes(rows: Sequence[BatchRow]) -> list[int]:
+    """Tag codes of all messages of a batch."""
+    return [tag_code(properties) for _, _, _, properties in rows]
 
 
 @lru_cache(maxsize=4096)
