@@ -57,9 +57,6 @@ public final class ScenarioRunner {
         SEQUELS.put("BrokerRestart.After", new BrokerRestart.After());
         SEQUELS.put("Transactions.After", new Transactions.After());
         SEQUELS.put("AccessControl", new AccessControl());
-        SEQUELS.put("StoreExchange.0", new StoreExchange(0));
-        SEQUELS.put("StoreExchange.1", new StoreExchange(1));
-        SEQUELS.put("StoreExchange.2", new StoreExchange(2));
     }
 
     private ScenarioRunner() {}
