@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from raptormq.client.accumulator import MAX_KEYS_CHARS, Accumulator, Lane
 from raptormq.client.config import ProducerConfig
 from raptormq.client.outgoing import Outgoing
+from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import ClientClosed, MessageError, RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
@@ -31,6 +34,7 @@ class Broker:
         self.error: Callable[[Outgoing], Exception | None] = lambda _outgoing: None
         self.whole = False
         self.silent = False
+        self.kinds = QueueKinds()
 
     async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
         assert key is None
@@ -51,7 +55,7 @@ def make_lane(broker: Broker, accumulator: Accumulator | None = None, **settings
     values = {"batch_max_delay_ms": LONG_MS, **settings}
     config = ProducerConfig(auto_batch=True, **values)  # type: ignore[arg-type]
     ids = UniqueIdFactory(encode_host("127.0.0.1", 0)[:-4], 1, 2)
-    return (accumulator or Accumulator()).join("g", config, ids, broker.send)
+    return (accumulator or Accumulator()).join("g", config, ids, broker.send, broker.kinds)
 
 
 def add(lane: Lane, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
@@ -275,3 +279,56 @@ async def test_properties_that_do_not_fit_are_refused_and_leave_nothing_behind()
         with pytest.raises(MessageError, match="longer than 32767 bytes"):
             lane.add(Message("t", b"x", properties={"a": "x" * length}), None)
     assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)
+
+
+LONG_TEXT = b"again and again " * 300
+
+
+async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one() -> None:
+    broker = Broker()
+    broker.kinds.answered("t", whole=False)
+    lane = make_lane(broker, compress_batches=True)
+    noise = os.urandom(len(LONG_TEXT))
+    futures = [add(lane, Message("t", body)) for body in (LONG_TEXT, b"short", LONG_TEXT, noise)]
+    await lane.leave(5)
+    await asyncio.gather(*futures)
+    found = {(outgoing.sys_flag, record.body) for outgoing in broker.sent for record in decode_batch(outgoing.body)}
+    assert found == {(0x301, zlib.compress(LONG_TEXT, 5)), (0, b"short"), (0, noise)}
+
+
+@pytest.mark.parametrize("whole", [None, True])
+async def test_on_other_topics_they_are_left_to_the_compression_of_the_batch(whole: bool | None) -> None:
+    broker = Broker()
+    if whole is not None:
+        broker.kinds.answered("t", whole=whole)
+    lane = make_lane(broker, compress_batches=True)
+    futures = [add(lane, Message("t", LONG_TEXT)) for _ in range(2)]
+    await lane.leave(5)
+    await asyncio.gather(*futures)
+    [outgoing] = broker.sent
+    assert outgoing.sys_flag == 0
+    assert [record.body for record in decode_batch(outgoing.body)] == [LONG_TEXT] * 2
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "stored whole"])
+async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_one(refuses: bool) -> None:
+    broker = Broker()
+    broker.kinds.answered("t", whole=False)
+
+    def answer(outgoing: Outgoing) -> Exception | None:
+        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
+            return None
+        if refuses:
+            return ServerError(ResponseCode.MESSAGE_ILLEGAL, "the batch is compressed, it says", "broker")
+        broker.kinds.answered("t", whole=True)
+        return None
+
+    broker.error = answer
+    lane = make_lane(broker, compress_batches=True)
+    futures = [add(lane, Message("t", LONG_TEXT)) for _ in range(2)]
+    await lane.leave(5)
+    await asyncio.gather(*futures)
+    singles = broker.sent[1:]
+    assert [(outgoing.code, outgoing.sys_flag) for outgoing in singles] == [(RequestCode.SEND_MESSAGE_V2, 0x301)] * 2
+    assert {zlib.decompress(outgoing.body) for outgoing in singles} == {LONG_TEXT}
+    assert len({future.result().message_id for future in futures}) == 2

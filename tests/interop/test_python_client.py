@@ -10,6 +10,7 @@ import pytest
 
 from raptormq.client import (
     AdminClient,
+    Compression,
     ConsumeFromWhere,
     ConsumerConfig,
     ConsumeResult,
@@ -18,6 +19,7 @@ from raptormq.client import (
     MessageExt,
     MessageQueue,
     Producer,
+    ProducerConfig,
     PullConsumer,
     PullStatus,
     PushConsumer,
@@ -138,6 +140,26 @@ async def test_batches_are_consumed_whole_and_retried_one_by_one(name_servers: s
     ]
     [[again]] = seen[2:]
     assert (again[0], again[3]) == (b"2", 1)
+
+
+@pytest.mark.parametrize("compression", list(Compression), ids=lambda compression: compression.name)
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+async def test_compressed_batches(name_servers: str, queue_type: str, compression: Compression) -> None:
+    topic = f"compressed-{queue_type}-{compression.name}"
+    await create_topic(name_servers, topic, 1, queue_type=queue_type)
+    config = ProducerConfig(compress_batches=True, compression=compression, auto_batch=True, batch_max_delay_ms=50)
+    bodies = [b"%d again and again " % number * 300 for number in range(4)]
+    queue = MessageQueue(topic, "broker-a", 0)
+    async with Producer("p", name_servers=name_servers, config=config) as producer:
+        for base in (0, 4, 8):
+            sent = [producer.submit(Message(topic, body)) for body in bodies]
+            results = await asyncio.gather(*sent)
+            assert [result.queue_offset for result in results] == list(range(base, base + 4))
+    messages = await read(name_servers, queue, 0, 12)
+    assert [message.body for message in messages] == bodies * 3
+    assert [message.queue_offset for message in messages] == list(range(12))
+    assert all(message.sys_flag & 0x1 for message in messages[4:])
+    assert all(bool(message.sys_flag & 0x80) is (queue_type == "BatchCQ") for message in messages)
 
 
 async def test_a_group_consumes_everything_retries_and_goes_on_later(name_servers: str) -> None:

@@ -21,6 +21,7 @@ from raptormq.client.transactions import TransactionState
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
+from raptormq.protocol.compression import Compression
 from raptormq.protocol.message import Delay, Message, MessageExt, MessageQueue
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "ClientConfig",
     "ClientTls",
     "ClusterInfo",
+    "Compression",
     "ConsumeFromWhere",
     "ConsumeResult",
     "ConsumerConfig",

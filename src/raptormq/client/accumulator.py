@@ -22,12 +22,14 @@ from raptormq.client.config import ProducerConfig
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import (
     Outgoing,
+    compressed,
     is_mergeable,
     is_mergeable_topic,
     message_properties,
     prepare_merged,
     prepare_single,
 )
+from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientClosed, MessageError, RaptorMQError, ServerError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
@@ -51,11 +53,11 @@ class Accumulator:
         self.open_batches = 0
         self._lanes: dict[tuple[str, ProducerConfig], Lane] = {}
 
-    def join(self, group: str, config: ProducerConfig, ids: UniqueIdFactory, send: Send) -> Lane:
+    def join(self, group: str, config: ProducerConfig, ids: UniqueIdFactory, send: Send, kinds: QueueKinds) -> Lane:
         """Return the lane of the producers with this group and configuration; give it back with `Lane.leave`."""
         lane = self._lanes.get((group, config))
         if lane is None:
-            lane = self._lanes[group, config] = Lane(self, config, ids, send)
+            lane = self._lanes[group, config] = Lane(self, config, ids, send, kinds)
         lane.users += 1
         return lane
 
@@ -67,13 +69,18 @@ class Accumulator:
 class Lane:
     """The open batches of the producers that have one group and one configuration."""
 
-    def __init__(self, shared: Accumulator, config: ProducerConfig, ids: UniqueIdFactory, send: Send) -> None:
+    def __init__(
+        self, shared: Accumulator, config: ProducerConfig, ids: UniqueIdFactory, send: Send, kinds: QueueKinds
+    ) -> None:
         self._shared = shared
         self._config = config
         self._batch_max_bytes = config.batch_max_bytes
         self._total_max_bytes = config.total_batch_max_bytes
         self._ids = ids
         self._send = send
+        self._kinds = kinds
+        compresses = config.compress_batches and config.compress_over_bytes > 0
+        self._compress_over_bytes = config.compress_over_bytes if compresses else config.batch_max_bytes
         self._loop = asyncio.get_running_loop()
         self._new_future: Callable[[], asyncio.Future[SendResult]] = self._loop.create_future
         self._open: dict[BatchKey, OpenBatch] = {}
@@ -95,12 +102,18 @@ class Lane:
             or not self._broker_knows_batches
         ):
             return None
-        key = topic, queue, message.tags, message.wait_stored
+        key = topic, queue, message.tags, message.wait_stored, 0
         batch = self._open.get(key)
         if batch is None and not (is_mergeable_topic(topic) and shared.open_batches < self._config.max_open_batches):
             return None
-        if message.properties or message.keys or message.flag or message.delay:
-            return self._add_special(message, key, batch)
+        if (
+            message.properties
+            or message.keys
+            or message.flag
+            or message.delay
+            or (length >= self._compress_over_bytes and self._kinds.stores_whole(topic) is False)
+        ):
+            return self._add_special(message, key)
         if batch is None or batch.size + batch.plain_overhead + length > self._config.max_message_bytes:
             batch = self._open_batch(key, batch)
         future = self._new_future()
@@ -109,16 +122,21 @@ class Lane:
             self._close(batch)
         return future
 
-    def _add_special(
-        self, message: Message, key: BatchKey, batch: OpenBatch | None
-    ) -> asyncio.Future[SendResult] | None:
-        """Add a message that has more than a tag."""
+    def _add_special(self, message: Message, key: BatchKey) -> asyncio.Future[SendResult] | None:
+        """Add a message that has more than a tag, or is compressed by itself."""
         if not is_mergeable(message, key[1]):
+            return None
+        body = message.body
+        if len(body) >= self._compress_over_bytes and self._kinds.stores_whole(message.topic) is False:
+            body, sys_flag = compressed(body, self._config)
+            key = (*key[:4], sys_flag)
+        batch = self._open.get(key)
+        if batch is None and self._shared.open_batches >= self._config.max_open_batches:
             return None
         message_id, properties = message_properties(message, self._ids, time.time_ns() // 1_000_000)
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise MessageError(f"the properties are longer than {MAX_PROPERTIES_BYTES} bytes")
-        size = OVERHEAD_BYTES + len(message.body) + len(properties)
+        size = OVERHEAD_BYTES + len(body) + len(properties)
         fits = (
             batch is not None
             and batch.size + size <= self._config.max_message_bytes
@@ -128,7 +146,7 @@ class Lane:
             batch = self._open_batch(key, batch)
         future = self._new_future()
         special = Special(message.flag, properties, message_id)
-        self._shared.held_bytes += batch.add_special(message.body, future, special, message.keys)
+        self._shared.held_bytes += batch.add_special(body, future, special, message.keys)
         if batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
             self._close(batch)
         return future
@@ -184,24 +202,34 @@ class Lane:
         batch.seal(self._ids, now_ms)
         if not batch.futures:
             return
-        topic, queue, tags, wait_stored = batch.key
+        topic, queue, tags, wait_stored, sys_flag = batch.key
         if len(batch) > 1:
             batch_id = self._ids.next_id(now_ms)
-            outgoing = prepare_merged(topic, batch.encode(), tags, batch.keys, wait_stored, batch_id, now_ms)
+            outgoing = prepare_merged(
+                topic, batch.encode(), len(batch), sys_flag, tags, batch.keys, wait_stored, batch_id, now_ms
+            )
             try:
-                _share_out(await self._send(outgoing, queue, None, self._config.send_timeout), batch)
-                return
+                result = await self._send(outgoing, queue, None, self._config.send_timeout)
+                if not (sys_flag and self._kinds.stores_whole(topic)):
+                    _share_out(result, batch)
+                    return
+                # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
             except ServerError as error:
-                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    self._broker_knows_batches = False
+                elif sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL:
+                    self._kinds.refused(topic)
+                else:
                     raise
-            self._broker_knows_batches = False
         await asyncio.gather(*self._singles(batch))
 
     def _singles(self, batch: OpenBatch) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the sends of the messages one by one."""
-        topic, queue, now_ms = batch.key[0], batch.key[1], time.time_ns() // 1_000_000
+        (topic, queue, _, _, sys_flag), now_ms = batch.key, time.time_ns() // 1_000_000
         for record, message_id, future in zip(batch.records(), batch.message_ids, batch.futures, strict=True):
-            yield self._send_one(prepare_single(topic, record, message_id, now_ms, self._config), queue, future)
+            yield self._send_one(
+                prepare_single(topic, record, sys_flag, message_id, now_ms, self._config), queue, future
+            )
 
     async def _send_one(
         self, outgoing: Outgoing, queue: MessageQueue | None, future: asyncio.Future[SendResult]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from raptormq.client.credentials import Credentials, credentials_from_environment
 from raptormq.client.tls import ClientTls, tls_from_environment
 from raptormq.errors import ConfigError
+from raptormq.protocol.compression import Compression
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5})")
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
@@ -140,7 +141,12 @@ class ProducerConfig:
     default_topic_queues: int = 4
     """Queues of a topic that its first message creates (defaultTopicQueueNums)."""
     compress_over_bytes: int = 4096
-    """Bodies of at least this size travel deflated (compressMsgBodyOverHowmuch); 0 sends all as they are."""
+    """Bodies of at least this size travel compressed (compressMsgBodyOverHowmuch), unless they do not shrink; 0 sends
+    all as they are."""
+    compression: Compression = Compression.ZLIB
+    """How (compressType)."""
+    compress_batches: bool = False
+    """Batches are compressed too: as a whole on topics of queue type BatchCQ, message by message on others."""
     max_message_bytes: int = 4 * 1024 * 1024
     """Largest body that the brokers take (maxMessageSize)."""
     auto_batch: bool = False

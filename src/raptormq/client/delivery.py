@@ -15,6 +15,7 @@ import logging
 from raptormq.client.config import ProducerConfig
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
+from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
@@ -47,6 +48,7 @@ class Delivery:
         self._health = BrokerHealth(config.avoid_failed_broker)
         self._turns: dict[str, RoundRobin] = {}
         self._oneways = 0
+        self.queue_kinds = QueueKinds()
         self._common_fields: dict[MessageQueue, dict[str, str]] = {}
 
     async def deliver(
@@ -132,6 +134,8 @@ class Delivery:
             self._health.succeeded(target.broker_name)
         if self._routes.any_borrowed:
             self._routes.sent(outgoing.topic)
+        if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
+            self.queue_kinds.answered(outgoing.topic, whole=header.batch_uniq_id is not None)
         if header.queue_id != target.queue_id:
             target = MessageQueue(target.topic, target.broker_name, header.queue_id)
         return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)

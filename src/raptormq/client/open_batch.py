@@ -26,8 +26,8 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import PAIR_SEPARATOR
 
-BatchKey = tuple[str, MessageQueue | None, str | None, bool]
-"""Topic, queue, tag and wait flag: what all messages of a batch have in common."""
+BatchKey = tuple[str, MessageQueue | None, str | None, bool, int]
+"""Topic, queue, tag, wait flag and how bodies are compressed (sysFlag): what all messages of a batch have in common."""
 
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")

@@ -1,4 +1,4 @@
-"""Messages made ready to send: checked, deflated, with a unique id and their properties as text. Pure.
+"""Messages made ready to send: checked, compressed, with a unique id and their properties as text. Pure.
 
 Everything that can be wrong with a message is found here, before a byte is sent.
 Neighbour: `producer` adds queue and broker. Source: RocketMQ `Validators`, `MessageBatch.generateFromList`,
@@ -7,7 +7,6 @@ Neighbour: `producer` adds queue and broker. Source: RocketMQ `Validators`, `Mes
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,16 +16,14 @@ from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.compression import compress
 from raptormq.protocol.message import Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import encode_properties
-from raptormq.protocol.record import SysFlag
 from raptormq.protocol.topic_names import NOT_SENDABLE, RETRY_PREFIX, check_topic
 
-_COMPRESSION_LEVEL = 5
 _DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _SETTABLE = _DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
-_DEFLATED = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
 _REFUSED = names.RESERVED - _SETTABLE
@@ -50,6 +47,13 @@ class Outgoing:
     """Of a message that a consumer sends to its retry topic."""
     max_reconsume_times: int | None = None
     """The same: over it the broker moves the message to the dead letters."""
+    count: int = 0
+    """Messages of a batch."""
+
+
+def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
+    """Return a body as it travels, with its sysFlag; a short one, or one that does not shrink, stays plain."""
+    return compress(body, config.compression) if len(body) >= config.compress_over_bytes > 0 else (body, 0)
 
 
 def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
@@ -61,7 +65,7 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     check_sendable(message.topic)
     if len(message.body) > config.max_message_bytes:
         raise MessageError(f"a body of {len(message.body)} bytes is larger than {config.max_message_bytes}")
-    body, sys_flag = _deflated(message.body, config)
+    body, sys_flag = compressed(message.body, config)
     message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
     properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
     return Outgoing(
@@ -111,26 +115,38 @@ def message_properties(message: Message, ids: UniqueIdFactory, now_ms: int) -> t
 
 
 def prepare_single(
-    topic: str, record: tuple[int, bytes, bytes], message_id: str, now_ms: int, config: ProducerConfig
+    topic: str, record: tuple[int, bytes, bytes], sys_flag: int, message_id: str, now_ms: int, config: ProducerConfig
 ) -> Outgoing:
     """Return a message that found no company, its flag, body and properties, ready to send by itself."""
     flag, body, properties = record
-    body, sys_flag = _deflated(body, config)
+    if not sys_flag:
+        body, sys_flag = compressed(body, config)
     code, text = RequestCode.SEND_MESSAGE_V2, properties.decode()
     return Outgoing(code, topic, body, sys_flag, flag, text, message_id, now_ms)
 
 
 def prepare_merged(
-    topic: str, body: bytes, tags: str | None, keys: Iterable[str], wait_stored: bool, batch_id: str, now_ms: int
+    topic: str,
+    body: bytes,
+    count: int,
+    sys_flag: int,
+    tags: str | None,
+    keys: Iterable[str],
+    wait_stored: bool,
+    batch_id: str,
+    now_ms: int,
 ) -> Outgoing:
-    """Return merged messages as one request; it carries their tag, all their keys and the id of the batch."""
+    """Return merged messages as one request; it carries their tag, all their keys and the id of the batch.
+
+    `sys_flag` says how the body of each of them is compressed.
+    """
     common = Message(topic, b"", tags, tuple(keys), wait_stored=wait_stored).all_properties()
     text = encode_properties({**common, names.UNIQUE_KEY: batch_id})
-    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, text, batch_id, now_ms)
+    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count)
 
 
 def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
-    """Return a list of messages ready to send as one request; none of them is deflated.
+    """Return a list of messages ready to send as one request; none of them is compressed.
 
     Raises:
         MessageError: one of the messages breaks a rule of its own, or the list one of a list; the text names the rule.
@@ -149,6 +165,8 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
         names.WAIT: "true" if first.wait_stored else "false",
         names.UNIQUE_KEY: ids.next_id(now_ms),
     }
+    if first.tags and all(message.tags == first.tags for message in messages):
+        batch_properties[names.TAGS] = first.tags  # without it a broker that stores the list whole finds no tag
     return Outgoing(
         RequestCode.SEND_BATCH_MESSAGE,
         first.topic,
@@ -158,16 +176,8 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
         encode_properties(batch_properties),
         ",".join(message_ids),
         now_ms,
+        count=len(message_ids),
     )
-
-
-def _deflated(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
-    """Return a body as it travels, with its sysFlag; one that does not shrink stays plain."""
-    if len(body) >= config.compress_over_bytes > 0:
-        deflated = zlib.compress(body, _COMPRESSION_LEVEL)
-        if len(deflated) < len(body):
-            return deflated, _DEFLATED
-    return body, 0
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from raptormq.client.accumulator import Lane
+from raptormq.client.accumulator import Lane, Send
+from raptormq.client.batch_sending import BatchSending
 from raptormq.client.config import ClientConfig, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
@@ -77,6 +78,7 @@ class Producer:
         self._announced: set[str] = set()
         """Topics whose brokers know this client."""
         self._ids: UniqueIdFactory
+        self._send_batch: Send
 
     async def start(self) -> None:
         """Make the producer usable; does nothing when it is. No broker has to be up yet."""
@@ -85,9 +87,13 @@ class Producer:
             instance.join_producers(self._group)
             self._ids = instance.unique_ids
             self._delivery = Delivery(instance, self._group, self._config)
+            if self._config.compress_batches:
+                self._send_batch = BatchSending(self._delivery, self._config).send
+            else:
+                self._send_batch = self._delivery.deliver
             if self._config.auto_batch:
-                send = self._delivery.deliver
-                self._lane = instance.accumulator.join(self._group, self._config, self._ids, send)
+                kinds = self._delivery.queue_kinds
+                self._lane = instance.accumulator.join(self._group, self._config, self._ids, self._send_batch, kinds)
 
     async def close(self) -> None:
         """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
@@ -180,9 +186,9 @@ class Producer:
         The messages need one topic and one `wait_stored`, no delay, no retry topic, and 4 MiB together at most.
         Arguments and errors are those of `send`.
         """
-        delivery = self._running()
+        self._running()
         outgoing = prepare_batch(messages, self._ids, time.time_ns() // 1_000_000, self._config)
-        return await delivery.deliver(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
+        return await self._send_batch(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
         """Send without waiting for the broker: fast, and nobody knows whether the message was stored.

@@ -5,6 +5,7 @@ Brokers never look inside; producers compress once and consumers decompress once
 
 from __future__ import annotations
 
+import enum
 import zlib
 
 import lz4.frame
@@ -13,9 +14,29 @@ import zstandard
 from raptormq.errors import RecordError
 from raptormq.protocol.record import Bytes, SysFlag
 
+_ZLIB_LEVEL = 5
 _ZSTD_STEP_BYTES = 512
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 """Bodies that grow beyond this are refused: nothing that was sent under the size limit of brokers legitimately does."""
+
+
+class Compression(enum.Enum):
+    """How producers compress; the value is what SYSFLAG says of it."""
+
+    LZ4 = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4)
+    ZSTD = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD)
+    ZLIB = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
+
+
+def compress(body: bytes, compression: Compression) -> tuple[bytes, int]:
+    """Return a body as it travels, with the bits for SYSFLAG; one that does not shrink stays plain."""
+    if compression is Compression.ZLIB:
+        smaller = zlib.compress(body, _ZLIB_LEVEL)
+    elif compression is Compression.LZ4:
+        smaller = lz4.frame.compress(body)
+    else:
+        smaller = zstandard.compress(body)
+    return (smaller, compression.value) if len(smaller) < len(body) else (body, 0)
 
 
 def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:

@@ -1,0 +1,64 @@
+"""Batches compressed as a whole, for topics whose broker stores them whole (queue type BatchCQ).
+
+Code 320 carries plain records, which the broker counts. A compressed batch is sent in the form that it is stored in, as
+one message (310) that is an inner batch: `raptormq.protocol.inner_batch` draws it. Apache RocketMQ takes it like ours;
+on other topics both refuse it, and the batch is sent as any other, so nothing depends on what is known of a topic.
+Neighbours: `queue_kinds` knows topics, `delivery` sends. Source: RocketMQ `HookUtils.checkInnerBatch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.delivery import Delivery
+from raptormq.client.outgoing import Outgoing, compressed
+from raptormq.client.results import SendResult
+from raptormq.errors import ServerError
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch import MAX_BATCH_RECORDS
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.message import MessageQueue
+
+
+class BatchSending:
+    """Sends for one producer group as `Delivery.deliver` does, and compresses batches on the way."""
+
+    def __init__(self, delivery: Delivery, config: ProducerConfig) -> None:
+        self._delivery = delivery
+        self._kinds = delivery.queue_kinds
+        self._config = config
+
+    async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
+        """Send; arguments and errors are those of `Delivery.deliver`."""
+        wrapped = self._wrapped(outgoing)
+        if wrapped is None:
+            return await self._delivery.deliver(outgoing, queue, key, timeout)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        try:
+            return await self._delivery.deliver(wrapped, queue, key, timeout)
+        except ServerError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+        self._kinds.refused(outgoing.topic)
+        return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0))
+
+    def _wrapped(self, outgoing: Outgoing) -> Outgoing | None:
+        """Return a batch as an inner batch, when that is smaller and known to be taken."""
+        if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic):
+            return None
+        body, sys_flag = compressed(outgoing.body, self._config)
+        if not sys_flag:
+            return None
+        return replace(
+            outgoing,
+            code=RequestCode.SEND_MESSAGE_V2,
+            body=body,
+            sys_flag=sys_flag | INNER_BATCH,
+            properties=(
+                f"{outgoing.properties}{names.INNER_NUM}{names.NAME_SEPARATOR}{outgoing.count}{names.PAIR_SEPARATOR}"
+            ),
+        )

@@ -1,0 +1,105 @@
+"""Batches compressed as a whole: only where brokers store them whole, only when it helps, and never lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client import ClientConfig, Compression, Message, Producer, ProducerConfig
+from raptormq.errors import ServerError
+from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.compression import decompress
+from raptormq.protocol.headers.send import SendMessageResponseHeader
+from raptormq.protocol.properties import decode_properties
+from raptormq.transport.connection import Connection
+from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
+
+BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
+LISTED = [Message("t", b"again and again " * 30, "T") for _ in range(10)]
+
+
+def stored_whole() -> Reply:
+    """Answer a batch as the broker of a BatchCQ topic does."""
+
+    def reply(connection: Connection, request: RemotingCommand) -> None:
+        header = SendMessageResponseHeader("offset id", int(request.ext_fields["e"]), 7, batch_uniq_id="batch")
+        connection.send(response_to(request, ResponseCode.SUCCESS, None, header))
+
+    return reply
+
+
+@asynccontextmanager
+async def producing(peer: ScriptedPeer, **settings: object) -> AsyncIterator[Producer]:
+    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+    values = {"compress_batches": True, "retries": 0, **settings}
+    config = ProducerConfig(**values)  # type: ignore[arg-type]
+    async with Producer("g", config=config, client_config=ClientConfig(peer.address)) as producer:
+        yield producer
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+async def test_a_topic_that_stores_batches_whole_gets_them_compressed(compression: Compression) -> None:
+    async with ScriptedPeer() as peer, producing(peer, compression=compression) as producer:
+        peer.on(BATCH, stored_whole())
+        peer.on(SINGLE, stored(17))
+        first, second = await producer.send_batch(LISTED), await producer.send_batch(LISTED)
+        [plain], [wrapped] = peer.received[BATCH], peer.received[SINGLE]
+        assert (first.queue_offset, second.queue_offset) == (7, 17)
+        assert plain.ext_fields["f"] == "0"
+        sys_flag = int(wrapped.ext_fields["f"])
+        assert sys_flag == compression.value | 0xC0
+        assert len(wrapped.body) < len(plain.body) / 3
+        assert [record.body for record in decode_batch(decompress(wrapped.body, sys_flag))] == [
+            message.body for message in LISTED
+        ]
+        properties = decode_properties(wrapped.ext_fields["i"])
+        assert properties["INNER_NUM"] == "10"
+        assert properties["TAGS"] == "T"
+        assert len(second.message_id.split(",")) == 10
+
+
+async def test_other_topics_and_producers_that_do_not_compress_send_lists_as_they_are() -> None:
+    async with ScriptedPeer() as peer, producing(peer) as producer:
+        peer.on(BATCH, stored())
+        for _ in range(2):
+            await producer.send_batch(LISTED)
+    async with ScriptedPeer() as peer, producing(peer, compress_batches=False) as producer:
+        peer.on(BATCH, stored_whole())
+        for _ in range(2):
+            await producer.send_batch(LISTED)
+        assert (len(peer.received[BATCH]), len(peer.received[SINGLE])) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "messages", [[Message("t", b"short")] * 2, [Message("t", os.urandom(8192))] * 1], ids=["short", "does not shrink"]
+)
+async def test_what_does_not_shrink_is_sent_plain(messages: list[Message]) -> None:
+    async with ScriptedPeer() as peer, producing(peer) as producer:
+        peer.on(BATCH, stored_whole())
+        for _ in range(2):
+            await producer.send_batch(messages)
+        assert (len(peer.received[BATCH]), len(peer.received[SINGLE])) == (2, 0)
+
+
+async def test_a_broker_that_refuses_the_form_gets_the_plain_batch_and_is_not_asked_again() -> None:
+    async with ScriptedPeer() as peer, producing(peer) as producer:
+        peer.on(BATCH, stored_whole())
+        peer.on(SINGLE, refuse(ResponseCode.MESSAGE_ILLEGAL))
+        for _ in range(4):
+            assert (await producer.send_batch(LISTED)).queue_offset == 7
+        assert (len(peer.received[BATCH]), len(peer.received[SINGLE])) == (4, 1)
+
+
+async def test_any_other_error_is_that_of_the_batch() -> None:
+    async with ScriptedPeer() as peer, producing(peer) as producer:
+        peer.on(BATCH, stored_whole())
+        peer.on(SINGLE, refuse(ResponseCode.NO_PERMISSION))
+        await producer.send_batch(LISTED)
+        with pytest.raises(ServerError, match="16"):
+            await producer.send_batch(LISTED)
+        assert len(peer.received[BATCH]) == 1
