@@ -123,7 +123,11 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         if requests:
-            self._handler.handle(self, requests)
+            scheduled, self._flush_scheduled = self._flush_scheduled, True  # what is sent meanwhile leaves below
+            try:
+                self._handler.handle(self, requests)
+            finally:
+                self._flush_scheduled = scheduled
             if self._out:
                 self._flush()
 

@@ -9,7 +9,6 @@ fits, anything else code 1 and a line in the log.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -117,12 +116,12 @@ class Router:
         except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
             answer(connection, request, failure(request, error))
             return
-        if inspect.isawaitable(result):
+        if result is None or isinstance(result, RemotingCommand):
+            answer(connection, request, result)
+        else:
             task = asyncio.ensure_future(self._finish(connection, request, result))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        else:
-            answer(connection, request, result)
 
     async def _finish(self, connection: Connection, request: RemotingCommand, result: Awaitable[Answer]) -> None:
         try:

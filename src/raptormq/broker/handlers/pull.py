@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raptormq.broker.checks import require_group, require_read_queue
 from raptormq.broker.clients import ClientRegistry
@@ -57,9 +57,9 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pull:
-    """A pull that has passed its checks."""
+    """A pull that has passed its checks; whoever serves or holds it is the only one to have it."""
 
     connection: Connection
     request: RemotingCommand
@@ -206,7 +206,7 @@ class PullHandlers:
         wait_ms = pull.until_ms - now if pull.until_ms else min(wait_ms, MAX_WAIT_MS)
         if wait_ms <= 0:
             return False
-        pull = replace(pull, offset=offset, until_ms=now + wait_ms)
+        pull.offset, pull.until_ms = offset, now + wait_ms
         held = HeldPull(header.topic, header.queue_id, offset, pull.wanted.tags, pull.connection, pull)
         if not self._holds.hold(held, now, wait_ms):
             return False
