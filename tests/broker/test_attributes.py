@@ -15,6 +15,7 @@ from raptormq.errors import RaptorMQError
         ("", {"message.type": "FIFO"}, {"message.type": "FIFO"}),
         ("+message.type=FIFO", None, {"message.type": "FIFO"}),
         (" +message.type=DELAY , +queue.type=SimpleCQ ", None, {"message.type": "DELAY", "queue.type": "SimpleCQ"}),
+        ("+queue.type=BatchCQ", None, {"queue.type": "BatchCQ"}),
         ("+message.type=FIFO", {"message.type": "NORMAL"}, {"message.type": "FIFO"}),
         ("-message.type", {"message.type": "NORMAL", "queue.type": "SimpleCQ"}, {"queue.type": "SimpleCQ"}),
         ("+queue.type=SimpleCQ", {"queue.type": "SimpleCQ"}, {"queue.type": "SimpleCQ"}),
@@ -27,7 +28,8 @@ def test_accepted(text: str | None, current: dict[str, str] | None, expected: di
 @pytest.mark.parametrize(
     ("text", "current", "complaint"),
     [
-        ("+queue.type=BatchCQ", None, "queue.type=BatchCQ is not supported by this version, it comes later"),
+        ("+queue.type=BatchCQ", {}, "cannot be changed after creation"),
+        ("+queue.type=SimpleCQ", {"queue.type": "BatchCQ"}, "cannot be changed after creation"),
         ("+cleanup.policy=COMPACTION", None, "comes later"),
         ("+message.type=MIXED", None, "comes later"),
         ("+queue.type=Other", None, "'Other' of topic attribute queue.type is not one of BatchCQ, SimpleCQ"),

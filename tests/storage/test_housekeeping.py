@@ -135,3 +135,15 @@ async def test_trouble_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     await until(lambda: store.stats().writable)
     store.close()
     assert bodies(read_queue(open_store(volume))) == ["a"]
+
+
+def test_a_close_writes_all_queues_although_a_topic_was_deleted_before() -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    put(store, message("gone", "gone"))
+    store.delete_topic("gone")
+    put(store, message("kept"))
+    store.close()
+
+    assert volume.names("/store/consumequeue/topic/0")
+    assert bodies(read_queue(open_store(volume))) == ["kept"]

@@ -69,6 +69,7 @@ from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
+from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.router import Router
@@ -216,6 +217,13 @@ def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> N
         registrar.permission_changed()
 
 
+def _set_queue_type(core: _Core, topic: str) -> None:
+    """Let the store know which queues a topic has before there are any."""
+    config = core.topics.get(topic)
+    if config is not None and config.attributes.get(QUEUE_TYPE) == BATCH_CQ:
+        core.store.set_batch_topic(topic)
+
+
 def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
     host, _, port = address.rpartition(":")
     return Registrar(
@@ -338,6 +346,7 @@ def _replies(core: _Core) -> ReplyHandlers:
 
 def _administration(core: _Core) -> tuple[Handlers, ...]:
     """What operators ask for."""
+    core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config
     security = core.tables.security
     return (

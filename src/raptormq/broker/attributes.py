@@ -1,13 +1,13 @@
 """Topic attributes: the ``+key=value,-key`` text of a topic request, checked and applied (``TopicAttributes``,
 ``AttributeUtil``).
 
-=================  ==========================================  ======================================================
-key                values                                      here =================
-==========================================  ====================================================== ``queue.type``
-SimpleCQ (default), BatchCQ                 fixed at creation; BatchCQ comes in a later version ``cleanup.policy``
-DELETE (default), COMPACTION                fixed at creation; COMPACTION comes in a later version ``message.type``
-NORMAL (default), FIFO, DELAY, TRANSACTION  kept and reported; the broker does not judge messages by it
-=================  ==========================================  ======================================================
+==================  ==========================================  ====================================================
+key                 values                                      here
+==================  ==========================================  ====================================================
+``queue.type``      SimpleCQ (default), BatchCQ                 fixed at creation
+``cleanup.policy``  DELETE (default), COMPACTION                fixed at creation; COMPACTION comes in a later version
+``message.type``    NORMAL (default), FIFO, DELAY, TRANSACTION  kept and reported; the broker judges no message by it
+==================  ==========================================  ====================================================
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import parse_attributes
+from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 
-QUEUE_TYPE = "queue.type"
 CLEANUP_POLICY = "cleanup.policy"
 MESSAGE_TYPE = "message.type"
 
@@ -31,7 +31,7 @@ class _Attribute:
 
 
 _ATTRIBUTES = {
-    QUEUE_TYPE: _Attribute(frozenset({"SimpleCQ", "BatchCQ"}), later=frozenset({"BatchCQ"})),
+    QUEUE_TYPE: _Attribute(frozenset({"SimpleCQ", BATCH_CQ})),
     CLEANUP_POLICY: _Attribute(frozenset({"DELETE", "COMPACTION"}), later=frozenset({"COMPACTION"})),
     MESSAGE_TYPE: _Attribute(
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),

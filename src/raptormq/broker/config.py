@@ -235,6 +235,7 @@ class Keeping:
     queue_file_bytes: int = setting(
         6_000_000, "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", parse=size(20, 1 << 31)
     )
+    batch_queue_file_bytes: int = setting(13_800_000, "mapperFileSizeBatchConsumeQueue", parse=size(46, 1 << 31))
     flush_disk_type: str = setting("ASYNC_FLUSH", "flushDiskType", parse=choice("ASYNC_FLUSH", "SYNC_FLUSH"))
     flush_interval_ms: int = setting(500, "flushIntervalCommitLog", parse=_PERIOD_MS)
     sync_flush_timeout_ms: int = setting(5_000, "syncFlushTimeout", parse=_PERIOD_MS)

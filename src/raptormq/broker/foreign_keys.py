@@ -71,7 +71,7 @@ _STORE = """
     flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC haFlowControlEnable
     haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
     haSendHeartbeatInterval haTransferBatchSize haSlaveFallbehindMax inSyncReplicas isEnableBatchPush
-    logWhenTimerIndexEmpty lowerWriteThreshold mapperFileSizeBatchConsumeQueue mappedFileSizeConsumeQueueExt
+    logWhenTimerIndexEmpty lowerWriteThreshold mappedFileSizeConsumeQueueExt
     mappedFileSizeTimerLog maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
     maxFilterMessageSize maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMap
     maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength memTableFlushIntervalMs messageCRCCheck

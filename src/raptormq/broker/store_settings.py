@@ -24,6 +24,7 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         commit_log_dir=Path(keeping.commit_log_dir) if keeping.commit_log_dir else None,
         segment_size=keeping.segment_bytes,
         queue_file_size=keeping.queue_file_bytes,
+        batch_queue_file_size=keeping.batch_queue_file_bytes,
         max_message_size=max_body_bytes(config),
         flush_disk_type=FlushDiskType(keeping.flush_disk_type),
         flush_interval_ms=keeping.flush_interval_ms,

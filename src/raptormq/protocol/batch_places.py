@@ -37,6 +37,7 @@ def locate_messages(data: Bytes, count: int) -> list[Place]:
             position += size
             if (
                 body_length < 0
+                or size < OVERHEAD_BYTES
                 or position > end
                 or unpack_short(data, body_end)[0] != size - body_length - OVERHEAD_BYTES
             ):

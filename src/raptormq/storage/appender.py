@@ -74,6 +74,6 @@ class Appender:
             packer.take_back(group)
             raise
         self.last_timestamp = timestamp
-        self.record_count += len(group.sizes)
+        self.record_count += group.message_count
         self.byte_count += group.end_offset - group.start_offset
         return group

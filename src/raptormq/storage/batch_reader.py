@@ -97,6 +97,11 @@ class BatchReader:
             status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
         return GetResult(status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes)
 
+    def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
+        """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
+        number = self._search.with_offset(queue, offset, wait=wait)
+        return [item[:3] for item in self._items(queue, number, Wishes(count, 0), wait)]
+
     def _items(self, queue: BatchConsumeQueue, number: int, wishes: Wishes, wait: bool) -> Iterator[BatchItem]:
         filtered = wishes.tags is not None or wishes.properties is not None
         count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count

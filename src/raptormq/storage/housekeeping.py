@@ -167,7 +167,8 @@ class Housekeeping:
     def _settle_log(self) -> None:
         timestamp = self.dispatcher.last_timestamp
         self.flusher.flush()
-        self._write_slice(len(self.queues))
+        while not self._write_slice(_QUEUES_PER_STEP):  # queues of deleted topics may be in the row too
+            pass
         while not self._write_index(_INDEX_PAGES_PER_STEP):
             pass
         if (job := self._take_job(timestamp)) is not None:

@@ -71,6 +71,7 @@ class AppendResult:
 
     __slots__ = (
         "end_offset",
+        "message_count",
         "physical_offsets",
         "queue_offsets",
         "queues",
@@ -85,6 +86,8 @@ class AppendResult:
         self.start_offset = start_offset
         self.end_offset = start_offset
         """First byte after the group: acknowledge under SYNC_FLUSH when the log is flushed up to here."""
+        self.message_count = len(records)
+        """Messages of the group; the wrapper of a batch is one record and as many messages as it holds."""
         self.store_timestamps = store_timestamps
         self.physical_offsets: list[int] = []
         self.sizes: list[int] = []
@@ -136,6 +139,11 @@ class AppendedLists:
         self.queue_offsets: list[int] = []
         self.queues: list[ConsumeQueue | None] = []
         """One for each list; None for a topic that has been deleted since."""
+
+    @property
+    def message_count(self) -> int:
+        """Messages of the group."""
+        return len(self.sizes)
 
     def parts(self) -> Iterator[tuple[PendingList, ConsumeQueue | None, int, int]]:
         """Yield each list that has a queue already with it and the range of its messages in the columns."""

@@ -153,6 +153,8 @@ class MessageReader:
             return []
         if not self._queues.min_offset(queue, self._log.min_offset, wait=wait) <= offset < queue.max_offset:
             return []
+        if isinstance(queue, BatchConsumeQueue):
+            return self._batches.places(queue, offset, count, wait=wait)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         return list(ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]))
 

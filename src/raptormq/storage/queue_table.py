@@ -104,6 +104,12 @@ class QueueTable:
                 continue
             places, sizes = batch.physical_offsets[first:after], batch.sizes[first:after]
             offset = batch.queue_offsets[first]
+            if queue.is_batch:
+                for base, place, size, code in zip(
+                    range(offset, offset + len(places)), places, sizes, pending.tag_codes, strict=True
+                ):
+                    self._add_batch(queue, BatchItem(place, size, code, batch.store_timestamp, base, 1))
+                continue
             if offset != queue.max_offset or places[0] <= queue.max_physical:
                 for item in zip(range(offset, offset + len(places)), places, sizes, pending.tag_codes, strict=True):
                     self._place(queue, *item)

@@ -90,6 +90,7 @@ class RecordPacker:
             count = 1
             if sys_flag & _INNER_BATCH:
                 count = message_count(record)
+                result.message_count += count - 1
                 properties += b"INNER_BASE\x01%d\x02" % queue.next_offset
             body_length = len(body)
             size = overhead + body_length + len(queue.topic_field) + len(properties)

@@ -222,7 +222,6 @@ class MessageStore:
         max_bytes: int,
         tag_filter: frozenset[int] | None = None,
         property_filter: PropertyFilter | None = None,
-        *,
         whole_batches: bool = False,
     ) -> GetResult:
         """Read up to ``max_count`` messages (and ``max_bytes``, but always a whole one) whose tag code is in
@@ -247,7 +246,6 @@ class MessageStore:
         max_bytes: int,
         tag_filter: frozenset[int] | None = None,
         property_filter: PropertyFilter | None = None,
-        *,
         whole_batches: bool = False,
     ) -> GetResult:
         """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``."""
@@ -340,6 +338,10 @@ class MessageStore:
     def queue_ids(self, topic: str) -> list[int]:
         """Return the ids of the queues of ``topic`` that ever had a message, ascending."""
         return self._queues.queue_ids(topic)
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """True for a topic whose queues are those of BatchCQ."""
+        return topic in self._queues.batch_topics
 
     def set_batch_topic(self, topic: str) -> None:
         """Let the queues of ``topic`` that are made from now on be those of BatchCQ, until it is deleted."""

@@ -62,7 +62,7 @@ async def test_create_change_and_restart(tmp_path: Path) -> None:
         ({"perm": 0}, 29, "permission 0"),
         ({"perm": 16}, 29, "permission 16"),
         ({"topicFilterType": "OTHER"}, 29, "topicFilterType"),
-        ({"attributes": "+queue.type=BatchCQ"}, 1, "BatchCQ is not supported by this version, it comes later"),
+        ({"attributes": "+cleanup.policy=COMPACTION"}, 1, "COMPACTION is not supported by this version"),
         ({"attributes": "queue.type=BatchCQ"}, 1, "neither +key=value nor -key"),
         ({"readQueueNums": "four"}, 1, "readQueueNums of CreateTopicRequestHeader is not a 64-bit integer"),
     ],

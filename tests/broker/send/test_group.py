@@ -143,8 +143,8 @@ async def test_a_refused_send_leaves_the_others_of_its_read_alone(tmp_path: Path
         ({"i": "TIMER_DELAY_SEC\x01x\x02"}, 13, "timer message illegal"),
         ({"f": 4}, 13, "needs the property TRAN_MSG=true"),
         ({"f": 12}, 13, "needs the property TRAN_MSG=true"),
-        ({"f": 0x80}, 13, "inner batches need a BatchCQ topic"),
-        ({"i": "INNER_NUM\x013\x02"}, 13, "inner batches need a BatchCQ topic"),
+        ({"f": 0x80}, 13, "inner batches are made of batches (320)"),
+        ({"i": "INNER_NUM\x013\x02"}, 13, "inner batches are made of batches (320)"),
     ],
 )
 async def test_refusals(tmp_path: Path, change: dict[str, object], code: int, remark: str) -> None:

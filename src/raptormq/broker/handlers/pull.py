@@ -2,7 +2,7 @@
 
 A pull that finds messages is answered with slices of the log, not copies. One that finds none and may wait is held
 (:mod:`raptormq.broker.hold`) and tried once more when its queue grows or its time is up. What is not in memory is
-fetched by a thread first. Statuses and codes:
+fetched by a thread first. Batches of BatchCQ topics go whole to clients that take them apart. Statuses and codes:
 
 =====================================  ====================================
 FOUND                                  0
@@ -35,6 +35,7 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
+from raptormq.protocol.inner_batch import understands_inner_batches
 from raptormq.storage.log_batch import Arrival
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
@@ -44,6 +45,7 @@ from raptormq.transport.router import Refused, Router, answer, failure
 MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
 _READ = int(Perm.READ)
+_NO_TAG = frozenset({0})
 _COMMIT, _SUSPEND, _SUBSCRIPTION = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND), int(PullFlag.SUBSCRIPTION)
 
 _CODES = {
@@ -69,6 +71,8 @@ class _Pull:
     """Where it reads on: behind the header's, once it has been held and found nothing that it wants."""
     max_count: int
     max_bytes: int
+    whole: bool
+    """Whether the client takes the batches of a BatchCQ topic apart itself."""
     until_ms: int = 0
     """How long it may be held, 0 before it was."""
 
@@ -145,7 +149,8 @@ class PullHandlers:
             place = header.topic, header.consumer_group, header.queue_id
             if not self._resets.pending(*place):
                 self._store.consumer_offsets.commit(*place, header.commit_offset)
-        pull = _Pull(connection, request, header, wanted, header.queue_offset, max_count, max_bytes)
+        whole = understands_inner_batches(request.language, request.version)
+        pull = _Pull(connection, request, header, wanted, header.queue_offset, max_count, max_bytes, whole)
         self._serve(pull, may_wait=True)
         return None
 
@@ -188,7 +193,7 @@ class PullHandlers:
                 self._answer(pull, GetResult(GetStatus.OFFSET_RESET, [], offset, *bounds))
                 return
         result = self._store.get_messages(
-            header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted
+            header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted, pull.whole
         )
         if result.cold:
             self._spawn(self._serve_cold(pull))
@@ -207,7 +212,10 @@ class PullHandlers:
         if wait_ms <= 0:
             return False
         pull.offset, pull.until_ms = offset, now + wait_ms
-        held = HeldPull(header.topic, header.queue_id, offset, pull.wanted.tags, pull.connection, pull)
+        tags = pull.wanted.tags
+        if tags is not None and self._store.is_batch_topic(header.topic):
+            tags |= _NO_TAG  # the messages of a batch without a tag have theirs
+        held = HeldPull(header.topic, header.queue_id, offset, tags, pull.connection, pull)
         if not self._holds.hold(held, now, wait_ms):
             return False
         if self._sweeper is None:
@@ -248,7 +256,7 @@ class PullHandlers:
             max_count, max_bytes = min(max_count, pulling.disk_count), min(max_bytes, pulling.disk_bytes)
         try:
             result = await self._store.get_messages_cold(
-                header.topic, header.queue_id, pull.offset, max_count, max_bytes, *pull.wanted
+                header.topic, header.queue_id, pull.offset, max_count, max_bytes, *pull.wanted, pull.whole
             )
         except Exception as error:  # noqa: BLE001 - the client must get an answer whatever the disk does
             answer(pull.connection, pull.request, failure(pull.request, error))
@@ -282,7 +290,7 @@ class PullHandlers:
             pull = held.payload
             try:
                 require_read_queue(self._topics, pull.header.topic, pull.header.queue_id)
-                self._serve(pull, may_wait=may_wait and pull.wanted.properties is not None)
+                self._serve(pull, may_wait=may_wait)
             except Exception as error:  # noqa: BLE001 - one pull must not keep the others from their answers
                 answer(pull.connection, pull.request, failure(pull.request, error))
 

@@ -19,6 +19,7 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader, TotalTopicResponseHeader
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import check_topic, is_system_topic
+from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -95,6 +96,11 @@ class TopicHandlers:
             wanted.attributes = apply_attributes(attributes, current.attributes if current is not None else None)
         except (BodyError, MessageError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        is_batch = wanted.attributes.get(QUEUE_TYPE) == BATCH_CQ
+        has_queues = current is None and self._store.queue_ids(wanted.topic_name)
+        if has_queues and is_batch is not self._store.is_batch_topic(wanted.topic_name):
+            remark = f"the store has queues of another type for topic {wanted.topic_name}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return wanted
 
     def _check_name(self, topic: str) -> None:

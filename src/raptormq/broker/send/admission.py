@@ -20,6 +20,7 @@ from raptormq.broker.delay.postponing import delay_level, postpone
 from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
 from raptormq.broker.send.auto_create import TopicCreator
+from raptormq.broker.send.inner_batch import wrap
 from raptormq.broker.send.tag_code import tag_code, tag_codes
 from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.topics import TopicTable
@@ -31,6 +32,7 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
@@ -39,6 +41,7 @@ from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
 from raptormq.storage.delay_levels import parse_delay_levels
 from raptormq.storage.log_batch import PendingList, PendingRecord
+from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.transport.router import Refused
 
 MAX_BATCH_RECORDS = 65_536
@@ -80,6 +83,8 @@ class Admitted(NamedTuple):
     """False when the producer does not want to wait for the disk."""
     recall_handle: str = ""
     """By which a timer message can be taken back."""
+    in_batch: int = 0
+    """Messages of a batch that is stored as one record, else 0."""
 
 
 class Admission:
@@ -203,7 +208,7 @@ class Admission:
             if topic[0] != "%":
                 handle = encode_recall_handle(RecallHandle(topic, self._broker_name, str(out_ms + 1), unique_key))
         wait = "WAIT\x01false" not in text
-        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, handle))
+        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, handle, 0))
 
     def _timer(self, text: str, *, half: bool) -> int | None:
         out_ms = self._timers.out_ms(text) if "TIMER_D" in text else None
@@ -231,6 +236,9 @@ class Admission:
             _refuse_later_features(text)
             if _delay_level(text, topic) > 0 or self._timer(text, half=False) is not None:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
+        unique_key = _unique_key(text) or ""
+        if unique_key and self._configs[topic].attributes.get(QUEUE_TYPE) == BATCH_CQ:
+            return self._admit_whole(request, place, text, unique_key)
         try:
             rows = scan_batch(request.body, MAX_BATCH_RECORDS)
         except RecordError as error:
@@ -243,8 +251,20 @@ class Admission:
         pending = PendingList(
             topic, queue_id, request.body, rows, tag_codes(rows), self._common_properties, born, born_host, sys_flag
         )
-        unique_key = _unique_key(text) or ""
         return Admitted(request, pending, True, len(rows), queue_id, unique_key, "WAIT\x01false" not in text)
+
+    def _admit_whole(self, request: RemotingCommand, place: _Place, text: str, unique_key: str) -> Admitted:
+        """Admit a batch that becomes one record."""
+        topic, queue_id, sys_flag, born, born_host, flag, _ = place
+        body = request.body
+        try:
+            properties, messages = wrap(body, text, self._common_properties, sys_flag)
+        except RecordError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        code, sys_flag = tag_code(properties), sys_flag | INNER_BATCH
+        record = PendingRecord(topic, queue_id, body, properties, code, born, born_host, flag, sys_flag)
+        wait = "WAIT\x01false" not in text
+        return Admitted(request, record, False, 1, queue_id, unique_key, wait, in_batch=messages)
 
     def _refuse_write(self, topic: str) -> NoReturn:
         if not self._writable:
@@ -302,7 +322,7 @@ def _check_flags(request: RemotingCommand, sys_flag: int) -> None:
 
 
 def _refuse_inner_batch() -> NoReturn:
-    raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches need a BatchCQ topic, which comes in a later version")
+    raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches are made of batches (320) to a BatchCQ topic")
 
 
 def _refuse_later_features(text: str) -> None:

@@ -2,7 +2,7 @@
 
 The JSON form is written directly; the ROCKETMQ binary form, which few clients use, goes through the ordinary encoder.
 Java clients dereference ``extFields`` of every success, and ``msgId`` must lead back to the record: it is the offset
-id, for a batch one per record joined by commas.
+id, for a batch one per record joined by commas. A batch that is stored whole has one, and ``batchUniqId``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SendAnswers:
         places, queue_offsets = result.physical_offsets, result.queue_offsets
         template, pack_head = self._template, _FRAME_HEAD.pack
         index = 0
-        for request, _, _, count, queue_id, unique_key, wait, handle in admitted:
+        for request, _, _, count, queue_id, unique_key, wait, handle, in_batch in admitted:
             first = index
             index += count
             if request.flag & _ONEWAY or (waiting is not None and wait is not waiting):
@@ -62,9 +62,10 @@ class SendAnswers:
             ):
                 message_id = f"{self._prefix}{place:016X}{more.decode()}"
                 fields = message_id, queue_id, queue_offset, unique_key or None, handle or None
-                frames.append(self._generic(request, code, remark, fields))
+                frames.append(self._generic(request, code, remark, fields, is_batch=in_batch > 0))
                 continue
-            header = template % (code, place, more, queue_id, queue_offset, unique_key.encode(), request.opaque)
+            ids = unique_key if not in_batch else f'{unique_key}","batchUniqId":"{unique_key}'
+            header = template % (code, place, more, queue_id, queue_offset, ids.encode(), request.opaque)
             frames += pack_head(len(header) + 4, len(header)), header
         return b"".join(frames)
 
@@ -73,7 +74,13 @@ class SendAnswers:
         return self._id_template * len(places) % tuple(places)
 
     def _generic(
-        self, request: RemotingCommand, code: int, remark: str, fields: tuple[str, int, int, str | None, str | None]
+        self,
+        request: RemotingCommand,
+        code: int,
+        remark: str,
+        fields: tuple[str, int, int, str | None, str | None],
+        *,
+        is_batch: bool,
     ) -> bytes:
         message_id, queue_id, queue_offset, unique_key, recall_handle = fields
         header = SendMessageResponseHeader(
@@ -81,6 +88,7 @@ class SendAnswers:
             queue_id,
             queue_offset,
             transaction_id=unique_key,
+            batch_uniq_id=unique_key if is_batch else None,
             recall_handle=recall_handle,
             region_id=self._region_id,
             trace_on=self._trace_on,

@@ -102,7 +102,7 @@ class SendGroups:
                 self._refuse(connection, entry.request, error)
             return
         counters = self._counters
-        counters.messages_in += len(result.sizes)
+        counters.messages_in += result.message_count
         counters.bytes_in += result.end_offset - result.start_offset
         if self._admission.creator.created_count > self._saved_creations:
             self._spawn(self._answer_when_saved(connection, admitted, result))
