@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,8 +123,8 @@ class Place:
     folder: Path
 
 
-def run(built: JavaBuild, place: Place, commands: list[list[str]]) -> list[str]:
-    """Play ``commands`` in order and return what each printed."""
+def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequence[str] = ()) -> list[str]:
+    """Play ``commands`` in order, with these options of the JVM, and return what each printed."""
     for name, text in _FILES.items():
         (place.folder / name).write_text(text, encoding="utf-8")
     file = place.folder / "commands.txt"
@@ -135,7 +136,7 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]]) -> list[str]:
         [str(file)],
         class_path=built.client_class_path,
         log=place.folder / "mqadmin.log",
-        options=["-Xmx256m", f"-Duser.home={place.folder}", f"-Drocketmq.home.dir={place.folder}"],
+        options=["-Xmx256m", f"-Duser.home={place.folder}", f"-Drocketmq.home.dir={place.folder}", *options],
     )
     printed = [line for line in process.finish(RUN_TIMEOUT_SECONDS) if line.startswith("output ")]
     return [json.loads(line.removeprefix("output "))["output"] for line in printed]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 
 from .watched_process import ProcessError
@@ -18,23 +19,24 @@ _REQUEST = (4 + len(_HEADER)).to_bytes(4, "big") + len(_HEADER).to_bytes(4, "big
 _POLL_SECONDS = 0.1
 
 
-def wait_until_listed(namesrv_port: int, timeout: float, broker_name: str = "broker-a") -> None:
-    """Ask until the reply names the broker; raises ProcessError after `timeout` seconds."""
+def wait_until_listed(
+    namesrv_port: int, timeout: float, broker_name: str = "broker-a", tls: ssl.SSLContext | None = None
+) -> None:
+    """Ask (over `tls`) until the reply names the broker; raises ProcessError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    while f'"{broker_name}"'.encode() not in _cluster_info(namesrv_port):
+    while f'"{broker_name}"'.encode() not in _cluster_info(namesrv_port, tls):
         if time.monotonic() > deadline:
             raise ProcessError(f"the name server does not list {broker_name} after {timeout:g} s")
         time.sleep(_POLL_SECONDS)  # there is nothing to wait for: the name server announces no registration
 
 
-def _cluster_info(port: int) -> bytes:
+def _cluster_info(port: int, tls: ssl.SSLContext | None) -> bytes:
     try:
-        with (
-            socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
-            connection.makefile("rwb") as stream,
-        ):
-            stream.write(_REQUEST)
-            stream.flush()
-            return stream.read(int.from_bytes(stream.read(4), "big"))
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+            connection = plain if tls is None else tls.wrap_socket(plain)
+            with connection, connection.makefile("rwb") as stream:
+                stream.write(_REQUEST)
+                stream.flush()
+                return stream.read(int.from_bytes(stream.read(4), "big"))
     except OSError:
         return b""  # not listening yet

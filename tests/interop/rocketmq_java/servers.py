@@ -7,6 +7,7 @@ Ports of a broker: listenPort p, fast port p - 2, HA port p + 1. RocketMQ binds 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -36,11 +37,13 @@ class RocketMQServers:
         registration_address: str | None = None,
         namesrv_port: int | None = None,
         broker_port: int | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`folder` receives the store, the configuration and the logs. `settings` are added to broker.conf.
 
         `options` go to both JVMs, `prefix` before `java` of the broker (taskset, nice). `registration_address` is where
-        the broker finds its name server when that is not the name server itself (a recording proxy).
+        the broker finds its name server when that is not the name server itself (a recording proxy). `tls` is for the
+        question whether the broker is registered.
         """
         self.folder = folder
         self.namesrv_port = namesrv_port or free_port()
@@ -49,6 +52,7 @@ class RocketMQServers:
         self._settings = dict(settings or {})
         self._heap = heap
         self._options = list(options)
+        self._tls = tls
         self._prefix = list(prefix)
         self._registration_address = registration_address or self.name_servers
         self.namesrv: WatchedProcess | None = None
@@ -78,7 +82,7 @@ class RocketMQServers:
         arguments = ["-c", str(conf), "-n", self._registration_address]
         self.broker = self._jvm("org.apache.rocketmq.broker.BrokerStartup", arguments, self._heap, self._prefix)
         self.broker.wait_for("boot success", START_TIMEOUT_SECONDS)
-        wait_until_listed(self.namesrv_port, START_TIMEOUT_SECONDS)
+        wait_until_listed(self.namesrv_port, START_TIMEOUT_SECONDS, tls=self._tls)
 
     def stop_broker(self) -> None:
         if self.broker is not None:
