@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from isal.isal_zlib import crc32
 
@@ -19,11 +20,19 @@ from raptormq.storage.filesystem import Buffer
 from raptormq.storage.log_batch import AppendedLists, PendingList
 from raptormq.storage.record_packer import BORN_V6, end_run, store_host_flag
 
-_HEAD = struct.Struct(">iiIiiqq")
-"""A record up to its physical offset."""
-_BODY_LENGTH_BYTES = 4
-_PROPERTIES_LENGTH = struct.Struct(">h")
 _PAIR = ord("\x02")
+
+
+@lru_cache(maxsize=16)
+def _before_body(common_bytes: int) -> struct.Struct:
+    """A record up to its body; what the messages of a list have in common is one field."""
+    return struct.Struct(f">iiIiiqq{common_bytes}si")
+
+
+@lru_cache(maxsize=256)
+def _after_body(topic_bytes: int) -> struct.Struct:
+    """Topic with its length, and PROPLEN."""
+    return struct.Struct(f">{topic_bytes}sh")
 
 
 class ListPacker:
@@ -63,10 +72,11 @@ class ListPacker:
         queue = self._find_queue(pending.topic, pending.queue_id)
         queue_id, magic, topic_field = pending.queue_id, queue.magic, queue.topic_field
         common = self._common_part(pending, result.store_timestamp)
-        overhead = _HEAD.size + len(common) + _BODY_LENGTH_BYTES + len(topic_field) + _PROPERTIES_LENGTH.size
+        before, after = _before_body(len(common)), _after_body(len(topic_field))
+        overhead = before.size + after.size
         more = pending.common_properties
         separated = b"\x02" + more if more else b""
-        pack, pack_length, view = _HEAD.pack, _PROPERTIES_LENGTH.pack, memoryview(pending.batch)
+        pack, pack_after, view = before.pack, after.pack, memoryview(pending.batch)
         first = queue_offset = queue.next_offset
         result.queues.append(queue)
         offset = result.end_offset
@@ -75,18 +85,18 @@ class ListPacker:
         for flag, body_at, body_end, properties in pending.rows:
             behind = more if not properties or properties[-1] == _PAIR else separated
             properties_length = len(properties) + len(behind)
-            size = overhead + body_end - body_at + properties_length
+            body_length = body_end - body_at
+            size = overhead + body_length + properties_length
             if offset + size > room_end:
                 start = self._run_start(result, runs)
                 offset = end_run(runs, start, parts, offset, size, self._segment_size)
                 parts, room_end = [], offset + self._segment_size - BLANK_BYTES
-            crc = crc32(view[body_at:body_end]) & 0x7FFFFFFF
+            body = view[body_at:body_end]
+            crc = crc32(body) & 0x7FFFFFFF
             parts += (
-                pack(size, magic, crc, queue_id, flag, queue_offset, offset),
-                common,
-                view[body_at - _BODY_LENGTH_BYTES : body_end],
-                topic_field,
-                pack_length(properties_length),
+                pack(size, magic, crc, queue_id, flag, queue_offset, offset, common, body_length),
+                body,
+                pack_after(topic_field, properties_length),
                 properties,
                 behind,
             )

@@ -19,6 +19,10 @@ from raptormq.storage.filesystem import Buffer, DiskUsage
 _MAX_PARTS = 1024
 """IOV_MAX of Linux; a longer list is joined, which still is one write."""
 
+_JOINED_PARTS = 16
+_JOINED_BYTES = 512 * 1024
+"""Up to here the kernel takes longer to walk a list of parts than a copy of them takes."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -66,7 +70,7 @@ class RealFile:
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
-        if len(parts) > _MAX_PARTS:
+        if len(parts) > (_JOINED_PARTS if size <= _JOINED_BYTES else _MAX_PARTS):
             parts = [b"".join(parts)]
         written = os.pwritev(self._fd, parts, offset)
         if written != size:

@@ -27,7 +27,6 @@ class SendAnswers:
         self._trace_on = trace_on
         plain = region_id.isascii() and region_id.replace("-", "").replace("_", "").isalnum()
         self._template = _template(self._prefix, region_id, trace_on) if plain else None
-        self._id_template = b",%b%%016X" % self._prefix.encode()
 
     def encode_group(
         self,
@@ -71,7 +70,8 @@ class SendAnswers:
 
     def _ids_of(self, places: list[int]) -> bytes:
         """Return the offset ids of the further messages of a batch, a comma before each."""
-        return self._id_template * len(places) % tuple(places)
+        hexadecimal = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
+        return f",{self._prefix}{hexadecimal.replace(',', f',{self._prefix}')}".encode()
 
     def _generic(
         self,

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from raptormq.protocol.batch import BatchRow
-from raptormq.protocol.properties import find_value
+from raptormq.protocol.properties import PAIR_SEPARATOR, find_value
 from raptormq.protocol.tags import java_hash
 
 _TAGS = b"TAGS\x01"
+_PAIR = ord(PAIR_SEPARATOR)
 
 
 def tag_code(properties: bytes) -> int:
@@ -19,7 +20,16 @@ def tag_code(properties: bytes) -> int:
 
 def tag_codes(rows: Sequence[BatchRow]) -> list[int]:
     """Tag codes of all messages of a batch."""
-    return [tag_code(properties) for _, _, _, properties in rows]
+    codes: list[int] = []
+    for _, _, _, properties in rows:
+        before, found, behind = properties.rpartition(_TAGS)
+        if not found:
+            codes.append(0)
+        elif before and before[-1] != _PAIR:  # the end of a longer name
+            codes.append(tag_code(properties))
+        else:
+            codes.append(_hash(behind.partition(b"\x02")[0]))
+    return codes
 
 
 @lru_cache(maxsize=4096)
