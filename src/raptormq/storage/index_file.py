@@ -52,7 +52,8 @@ class IndexFile:
         self._entries_at = HEADER_BYTES + slot_count * _SLOT_BYTES
         size = self._entries_at + entry_count * ENTRY_BYTES
         self._file: File = filesystem.open(path, create=True)
-        if self._file.size() == 0:
+        is_new = self._file.size() == 0
+        if is_new:
             self._file.truncate(size)
         if self._file.size() != size:
             self._file.close()
@@ -66,8 +67,8 @@ class IndexFile:
             next_entry,
         ) = _HEADER.unpack(self._file.read_at(0, HEADER_BYTES))
         self._next = max(1, next_entry)
-        self._slots: NDArray[np.int32] | None = None
-        """All slots, read when the first entry is added."""
+        self._slots = np.zeros(slot_count, dtype=np.int32) if is_new else None
+        """All slots; those of an older file are read when the first entry is added."""
         self._tail = bytearray()
         self._tail_from = self._next
         self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
