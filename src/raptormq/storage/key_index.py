@@ -1,7 +1,8 @@
 """Finds messages by their keys (Apache RocketMQ ``IndexService``): the files of the index, newest last.
 
-Every message is entered under its unique key and under each word of KEYS, in the dispatch after the consume queues;
-rolled back halves of transactions are not. Files are ``index/<yyyyMMddHHmmssSSS>`` by the time of their creation.
+Every message, also in a batch that is stored whole, is entered under its unique key and under each word of KEYS, in the
+dispatch after the consume queues; rolled back halves of transactions are not. Files are ``index/<yyyyMMddHHmmssSSS>``
+by the time of their creation.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from raptormq.errors import RecordError
+from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.key_hash import key_hash
-from raptormq.storage.log_batch import AppendedLists, AppendResult
+from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingRecord
 from raptormq.storage.message_keys import hashes_of_keys
 
 logger = logging.getLogger(__name__)
 
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _NOTED_AT_MOST = 1024
 """Messages are entered in groups of this size; one by one they would cost ten times as much."""
@@ -93,6 +98,8 @@ class KeyIndex:
             batch.records, batch.physical_offsets, batch.store_timestamps, strict=True
         ):
             if offset > last and record[8] & _ROLLED_BACK != _ROLLED_BACK:
+                if record[8] & _INNER_BATCH:
+                    self._note_messages(record, offset, timestamp)
                 noted.topics.append(record[0])
                 noted.texts.append(record[3])
                 noted.offsets.append(offset)
@@ -100,6 +107,20 @@ class KeyIndex:
         self._end_offset = batch.physical_offsets[-1]
         if len(noted.texts) >= _NOTED_AT_MOST:
             self._enter_noted()
+
+    def _note_messages(self, wrapper: PendingRecord, offset: int, timestamp: int) -> None:
+        """Note the keys of the messages in a batch that is stored whole, unless it is compressed."""
+        if wrapper.sys_flag & _COMPRESSED:
+            return
+        try:
+            texts = list(map(_PROPERTIES, scan_batch(bytes(wrapper.body))))
+        except RecordError:
+            return
+        noted = self._noted
+        noted.topics.extend([wrapper.topic] * len(texts))
+        noted.texts.extend(texts)
+        noted.offsets.extend([offset] * len(texts))
+        noted.timestamps.extend([timestamp] * len(texts))
 
     def build_lists(self, batch: AppendedLists) -> None:
         """Note the keys of lists that have just been appended."""

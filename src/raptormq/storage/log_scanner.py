@@ -25,6 +25,7 @@ WINDOW_BYTES = 4 << 20
 _MAGIC_SPAN = 7
 """Bytes before a window that a record's size (4) and the part of its magic number outside (3) may take."""
 _BATCH_RECORDS = 1024
+_BATCH_BYTES = 16 << 20
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
 _NO_RECORD = "no record"
 
@@ -88,7 +89,7 @@ class LogScanner:
             record = self._next()
             if record is None:
                 break
-            if len(batch.sizes) >= _BATCH_RECORDS:
+            if len(batch.sizes) >= _BATCH_RECORDS or self.end_offset - batch.start_offset > _BATCH_BYTES:
                 yield self._finish(batch)
                 batch = self._new_batch()
             _add(batch, record)
@@ -215,7 +216,7 @@ def _as_pending(record: ParsedRecord) -> PendingRecord:
     return PendingRecord(
         record.topic,
         record.queue_id,
-        b"",
+        record.body,
         record.properties,
         timer_code(text) if record.topic == TIMER_TOPIC else tag_hash(find_property(text, TAGS)),
         sys_flag=record.sys_flag,

@@ -8,11 +8,8 @@ Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMess
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
-from raptormq.errors import RecordError
-from raptormq.protocol.properties import KEYS, UNIQUE_KEY, find_property
-from raptormq.protocol.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, decode_record
+from raptormq.protocol.record import MIN_RECORD_BYTES
 from raptormq.storage.batch_queue import BatchConsumeQueue
 from raptormq.storage.batch_reader import BatchReader
 from raptormq.storage.commit_log import CommitLog
@@ -21,7 +18,7 @@ from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.property_scan import scan
 from raptormq.storage.queue_table import QueueTable
-from raptormq.storage.record_parser import are_intact, peek, peek_physical_offset, peek_store_timestamp
+from raptormq.storage.record_parser import are_intact, peek_store_timestamp
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.wishes import Wishes
 
@@ -157,46 +154,6 @@ class MessageReader:
             return self._batches.places(queue, offset, count, wait=wait)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         return list(ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]))
-
-    def message_at(self, physical: int, *, wait: bool) -> Buffer | None:
-        """Return the stored record at a log offset, None when none starts there.
-
-        Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
-        """
-        log = self._log
-        if not log.min_offset <= physical <= log.end_offset - MIN_RECORD_BYTES:
-            return None
-        size, magic = peek(log.read(physical, BLANK_BYTES, wait=wait), 0)
-        room = min(log.end_offset, physical - physical % log.segment_size + log.segment_size) - physical
-        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= room:
-            return None
-        record = log.read(physical, size, wait=wait)
-        return record if peek_physical_offset(record) == physical else None
-
-    def with_key(
-        self, offsets: Iterable[int], topic: str, key: str, times: tuple[int, int], limit: int, *, wait: bool
-    ) -> list[Buffer]:
-        """Return up to ``limit`` of the records at ``offsets`` that really have ``key``, once each.
-
-        Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
-        """
-        found: dict[int, Buffer] = {}
-        for offset in offsets:
-            if len(found) >= limit:
-                break
-            if offset in found or (data := self.message_at(offset, wait=wait)) is None:
-                continue
-            try:
-                message = decode_record(data, check_crc=False)
-            except RecordError:
-                continue
-            if message.topic == topic and times[0] <= message.store_timestamp <= times[1]:
-                words = (find_property(message.properties, KEYS) or "").split()
-                if key in words or key == find_property(message.properties, UNIQUE_KEY):
-                    found[offset] = data
-        return list(found.values())
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
         """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one

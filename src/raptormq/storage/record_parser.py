@@ -15,6 +15,7 @@ from raptormq.errors import RecordError
 from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
 from raptormq.storage.filesystem import Buffer
 
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 _V6_HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PEEK = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
@@ -42,6 +43,8 @@ class ParsedRecord(NamedTuple):
     sys_flag: int
     properties: bytes
     """Text form, known to be UTF-8."""
+    body: bytes = b""
+    """Only of the wrapper of an inner batch."""
 
 
 def peek(data: Buffer, at: int) -> tuple[int, int]:
@@ -132,6 +135,7 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
             raise RecordError("topic or properties were not written")
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the record is damaged: {error}") from error
+    body = data[body_at:topic_at] if sys_flag & _INNER_BATCH else b""
     return ParsedRecord(
-        offset, size, topic, queue_id, queue_offset, store_timestamp, born_timestamp, sys_flag, properties
+        offset, size, topic, queue_id, queue_offset, store_timestamp, born_timestamp, sys_flag, properties, body
     )

@@ -26,6 +26,7 @@ from raptormq.storage.json_file import JsonFile
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.lifecycle import OpenStore, open_store
 from raptormq.storage.log_batch import AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
+from raptormq.storage.message_finder import MessageFinder
 from raptormq.storage.message_reader import MessageReader
 from raptormq.storage.page_cache import PagesMissing, fetch
 from raptormq.storage.property_scan import PropertyFilter
@@ -80,6 +81,7 @@ class MessageStore:
         self._appender = Appender(self._log, self._gate, self._queues.find_or_make, clock, config.store_host)
         self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else []), *builders])
         self._reader = MessageReader(self._log, self._queues)
+        self._finder = MessageFinder(self._log)
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._flusher = FlushService(
             self._log,
@@ -304,12 +306,15 @@ class MessageStore:
         return self._reader.offset_by_time(queue, timestamp_ms, upper=boundary is Boundary.UPPER, wait=wait)
 
     def message_at(self, physical_offset: int) -> Buffer | None:
-        """Return the stored record that starts at a log offset, None when none does; may wait for the disk."""
-        return self._reader.message_at(physical_offset, wait=True)
+        """Return the stored record of the message at a log offset, None when there is none; may wait for the disk."""
+        return self._finder.message_at(physical_offset, wait=True)
 
-    async def message_at_cold(self, physical_offset: int) -> Buffer | None:
-        """Like :meth:`message_at`; a thread fetches what is not in memory."""
-        return await self._warmed(lambda wait: self._reader.message_at(physical_offset, wait=wait))
+    async def message_at_cold(self, physical_offset: int, unique_key: str | None = None) -> Buffer | None:
+        """Like :meth:`message_at`; a thread fetches what is not in memory.
+
+        At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for.
+        """
+        return await self._warmed(lambda wait: self._finder.message_at(physical_offset, unique_key, wait=wait))
 
     async def find_by_key(self, topic: str, key: str, begin: int, end: int, limit: int) -> list[Buffer]:
         """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
@@ -319,7 +324,7 @@ class MessageStore:
         if index is None:
             return []
         return await self._warmed(
-            lambda wait: self._reader.with_key(
+            lambda wait: self._finder.with_key(
                 index.find(topic, key, begin, end, wait=wait), topic, key, (begin, end), limit, wait=wait
             ),
             _COLD_QUERY_ATTEMPTS,

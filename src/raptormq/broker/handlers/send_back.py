@@ -64,7 +64,7 @@ class SendBackHandlers:
         group = self._retries.group(header.group)
         if group.retry_queue_nums <= 0:  # this group wants no retries
             return response_to(command)
-        message = await self._read(header.offset)
+        message = await self._read(header.offset, header.origin_msg_id)
         record = self._copy(message, group, header)
         await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
         await self._writer.stored([record])
@@ -72,8 +72,9 @@ class SendBackHandlers:
         self._statistics.returned(origin, header.group)
         return response_to(command)
 
-    async def _read(self, offset: int) -> StoredMessage:
-        data = await self._store.message_at_cold(offset)
+    async def _read(self, offset: int, message_id: str | None) -> StoredMessage:
+        """Return the message at a place; of a batch, the one with that id."""
+        data = await self._store.message_at_cold(offset, message_id or "")
         if data is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at offset {offset} any more")
         try:

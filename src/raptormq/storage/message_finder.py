@@ -1,0 +1,129 @@
+"""Finds single messages: by their place in the log, or by a key once the index has told where one may be.
+
+Messages of a batch that is stored whole are found like any other: by the places that
+:mod:`~raptormq.storage.batch_records` gives them, by their own unique keys and words, and by the unique key of the
+batch, which all of them share. Nothing here returns a wrapper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raptormq.errors import RecordError
+from raptormq.protocol.properties import KEYS, PAIR_SEPARATOR, UNIQUE_KEY, find_property
+from raptormq.protocol.record import (
+    BLANK_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    StoredMessage,
+    decode_record,
+    encode_record,
+)
+from raptormq.storage.batch_records import MAX_DISTANCE, is_wrapper, messages_of
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.record_parser import peek, peek_physical_offset
+
+_MAGIC_AT = 4
+_MAGICS = [magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2)]
+
+
+class MessageFinder:
+    """Looks messages up in ``log``; without ``wait``, methods raise PagesMissing where the disk would have to be waited
+    for.
+    """
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+
+    def message_at(self, physical: int, unique_key: str | None = None, *, wait: bool) -> Buffer | None:
+        """Return the record of the message at a log offset, None when there is none.
+
+        At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for.
+        """
+        record = self._record_at(physical, wait)
+        if record is None:
+            return self._inside(physical, wait)
+        if not is_wrapper(record):
+            return record
+        messages = messages_of(record)
+        if unique_key is not None and len(messages) > 1:
+            messages = [each for each in messages if find_property(each.properties, UNIQUE_KEY) == unique_key]
+        return encode_record(messages[0]) if messages else None
+
+    def _record_at(self, physical: int, wait: bool) -> Buffer | None:
+        log = self._log
+        if not log.min_offset <= physical <= log.end_offset - MIN_RECORD_BYTES:
+            return None
+        size, magic = peek(log.read(physical, BLANK_BYTES, wait=wait), 0)
+        room = self._room_end(physical) - physical
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= room:
+            return None
+        record = log.read(physical, size, wait=wait)
+        return record if peek_physical_offset(record) == physical else None
+
+    def _room_end(self, physical: int) -> int:
+        """Return where the log, or the segment of ``physical``, ends."""
+        size = self._log.segment_size
+        return min(self._log.end_offset, physical - physical % size + size)
+
+    def _inside(self, physical: int, wait: bool) -> Buffer | None:
+        """Return the message of the wrapper that begins up to :data:`MAX_DISTANCE` before ``physical``."""
+        log = self._log
+        begin = max(log.min_offset, physical - physical % log.segment_size, physical - MAX_DISTANCE)
+        if not begin < physical < log.end_offset:
+            return None
+        end = min(physical + _MAGIC_AT + 3, self._room_end(physical))
+        window = bytes(log.read(begin, end - begin, wait=wait))
+        at = len(window)
+        while (at := max(window.rfind(magic, 0, at) for magic in _MAGICS)) >= _MAGIC_AT:
+            start = begin + at - _MAGIC_AT
+            record = self._record_at(start, wait)
+            if record is not None:
+                messages = messages_of(record) if is_wrapper(record) and start + len(record) > physical else []
+                index = physical - start - 1
+                return encode_record(messages[index]) if index < len(messages) else None
+            at += _MAGIC_AT - 1
+        return None
+
+    def with_key(
+        self, offsets: Iterable[int], topic: str, key: str, times: tuple[int, int], limit: int, *, wait: bool
+    ) -> list[Buffer]:
+        """Return up to ``limit`` of the messages at ``offsets`` that really have ``key``, once each."""
+        found: list[Buffer] = []
+        seen: set[int] = set()
+        for offset in offsets:
+            if len(found) >= limit:
+                break
+            if offset in seen or (data := self._record_at(offset, wait)) is None:
+                continue
+            seen.add(offset)
+            try:
+                message = decode_record(data, check_crc=False)
+            except RecordError:
+                continue
+            if message.topic == topic and times[0] <= message.store_timestamp <= times[1]:
+                if is_wrapper(data):
+                    found += map(encode_record, _in_batch(message, messages_of(data), key))
+                elif _has(message, key):
+                    found.append(data)
+        return found[:limit]
+
+
+def _has(message: StoredMessage, key: str) -> bool:
+    words = (find_property(message.properties, KEYS) or "").split()
+    return key in words or key == find_property(message.properties, UNIQUE_KEY)
+
+
+def _in_batch(wrapper: StoredMessage, messages: list[StoredMessage], key: str) -> list[StoredMessage]:
+    """Return the messages of a batch that have ``key``: those with it, else all of them when the batch has it."""
+    own = [message for message in messages if _has(message, key)]
+    if own or not _has(wrapper, key):
+        return own
+    if key == find_property(wrapper.properties, UNIQUE_KEY):
+        for message in messages:  # clients drop what does not have the id that they ask for
+            text = message.properties
+            between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""
+            message.properties = f"{text}{between}{UNIQUE_KEY}\x01{key}\x02"
+    return messages
