@@ -20,6 +20,7 @@ from pyspark_raptormq.columns import PropertiesAs, arrow_schema
 from pyspark_raptormq.inner_batches import without_inner_batches
 from pyspark_raptormq.property_columns import PropertyTable, property_table
 from pyspark_raptormq.record_index import Longs, RecordIndex, index_records
+from raptormq.errors import RecordError
 from raptormq.protocol import properties
 from raptormq.protocol.compression import decompress
 from raptormq.protocol.inner_batch import INNER_BATCH
@@ -28,6 +29,7 @@ from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.record import SysFlag
 
 _V6_HOST_BYTES = 20
+_ENCRYPTED = f"{properties.ENCRYPTION_KEY_ID}{properties.NAME_SEPARATOR}".encode()
 _PLAIN_BATCH_BYTES = 32 * 1024 * 1024
 """Compressed bodies may grow a thousandfold: a batch ends when this much came out of them."""
 
@@ -72,6 +74,7 @@ class RecordDecoder:
             index = index.select(of_interest)
         if self._verify_crc:
             index.check_crc()
+        _refuse_encrypted(index)
         for messages in without_inner_batches(index):
             wanted = (messages.queue_offset >= start) & (messages.queue_offset < end)
             chosen = messages if wanted.all() else messages.select(wanted)
@@ -144,6 +147,16 @@ class _Records:
 
     def constant(self, value: str | int, kind: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar(value, kind), len(self.index))
+
+
+def _refuse_encrypted(index: RecordIndex) -> None:
+    """Raise `RecordError` when a body is encrypted: a row of ciphertext would pass for data."""
+    if _ENCRYPTED not in index.data:
+        return
+    for start, end in zip(index.properties_at.tolist(), index.properties_end.tolist(), strict=True):
+        text = index.data[start:end].decode("utf-8", "replace")
+        if (key_id := properties.find_property(text, properties.ENCRYPTION_KEY_ID)) is not None:
+            raise RecordError(f"messages are encrypted, with the key {key_id!r}; Spark does not decrypt")
 
 
 def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:

@@ -27,6 +27,7 @@ another broker)::
     |- ServerError              the peer answered with an error code       (retriable by code)
     `- ClientError
        |- NoRoute               no broker serves the topic                 (retriable)
+       |- KeyMissing            a message is encrypted with a key that is not there
        `- ClientClosed          the producer, consumer or pool was closed
 """
 
@@ -145,6 +146,10 @@ class NoRoute(ClientError):
     """No name server knows a broker for the topic."""
 
     retriable = True
+
+
+class KeyMissing(ClientError):
+    """A message is encrypted with a key that this client does not have, or there are no keys to encrypt with."""
 
 
 class ClientClosed(ClientError):

@@ -10,6 +10,7 @@ import pytest
 
 from raptormq.client import (
     AdminClient,
+    ClientConfig,
     Compression,
     ConsumeFromWhere,
     ConsumerConfig,
@@ -25,7 +26,7 @@ from raptormq.client import (
     PushConsumer,
     SendStatus,
 )
-from raptormq.errors import NoRoute
+from raptormq.errors import KeyMissing, NoRoute
 from tests.interop.rocketmq_java import RocketMQServers, build
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -160,6 +161,40 @@ async def test_compressed_batches(name_servers: str, queue_type: str, compressio
     assert [message.queue_offset for message in messages] == list(range(12))
     assert all(message.sys_flag & 0x1 for message in messages[4:])
     assert all(bool(message.sys_flag & 0x80) is (queue_type == "BatchCQ") for message in messages)
+
+
+class OneKey:
+    """The same key for ever."""
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", bytes(32)
+
+    def key(self, key_id: str) -> bytes:
+        assert key_id == "k1"
+        return bytes(32)
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+async def test_encrypted_batches(name_servers: str, queue_type: str) -> None:
+    topic = f"encrypted-{queue_type}"
+    await create_topic(name_servers, topic, 1, queue_type=queue_type)
+    config = ClientConfig(name_servers, keys=OneKey())
+    bodies = [b"%d secret" % number for number in range(4)]
+    async with Producer("p", config=ProducerConfig(encrypt=True), client_config=config) as producer:
+        for _ in range(2):
+            await producer.send_batch([Message(topic, body, "T") for body in bodies])
+        await producer.send(Message(topic, b"alone"))
+    async with PullConsumer(client_config=config) as consumer:
+        queue = MessageQueue(topic, "broker-a", 0)
+        consumer.assign([queue])
+        found: list[MessageExt] = []
+        while len(found) < 9:
+            found += await consumer.poll(5)
+        assert b"secret" not in (await consumer.pull(queue, 0)).body
+    assert [message.body for message in found] == [*bodies, *bodies, b"alone"]
+    async with PullConsumer(name_servers=name_servers) as stranger:
+        with pytest.raises(KeyMissing, match="'k1', and this client has no keys"):
+            (await stranger.pull(queue, 0)).messages()
 
 
 async def test_a_group_consumes_everything_retries_and_goes_on_later(name_servers: str) -> None:

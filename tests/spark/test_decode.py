@@ -160,6 +160,15 @@ def test_a_compressed_body_that_is_damaged_is_an_error() -> None:
         rows(RecordDecoder(QUEUE, ("value",)), data)
 
 
+def test_encrypted_bodies_are_refused_and_not_passed_off_as_data() -> None:
+    mark = properties_text(TAGS="a", __ENCRYPTION_KEY="k1")
+    data = buffer_of(message(0, b"__ENCRYPTION_KEY\x01k0\x02"), message(1, b"RMQE", mark))
+    decoder = RecordDecoder(QUEUE, ("value",))
+    assert len(rows(decoder, data, 0, 1)) == 1
+    with pytest.raises(RecordError, match="encrypted, with the key 'k1'"):
+        rows(decoder, data)
+
+
 @given(st.lists(stored_messages(), min_size=1, max_size=3), st.data())
 @settings(max_examples=300)
 def test_damage_is_an_error_of_ours_or_harmless(messages: list[StoredMessage], data: st.DataObject) -> None:

@@ -46,7 +46,7 @@ def imported_modules(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     ("folder", "extra"),
-    [("src/raptormq", None), ("operator/raptormq_operator", "operator"), ("spark/pyspark_raptormq", "spark")],
+    [("src/raptormq", "encryption"), ("operator/raptormq_operator", "operator"), ("spark/pyspark_raptormq", "spark")],
 )
 def test_every_import_is_declared(folder: str, extra: str | None) -> None:
     declared = distribution_names(project()["dependencies"])

@@ -7,6 +7,7 @@ from raptormq.client.admin import AdminClient
 from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.credentials import Credentials
+from raptormq.client.encryption_keys import EncryptionKeys, EnvironmentKeys, KeyFile, KeyFolder
 from raptormq.client.listening import BatchListener, Listener
 from raptormq.client.message_batch import MessageBatch
 from raptormq.client.producer import Producer
@@ -40,6 +41,10 @@ __all__ = [
     "ConsumerConfig",
     "Credentials",
     "Delay",
+    "EncryptionKeys",
+    "EnvironmentKeys",
+    "KeyFile",
+    "KeyFolder",
     "Listener",
     "Message",
     "MessageBatch",

@@ -79,7 +79,8 @@ class Lane:
         self._ids = ids
         self._send = send
         self._kinds = kinds
-        compresses = config.compress_batches and config.compress_over_bytes > 0
+        # What is encrypted is compressed on the way there.
+        compresses = config.compress_batches and config.compress_over_bytes > 0 and not config.encrypt
         self._compress_over_bytes = config.compress_over_bytes if compresses else config.batch_max_bytes
         self._loop = asyncio.get_running_loop()
         self._new_future: Callable[[], asyncio.Future[SendResult]] = self._loop.create_future

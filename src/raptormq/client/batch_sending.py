@@ -1,8 +1,9 @@
-"""Batches compressed as a whole, for topics whose broker stores them whole (queue type BatchCQ).
+"""Batches compressed or encrypted as a whole, for topics whose broker stores them whole (queue type BatchCQ).
 
-Code 320 carries plain records, which the broker counts. A compressed batch is sent in the form that it is stored in, as
-one message (310) that is an inner batch: `raptormq.protocol.inner_batch` draws it. Apache RocketMQ takes it like ours;
-on other topics both refuse it, and the batch is sent as any other, so nothing depends on what is known of a topic.
+Code 320 carries plain records, which the broker counts. A batch that it cannot count is sent in the form that it is
+stored in, as one message (310) that is an inner batch: `raptormq.protocol.inner_batch` draws it. Apache RocketMQ takes
+it on topics that store batches whole and refuses it on others, where the batch is sent as any other; so nothing is lost
+when a topic is not what it is known as.
 Neighbours: `queue_kinds` knows topics, `delivery` sends. Source: RocketMQ `HookUtils.checkInnerBatch`.
 """
 
@@ -24,7 +25,7 @@ from raptormq.protocol.message import MessageQueue
 
 
 class BatchSending:
-    """Sends for one producer group as `Delivery.deliver` does, and compresses batches on the way."""
+    """Sends for one producer group as `Delivery.deliver` does, and compresses or encrypts batches as a whole."""
 
     def __init__(self, delivery: Delivery, config: ProducerConfig) -> None:
         self._delivery = delivery
@@ -50,13 +51,16 @@ class BatchSending:
         """Return a batch as an inner batch, when that is smaller and known to be taken."""
         if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic):
             return None
-        body, sys_flag = compressed(outgoing.body, self._config)
-        if not sys_flag:
-            return None
+        if self._delivery.sealing is not None:
+            outgoing, sys_flag = self._delivery.sealing.sealed_whole(outgoing), 0
+        else:
+            body, sys_flag = compressed(outgoing.body, self._config)
+            if not sys_flag:
+                return None
+            outgoing = replace(outgoing, body=body)
         return replace(
             outgoing,
             code=RequestCode.SEND_MESSAGE_V2,
-            body=body,
             sys_flag=sys_flag | INNER_BATCH,
             properties=(
                 f"{outgoing.properties}{names.INNER_NUM}{names.NAME_SEPARATOR}{outgoing.count}{names.PAIR_SEPARATOR}"

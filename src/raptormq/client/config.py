@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raptormq.client.credentials import Credentials, credentials_from_environment
+from raptormq.client.encryption_keys import EncryptionKeys, keys_from_environment
 from raptormq.client.tls import ClientTls, tls_from_environment
 from raptormq.errors import ConfigError
 from raptormq.protocol.compression import Compression
@@ -104,6 +105,10 @@ class ClientConfig:
     tls: ClientTls | None = field(default_factory=tls_from_environment)
     """How connections are encrypted, None: not at all; default: what RAPTORMQ_TLS and its like say."""
 
+    keys: EncryptionKeys | None = field(default_factory=keys_from_environment)
+    """What messages are encrypted and decrypted with; default: the keys in RAPTORMQ_ENCRYPTION_KEYS, else those in the
+    folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else none."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))
         for name in ("request_timeout", "route_refresh_interval", "heartbeat_interval", "close_timeout"):
@@ -147,6 +152,8 @@ class ProducerConfig:
     """How (compressType)."""
     compress_batches: bool = False
     """Batches are compressed too: as a whole on topics of queue type BatchCQ, message by message on others."""
+    encrypt: bool = False
+    """Bodies, not properties, are encrypted with the current one of `ClientConfig.keys`."""
     max_message_bytes: int = 4 * 1024 * 1024
     """Largest body that the brokers take (maxMessageSize)."""
     auto_batch: bool = False

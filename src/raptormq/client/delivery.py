@@ -17,6 +17,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.sealing import Sealing
 from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
@@ -49,6 +50,8 @@ class Delivery:
         self._turns: dict[str, RoundRobin] = {}
         self._oneways = 0
         self.queue_kinds = QueueKinds()
+        keys = instance.config.keys
+        self.sealing = Sealing(keys, config) if config.encrypt and keys is not None else None
         self._common_fields: dict[MessageQueue, dict[str, str]] = {}
 
     async def deliver(
@@ -61,6 +64,8 @@ class Delivery:
             TransportError: the last attempt found no broker or got no answer in time.
             ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
         """
+        if self.sealing is not None:
+            outgoing = self.sealing.sealed(outgoing)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._instance.in_flight
@@ -114,6 +119,8 @@ class Delivery:
             NoRoute: nobody serves the topic.
             TransportError: the message could not be handed to a connection in time.
         """
+        if self.sealing is not None:
+            outgoing = self.sealing.sealed(outgoing)
         clock = asyncio.get_running_loop().time
         topic_queues = self._routes.known(outgoing.topic) or await self._find(outgoing.topic, timeout)
         target = queue or self._pick(topic_queues, key, clock(), set())

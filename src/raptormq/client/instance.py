@@ -70,10 +70,10 @@ class ClientInstance:
         self._consumers: dict[str, ConsumerMember] = {}
         router = Router()
         router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
-        Questions(self._consumers.get).register(router)
+        Questions(self._consumers.get, config.keys).register(router)
         router.on_closed(lambda _connection: self.heartbeat_soon())
-        self.replies = Replies(router)
-        self.transaction_checks = TransactionChecks(router)
+        self.replies = Replies(router, config.keys)
+        self.transaction_checks = TransactionChecks(router, config.keys)
         self._router = router
         # A broker whose machine is gone never closes its connection; only its silence tells.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)

@@ -42,6 +42,10 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
         """Yield the bodies, decompressed, without copying those of an inner batch and without decoding properties."""
 
     @abc.abstractmethod
+    def with_tags(self, tags: Iterable[str]) -> MessageBatch | None:
+        """Return the messages that have one of the tags; `None` when none has."""
+
+    @abc.abstractmethod
     def _message(self, index: int) -> MessageExt:
         """Return one message; `index` is in bounds."""
 
@@ -86,6 +90,11 @@ class StoredMessages(MessageBatch):
     def bodies(self) -> Iterator[bytes | memoryview]:
         return (message.body for message in self._messages)
 
+    def with_tags(self, tags: Iterable[str]) -> StoredMessages | None:
+        wanted = frozenset(tags)
+        chosen = [message for message in self._messages if message.tags in wanted]
+        return StoredMessages(chosen) if chosen else None
+
     def _message(self, index: int) -> MessageExt:
         return self._messages[index]
 
@@ -99,9 +108,10 @@ class InnerBatch(MessageBatch):
         places: where the wanted messages are in `data`.
         numbers: which ones these are, counted from the first of the batch.
         queue: where the batch was pulled from.
+        key_id: what the batch was encrypted with; its messages carry it as a property.
     """
 
-    __slots__ = ("_data", "_numbers", "_offset_id", "_places", "_record")
+    __slots__ = ("_data", "_key_id", "_numbers", "_offset_id", "_places", "_record")
 
     def __init__(
         self,
@@ -110,12 +120,14 @@ class InnerBatch(MessageBatch):
         places: Sequence[Place],
         numbers: Sequence[int],
         queue: MessageQueue,
+        key_id: str | None = None,
     ) -> None:
         self.queue = queue
         self._record = record
         self._data = data
         self._places = places
         self._numbers = numbers
+        self._key_id = key_id
         self._offset_id = offset_id(record.store_host, record.physical_offset)
 
     def __len__(self) -> int:
@@ -137,7 +149,6 @@ class InnerBatch(MessageBatch):
         return (data[start:end] for _, start, end, _ in self._places)
 
     def with_tags(self, tags: Iterable[str]) -> InnerBatch | None:
-        """Return the messages that have one of the tags; `None` when none has."""
         wanted = frozenset(tags)
         chosen = [
             (place, number)
@@ -147,11 +158,13 @@ class InnerBatch(MessageBatch):
         if not chosen:
             return None
         places, numbers = [place for place, _ in chosen], [number for _, number in chosen]
-        return InnerBatch(self._record, self._data, places, numbers, self.queue)
+        return InnerBatch(self._record, self._data, places, numbers, self.queue, self._key_id)
 
     def _message(self, index: int) -> MessageExt:
         place, record = self._places[index], self._record
         properties = self._properties(place)
+        if self._key_id is not None:
+            properties[names.ENCRYPTION_KEY_ID] = self._key_id
         flag, start, end, _ = place
         return MessageExt(
             record.topic,

@@ -26,7 +26,7 @@ _DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DE
 _SETTABLE = _DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
-_REFUSED = names.RESERVED - _SETTABLE
+_REFUSED = (names.RESERVED - _SETTABLE) | {names.ENCRYPTION_KEY_ID}
 
 
 @dataclass(slots=True)
@@ -49,6 +49,8 @@ class Outgoing:
     """The same: over it the broker moves the message to the dead letters."""
     count: int = 0
     """Messages of a batch."""
+    sealed: bool = False
+    """The body is encrypted."""
 
 
 def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:

@@ -27,7 +27,7 @@ from raptormq.client.outgoing import prepare_batch, prepare_message
 from raptormq.client.recalling import recall
 from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
-from raptormq.errors import ClientClosed, RequestTimeout
+from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
@@ -45,7 +45,7 @@ class Producer:
 
     Raises:
         MessageError: `group` is not a group name.
-        ConfigError: an address is not `host:port`.
+        ConfigError: an address is not `host:port`, or there are no keys to encrypt with.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class Producer:
         given: dict[str, Any] = {name: value for name, value in batching.items() if value is not None}
         self._config = replace(config or ProducerConfig(), **given)
         self._client_config = ClientConfig.choose(client_config, name_servers)
+        if self._config.encrypt and self._client_config.keys is None:
+            raise ConfigError("encrypt needs keys: set ClientConfig.keys or RAPTORMQ_ENCRYPTION_KEYS")
         self._instance: ClientInstance | None = None
         self._delivery: Delivery | None = None
         self._lane: Lane | None = None
@@ -87,7 +89,7 @@ class Producer:
             instance.join_producers(self._group)
             self._ids = instance.unique_ids
             self._delivery = Delivery(instance, self._group, self._config)
-            if self._config.compress_batches:
+            if self._config.compress_batches or self._config.encrypt:
                 self._send_batch = BatchSending(self._delivery, self._config).send
             else:
                 self._send_batch = self._delivery.deliver

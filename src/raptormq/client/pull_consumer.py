@@ -28,6 +28,7 @@ from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
     ClientClosed,
     ClientError,
+    KeyMissing,
     NoRoute,
     RaptorMQError,
     RecordError,
@@ -175,7 +176,9 @@ class PullConsumer:
             timeout = instance.config.request_timeout + suspend_ms / 1000
         subscription = Subscription.parse(queue.topic, expression, 0)
         group = self._group or _DEFAULT_GROUP
-        wanted = PullRequest(group, queue, offset, max_count, subscription, True, suspend_ms, max_bytes)
+        wanted = PullRequest(
+            group, queue, offset, max_count, subscription, True, suspend_ms, max_bytes, keys=instance.config.keys
+        )
         return await self._at_broker(queue, lambda address: pull(instance.pool, address, wanted, timeout))
 
     # --- reading what is assigned ---
@@ -221,6 +224,7 @@ class PullConsumer:
             TransportError, NoRoute: a queue could not be reached, and nothing else came.
             ServerError: a broker refuses.
             RecordError: a message is damaged.
+            KeyMissing: a message is encrypted with a key that the client does not have.
             ClientClosed: not started, or closed.
         """
         self._running()
@@ -272,7 +276,7 @@ class PullConsumer:
                 log.info("%s cannot be read now: %s", queue, failure)
                 self._failures[queue] = failure
                 continue
-            except RecordError:
+            except (RecordError, KeyMissing):
                 if not messages:
                     raise
                 self._pulls[queue] = task  # likewise: the positions of what is here have moved on
@@ -303,7 +307,16 @@ class PullConsumer:
         self._failures.pop(queue, None)
         subscription = Subscription.parse(queue.topic, self._expression, 0)
         group = self._group or _DEFAULT_GROUP
-        wanted = PullRequest(group, queue, offset, _POLL_COUNT, subscription, True, int(_POLL_SUSPEND_S * 1000))
+        wanted = PullRequest(
+            group,
+            queue,
+            offset,
+            _POLL_COUNT,
+            subscription,
+            True,
+            int(_POLL_SUSPEND_S * 1000),
+            keys=instance.config.keys,
+        )
         timeout = instance.config.request_timeout + _POLL_SUSPEND_S
         return await self._at_broker(queue, lambda address: long_pull(instance.pool, address, wanted, timeout))
 

@@ -10,6 +10,7 @@ import asyncio
 import enum
 from dataclasses import dataclass
 
+from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.message_batch import MessageBatch
 from raptormq.client.received import decode_batches, decode_messages
 from raptormq.errors import ServerError
@@ -55,6 +56,8 @@ class PullResult:
     """Which member of the broker group to ask next time; 0 is the master."""
     offset: int = 0
     """Where this pull began: in the middle of an inner batch, `body` holds all of it, `messages` only the rest."""
+    keys: EncryptionKeys | None = None
+    """What encrypted messages are decrypted with."""
 
     def messages(self) -> list[MessageExt]:
         """Decode the records.
@@ -63,14 +66,15 @@ class PullResult:
 
         Raises:
             RecordError: the records are damaged, or a body cannot be inflated.
+            KeyMissing: a message is encrypted with a key that the client does not have.
         """
-        return decode_messages(self.body, self.queue, self.offset)
+        return decode_messages(self.body, self.queue, self.offset, self.keys)
 
     def batches(self) -> list[MessageBatch]:
         """Return the messages batch by batch, each decoded when it is looked at; messages that were not stored in
         batches are together what stands between two batches. Otherwise as `messages`.
         """
-        return decode_batches(self.body, self.queue, self.offset)
+        return decode_batches(self.body, self.queue, self.offset, keys=self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class PullRequest:
     """A hint; brokers have limits of their own and always return at least one message."""
     commit_offset: int | None = None
     """Progress to store on the way."""
+    keys: EncryptionKeys | None = None
+    """For the result: what encrypted messages are decrypted with."""
 
     def command(self) -> RemotingCommand:
         """Return the request as it travels."""
@@ -138,6 +144,7 @@ async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout:
         answer.body,
         header.suggest_which_broker_id,
         wanted.offset,
+        wanted.keys,
     )
 
 

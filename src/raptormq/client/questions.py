@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.received import decode_messages
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.queue_offsets import decode_reset, encode_progress
@@ -78,8 +79,9 @@ class QuestionedConsumer(Protocol):
 class Questions:
     """Answers for the consumers that `member_of` finds by group."""
 
-    def __init__(self, member_of: Callable[[str], object]) -> None:
+    def __init__(self, member_of: Callable[[str], object], keys: EncryptionKeys | None) -> None:
         self._member_of = member_of
+        self._keys = keys
 
     def register(self, router: Router) -> None:
         """Enter the answers into the table."""
@@ -113,7 +115,8 @@ class Questions:
     ) -> RemotingCommand:
         """309: consume the message of the body now; nothing is committed, nothing is given back."""
         consumer = self._consumer(header.consumer_group)
-        messages = decode_messages(command.body, MessageQueue(header.topic or "", header.broker_name or "", 0))
+        queue = MessageQueue(header.topic or "", header.broker_name or "", 0)
+        messages = decode_messages(command.body, queue, keys=self._keys)
         if not messages:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the request has no message")
         # The record may be a batch: the id says which of its messages is meant.

@@ -180,7 +180,9 @@ class QueueReader:
         if result.status is PullStatus.FOUND:
             # The broker compares hashes of tags; different ones may have the same.
             tags = self.subscription.tags
-            batches = decode_batches(result.body, self.queue, progress.next_offset, tags, self._skip_damaged)
+            batches = decode_batches(
+                result.body, self.queue, progress.next_offset, tags, self._skip_damaged, self._instance.config.keys
+            )
         if self._whole():
             for batch in batches:
                 offsets = batch.offsets
@@ -196,6 +198,6 @@ class QueueReader:
             self._hand_out(self, progress, wanted)
 
     def _skip_damaged(self, record: StoredMessage, error: RecordError) -> None:
-        """Go on behind an inner batch that nobody will ever take apart: its checksum is right, so it was sent so."""
+        """Go on behind a body that nobody will ever take apart: its checksum is right, so it was sent so."""
         offset = record.queue_offset
-        log.error("the batch at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)
+        log.error("what is at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)

@@ -1,4 +1,4 @@
-"""Stored records as messages for applications: inflated, and taken out of inner batches. Pure.
+"""Stored records as messages for applications: decrypted, inflated, and taken out of inner batches. Pure.
 
 Neighbours: `pulling` brings the records, `message_batch` is what becomes of them, consumers hand the messages out.
 Source: RocketMQ `MessageDecoder`, `PullAPIWrapper`.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.message_batch import InnerBatch, MessageBatch, StoredMessages
+from raptormq.client.sealing import unsealed
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch_places import locate_messages
 from raptormq.protocol.compression import decompress
+from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.message_id import offset_id
-from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.properties import decode_properties, find_property
 from raptormq.protocol.record import Bytes, StoredMessage, SysFlag, decode_view
 
 # A plain integer: operators of IntFlag cost a microsecond each, once per message.
@@ -26,13 +29,16 @@ Damaged = Callable[[StoredMessage, RecordError], None]
 """Told of an inner batch that cannot be taken apart; raises, or returns to go on with the record after it."""
 
 
-def decode_messages(body: Bytes, queue: MessageQueue, first_offset: int = 0) -> list[MessageExt]:
+def decode_messages(
+    body: Bytes, queue: MessageQueue, first_offset: int = 0, keys: EncryptionKeys | None = None
+) -> list[MessageExt]:
     """Return the messages of a pull from `queue`, in the order of their queue offsets.
 
     Raises:
         RecordError: the records are damaged or cut, or a body cannot be inflated.
+        KeyMissing: a body is encrypted with a key that is not there.
     """
-    return [message for batch in decode_batches(body, queue, first_offset) for message in batch]
+    return [message for batch in decode_batches(body, queue, first_offset, keys=keys) for message in batch]
 
 
 def decode_batches(
@@ -41,6 +47,7 @@ def decode_batches(
     first_offset: int = 0,
     tags: Iterable[str] = (),
     damaged: Damaged | None = None,
+    keys: EncryptionKeys | None = None,
 ) -> list[MessageBatch]:
     """Return the messages of a pull, each inner batch by itself and what stands between two of them as one.
 
@@ -50,10 +57,12 @@ def decode_batches(
         first_offset: where the pull began; brokers answer with all of a batch when its middle is asked for, the
             messages before are left out.
         tags: tags wanted, all when empty.
-        damaged: what to do about an inner batch that cannot be taken apart; by default that is an error.
+        damaged: what to do about a body that cannot be inflated or taken apart; by default that is an error.
+        keys: what encrypted bodies are decrypted with.
 
     Raises:
         RecordError: the records are damaged or cut, or a body cannot be inflated.
+        KeyMissing: a body is encrypted with a key that is not there.
     """
     batches: list[MessageBatch] = []
     single: list[MessageExt] = []
@@ -63,21 +72,21 @@ def decode_batches(
     while position < end:
         record, record_body = decode_view(data, position)
         position += record.total_size
-        if record.sys_flag & INNER_BATCH != INNER_BATCH:
-            message = _message(record, record_body, queue)
-            if not wanted or message.tags in wanted:
-                single.append(message)
-            continue
-        if single:
-            batches.append(StoredMessages(single))
-            single = []
         try:
-            batch = _inner_batch(record, record_body, queue, first_offset)
+            if record.sys_flag & INNER_BATCH != INNER_BATCH:
+                message = _message(record, record_body, queue, keys)
+                if not wanted or message.tags in wanted:
+                    single.append(message)
+                continue
+            batch = _inner_batch(record, record_body, queue, first_offset, keys)
         except RecordError as error:
             if damaged is None:
                 raise
             damaged(record, error)
             continue
+        if single:
+            batches.append(StoredMessages(single))
+            single = []
         if batch is not None and wanted:
             batch = batch.with_tags(wanted)
         if batch is not None:
@@ -87,10 +96,14 @@ def decode_batches(
     return batches
 
 
-def _message(record: StoredMessage, record_body: memoryview, queue: MessageQueue) -> MessageExt:
+def _message(
+    record: StoredMessage, record_body: memoryview, queue: MessageQueue, keys: EncryptionKeys | None
+) -> MessageExt:
     properties = decode_properties(record.properties)
     stored_at = offset_id(record.store_host, record.physical_offset)
     plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else record_body
+    if names.ENCRYPTION_KEY_ID in properties:
+        plain = unsealed(plain, keys)
     return MessageExt(
         record.topic,
         bytes(plain),
@@ -109,12 +122,29 @@ def _message(record: StoredMessage, record_body: memoryview, queue: MessageQueue
 
 
 def _inner_batch(
-    record: StoredMessage, record_body: memoryview, queue: MessageQueue, first_offset: int
-) -> InnerBatch | None:
+    record: StoredMessage, record_body: memoryview, queue: MessageQueue, first_offset: int, keys: EncryptionKeys | None
+) -> MessageBatch | None:
     """Return the messages of an inner batch from `first_offset` on; `None` when there are none."""
     data = memoryview(decompress(record_body, record.sys_flag)) if record.sys_flag & _COMPRESSED else record_body
+    key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
+    if key_id is not None and is_sealed(data):
+        data = memoryview(unsealed(data, keys))
+        one_by_one = False
+    else:
+        one_by_one = key_id is not None
     places = locate_messages(data, inner_count(record.properties))
     skipped = max(first_offset - record.queue_offset, 0)
     if skipped >= len(places):
         return None
-    return InnerBatch(record, data, places[skipped:] if skipped else places, range(skipped, len(places)), queue)
+    wanted = places[skipped:] if skipped else places
+    batch = InnerBatch(record, data, wanted, range(skipped, len(places)), queue, None if one_by_one else key_id)
+    return _unsealed_messages(batch, keys) if one_by_one else batch
+
+
+def _unsealed_messages(batch: InnerBatch, keys: EncryptionKeys | None) -> StoredMessages:
+    """Decrypt the messages of a batch that were encrypted one by one."""
+    messages = list(batch)
+    for message in messages:
+        if names.ENCRYPTION_KEY_ID in message.properties:
+            message.body = unsealed(message.body, keys)
+    return StoredMessages(messages)

@@ -21,6 +21,7 @@ from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
+from raptormq.client.sealing import Sealing
 from raptormq.errors import NoRoute, RaptorMQError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
@@ -48,6 +49,8 @@ class Redelivery:
         self._group = group
         self._config = config
         self._delivery = Delivery(instance, _INNER_PRODUCER, ProducerConfig(retries=1))
+        keys = instance.config.keys
+        self._sealing = Sealing(keys, ProducerConfig()) if keys is not None else None
 
     async def give_back(self, message: MessageExt) -> bool:
         """Return true when nothing is left to do here, false when the client has to hand the message out again."""
@@ -93,6 +96,7 @@ class Redelivery:
         """Send a copy to the retry topic, or to the dead letters when it has been there often enough."""
         properties = dict(message.properties)
         properties.pop(names.TRANSACTION_PREPARED, None)
+        was_encrypted = properties.pop(names.ENCRYPTION_KEY_ID, None) is not None
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
         exhausted = message.reconsume_times >= self._config.max_reconsume_times
@@ -112,4 +116,6 @@ class Redelivery:
             reconsume_times=message.reconsume_times + (not exhausted),
             max_reconsume_times=self._config.max_reconsume_times,
         )
+        if was_encrypted and self._sealing is not None:
+            outgoing = self._sealing.sealed(outgoing)
         await self._delivery.deliver(outgoing, None, None, _SEND_TIMEOUT_S)

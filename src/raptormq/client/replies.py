@@ -16,8 +16,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.outgoing import Outgoing
-from raptormq.errors import MessageError
+from raptormq.client.sealing import unsealed
+from raptormq.errors import KeyMissing, MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -34,7 +36,8 @@ log = logging.getLogger(__name__)
 class Replies:
     """The requests of one client that wait for their replies."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, keys: EncryptionKeys | None) -> None:
+        self._keys = keys
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
         router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._arrived)
 
@@ -61,25 +64,32 @@ class Replies:
         if waiting is None or waiting.done():
             log.info("a reply of group %s came when nobody waited for it", header.producer_group)
         else:
-            waiting.set_result(_message(command, header, properties))
+            try:
+                waiting.set_result(self._message(command, header, properties))
+            except (RecordError, KeyMissing) as error:
+                waiting.set_exception(error)
         return response_to(command)
 
-
-def _message(command: RemotingCommand, header: ReplyMessageRequestHeader, properties: dict[str, str]) -> MessageExt:
-    return MessageExt(
-        header.topic,
-        decompress(command.body, header.sys_flag),
-        properties,
-        MessageQueue(header.topic, "", header.queue_id),
-        queue_offset=-1,
-        physical_offset=-1,
-        message_id=properties.get(names.UNIQUE_KEY, ""),
-        offset_message_id="",
-        born_timestamp=header.born_timestamp,
-        store_timestamp=header.store_timestamp,
-        flag=header.flag,
-        sys_flag=header.sys_flag,
-    )
+    def _message(
+        self, command: RemotingCommand, header: ReplyMessageRequestHeader, properties: dict[str, str]
+    ) -> MessageExt:
+        body = decompress(command.body, header.sys_flag)
+        if names.ENCRYPTION_KEY_ID in properties:
+            body = unsealed(body, self._keys)
+        return MessageExt(
+            header.topic,
+            body,
+            properties,
+            MessageQueue(header.topic, "", header.queue_id),
+            queue_offset=-1,
+            physical_offset=-1,
+            message_id=properties.get(names.UNIQUE_KEY, ""),
+            offset_message_id="",
+            born_timestamp=header.born_timestamp,
+            store_timestamp=header.store_timestamp,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+        )
 
 
 def reply_queue(request: MessageExt) -> MessageQueue:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from raptormq.client.background import background, cancel_all
+from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.received import decode_messages
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
@@ -55,7 +56,8 @@ Check = Callable[[MessageExt], Awaitable[TransactionState]]
 class TransactionChecks:
     """The checks of one client's producers, by group."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, keys: EncryptionKeys | None) -> None:
+        self._keys = keys
         self._checks: dict[str, Check] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         router.add(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._asked)
@@ -76,7 +78,7 @@ class TransactionChecks:
     ) -> None:
         half = decode_record(command.body)
         queue = MessageQueue(half.topic, header.broker_name or "", half.queue_id)
-        (message,) = decode_messages(command.body, queue)
+        (message,) = decode_messages(command.body, queue, keys=self._keys)
         group = message.properties.get(names.PRODUCER_GROUP, "")
         check = self._checks.get(group)
         if check is None or len(self._tasks) >= MAX_CHECKS:

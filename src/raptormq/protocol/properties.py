@@ -56,6 +56,8 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
+ENCRYPTION_KEY_ID = "__ENCRYPTION_KEY"
+"""Ours: the body is drawn in `encryption`. Also among the properties of a batch that is, or holds, such bodies."""
 
 KEY_SEPARATOR = " "
 _PAIR_BYTE = ord(PAIR_SEPARATOR)

@@ -1,0 +1,194 @@
+"""Where the keys of encrypted messages come from: a file, the environment, or a folder such as a mounted Secret.
+
+Every source names the keys it holds and the one to encrypt with; all can be used to decrypt. Keys are texts in base64,
+of 16, 24 or 32 bytes. Files are read again every few seconds, and at once when a key is missing, so keys are rotated
+without a restart: give the new key to everybody, then make it the current one, drop the old one when no message needs
+it.
+
+    file, environment     `2026-11 = 3q2+7w...`, one key per line (or comma); the first one is current
+    folder                a file per key, named as the key; the file `current` holds the name of the current one
+                          (kubectl create secret generic keys --from-literal=current=k1 --from-literal=k1=3q2+7w...)
+
+Neighbour: `sealing` uses them; the layout of encrypted bodies is in `raptormq.protocol.encryption`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+import re
+import time
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from raptormq.errors import ConfigError, KeyMissing
+from raptormq.protocol.encryption import KEY_BYTES, MAX_KEY_ID_BYTES
+
+log = logging.getLogger(__name__)
+
+KEYS_VARIABLE = "RAPTORMQ_ENCRYPTION_KEYS"
+FOLDER_VARIABLE = "RAPTORMQ_ENCRYPTION_KEY_FOLDER"
+_CURRENT = "current"
+_REFRESH_S = 5.0
+
+
+class EncryptionKeys(Protocol):
+    """A source of keys; implement it for a key service of your own. Called on the event loop: must not block long."""
+
+    def current(self) -> tuple[str, bytes]:
+        """Return name and bytes of the key to encrypt with.
+
+        Raises:
+            ConfigError: there is none.
+        """
+
+    def key(self, key_id: str) -> bytes:
+        """Return a key.
+
+        Raises:
+            KeyMissing: it is not there.
+        """
+
+
+class _Loaded(NamedTuple):
+    current: str
+    keys: dict[str, bytes]
+
+
+class _ReadKeys:
+    """Keys that are read from somewhere, again and again."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._loaded = self._read()
+        self._read_at = time.monotonic()
+
+    def current(self) -> tuple[str, bytes]:
+        """Return name and bytes of the key to encrypt with."""
+        if time.monotonic() - self._read_at > _REFRESH_S:
+            self._read_again()
+        return self._loaded.current, self._loaded.keys[self._loaded.current]
+
+    def key(self, key_id: str) -> bytes:
+        """Return a key; raises `KeyMissing` when it is not there."""
+        if key_id not in self._loaded.keys:
+            self._read_again()
+        try:
+            return self._loaded.keys[key_id]
+        except KeyError:
+            known = ", ".join(sorted(self._loaded.keys))
+            raise KeyMissing(
+                f"{self._source} has no key {key_id!r}, which a message is encrypted with; it has {known}"
+            ) from None
+
+    def _read_again(self) -> None:
+        self._read_at = time.monotonic()
+        try:
+            self._loaded = self._read()
+        except ConfigError as error:
+            log.warning("the keys that are known stay: %s", error)
+
+    def _read(self) -> _Loaded:
+        raise NotImplementedError
+
+
+class KeyFile(_ReadKeys):
+    """Keys of a file.
+
+    Args:
+        path: see the top of this module; `#` begins a comment.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no keys.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        super().__init__(str(path))
+
+    def _read(self) -> _Loaded:
+        return _parse(_text(self._path), self._source)
+
+
+class EnvironmentKeys(_ReadKeys):
+    """Keys of an environment variable.
+
+    Raises:
+        ConfigError: it is not set, or holds no keys.
+    """
+
+    def __init__(self, variable: str = KEYS_VARIABLE) -> None:
+        self._variable = variable
+        super().__init__(f"environment variable {variable}")
+
+    def _read(self) -> _Loaded:
+        return _parse(os.environ.get(self._variable, ""), self._source)
+
+
+class KeyFolder(_ReadKeys):
+    """Keys of a folder, as Kubernetes mounts a Secret.
+
+    Raises:
+        ConfigError: a file cannot be read, there is no key, or the current one is not there.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        super().__init__(str(path))
+
+    def _read(self) -> _Loaded:
+        try:
+            names = sorted(os.listdir(self._path))
+        except OSError as error:
+            raise ConfigError(f"the folder of keys {self._path} cannot be read: {error.strerror}") from None
+        # Kubernetes swaps a hidden folder that the visible names link to.
+        files = {name: _text(self._path / name).strip() for name in names if not name.startswith(".")}
+        current = files.pop(_CURRENT, "")
+        keys = {name: _key(name, text, self._source) for name, text in files.items()}
+        if current not in keys:
+            raise ConfigError(f"{self._path} has no key {current!r}, which its file {_CURRENT!r} names")
+        return _Loaded(current, keys)
+
+
+def keys_from_environment() -> EncryptionKeys | None:
+    """Return the keys that RAPTORMQ_ENCRYPTION_KEYS holds, or the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER; else `None`.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    if os.environ.get(KEYS_VARIABLE):
+        return EnvironmentKeys()
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return KeyFolder(folder) if folder else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file of keys {path} cannot be read: {error}") from None
+
+
+def _parse(text: str, source: str) -> _Loaded:
+    keys: dict[str, bytes] = {}
+    for line in re.split(r"[\n,]", re.sub(r"#[^\n]*", "", text)):
+        if line.strip():
+            name, _, value = line.partition("=")
+            keys[name.strip()] = _key(name.strip(), value.strip(), source)
+    if not keys:
+        raise ConfigError(f"{source} holds no key; one is NAME = BASE64")
+    return _Loaded(next(iter(keys)), keys)
+
+
+def _key(name: str, text: str, source: str) -> bytes:
+    if not name or len(name.encode()) > MAX_KEY_ID_BYTES or not name.isprintable():
+        raise ConfigError(f"{source}: {name[:40]!r} is no name of a key")
+    try:
+        key = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) not in KEY_BYTES:
+        raise ConfigError(f"{source}: key {name!r} is not 16, 24 or 32 bytes in base64")
+    return key

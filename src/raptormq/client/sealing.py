@@ -1,0 +1,77 @@
+"""Encrypts what leaves and decrypts what comes: the step between messages and `raptormq.protocol.encryption`.
+
+Neighbours: `delivery` seals messages, `batch_sending` whole batches, `received` and `replies` unseal.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.encryption_keys import EncryptionKeys
+from raptormq.client.outgoing import Outgoing, compressed
+from raptormq.errors import KeyMissing
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch import decode_batch, encode_batch
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.encryption import NONCE_BYTES, key_id_of, seal, unseal
+from raptormq.protocol.properties import encode_properties
+from raptormq.protocol.record import Bytes
+
+
+class Sealing:
+    """Encrypts with the current key."""
+
+    def __init__(self, keys: EncryptionKeys, config: ProducerConfig) -> None:
+        self._keys = keys
+        self._config = config
+
+    def sealed(self, outgoing: Outgoing) -> Outgoing:
+        """Return a message, or a batch of messages each, encrypted; what is encrypted already stays as it is.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+        """
+        if outgoing.sealed:
+            return outgoing
+        key_id, key = self._keys.current()
+        mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
+        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
+            body = self._seal(outgoing.body, outgoing.sys_flag, key_id, key)
+        else:
+            own = mark.encode()
+            body = encode_batch(
+                (record.flag, self._seal(record.body, outgoing.sys_flag, key_id, key), record.properties + own)
+                for record in decode_batch(outgoing.body)
+            )
+        return replace(outgoing, body=body, sys_flag=0, properties=outgoing.properties + mark, sealed=True)
+
+    def sealed_whole(self, outgoing: Outgoing) -> Outgoing:
+        """Return a batch encrypted as one.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+        """
+        key_id, key = self._keys.current()
+        mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
+        body = self._seal(outgoing.body, 0, key_id, key)
+        return replace(outgoing, body=body, properties=outgoing.properties + mark, sealed=True)
+
+    def _seal(self, body: bytes, sys_flag: int, key_id: str, key: bytes) -> bytes:
+        if not sys_flag:
+            body, sys_flag = compressed(body, self._config)
+        return seal(body, sys_flag, key_id, key, os.urandom(NONCE_BYTES))
+
+
+def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
+    """Return the plain body of an encrypted one.
+
+    Raises:
+        KeyMissing: the client has no keys, or not the one that is needed.
+        RecordError: the body is damaged.
+    """
+    key_id = key_id_of(body)
+    if keys is None:
+        raise KeyMissing(f"a message is encrypted with the key {key_id!r}, and this client has no keys")
+    return unseal(body, keys.key(key_id))

@@ -1,0 +1,92 @@
+"""Bodies encrypted from end to end (AES-GCM), of one message or of a whole batch.
+
+An encrypted body, big-endian::
+
+     0  "RMQE"
+     4  VERSION u8 = 1
+     5  COMPRESSION u16     how the plain body is compressed: bits of SYSFLAG, 0 = not at all
+     7  KEYIDLEN u8, key id UTF-8
+        NONCE 12 bytes      random; so one key is good for 2**32 messages or batches
+        ciphertext, tag 16 bytes
+
+Everything before the nonce is authenticated with the ciphertext. Bodies are compressed before they are encrypted and
+say so here: SYSFLAG has no COMPRESSED, lest somebody without the key tries to decompress. The property
+`properties.ENCRYPTION_KEY_ID` names the key where brokers and tools can see it; brokers neither have keys nor need
+them.
+
+A batch that is stored whole (`inner_batch`) is encrypted as one: its record's body is drawn above, and has inside what
+would be its body otherwise. On other topics every message of a batch is encrypted by itself.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from raptormq.errors import RecordError
+from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
+from raptormq.protocol.record import Bytes
+
+_MAGIC = b"RMQE"
+_VERSION = 1
+_HEAD = struct.Struct(">4sBHB")
+NONCE_BYTES = 12
+_TAG_BYTES = 16
+KEY_BYTES = (16, 24, 32)
+"""AES-128, AES-192, AES-256."""
+MAX_KEY_ID_BYTES = 255
+
+
+def is_sealed(body: Bytes) -> bool:
+    """Whether a body begins like an encrypted one; no plain batch does, its first record would be too large."""
+    return body[: len(_MAGIC)] == _MAGIC
+
+
+def seal(plain: Bytes, compression: int, key_id: str, key: bytes, nonce: bytes) -> bytes:
+    """Encrypt a body that is compressed as the bits `compression` say; `nonce` is used once with `key`."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # heavy, and installed by those who encrypt
+
+    name = key_id.encode()
+    head = _HEAD.pack(_MAGIC, _VERSION, compression, len(name)) + name
+    ciphertext: bytes = AESGCM(key).encrypt(nonce, bytes(plain), head)
+    return b"".join((head, nonce, ciphertext))
+
+
+def key_id_of(body: Bytes) -> str:
+    """Return the name of the key that a body is encrypted with.
+
+    Raises:
+        RecordError: the body is not encrypted, of another version, or cut.
+    """
+    return _split(body)[1]
+
+
+def unseal(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """Return the plain, decompressed body.
+
+    Raises:
+        RecordError: damaged, encrypted with another key, or longer than `max_bytes`.
+    """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    compression, key_id, nonce_at = _split(body)
+    data = bytes(body)
+    try:
+        plain: bytes = AESGCM(key).decrypt(
+            data[nonce_at : nonce_at + NONCE_BYTES], data[nonce_at + NONCE_BYTES :], data[:nonce_at]
+        )
+    except InvalidTag:
+        raise RecordError(f"the body is damaged, or was encrypted with another key than {key_id}") from None
+    return decompress(plain, compression, max_bytes)
+
+
+def _split(body: Bytes) -> tuple[int, str, int]:
+    """Return the compression, the key id and where the nonce begins."""
+    try:
+        magic, version, compression, length = _HEAD.unpack_from(body)
+        nonce_at = _HEAD.size + length
+        if magic != _MAGIC or version != _VERSION or len(body) < nonce_at + NONCE_BYTES + _TAG_BYTES:
+            raise RecordError("the body is not encrypted as its properties say, or cut")
+        return compression, bytes(body[_HEAD.size : nonce_at]).decode(), nonce_at
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RecordError(f"the encrypted body is damaged: {error}") from None

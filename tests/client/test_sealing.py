@@ -1,0 +1,183 @@
+"""Encryption from producer to consumer, over peers that keep what they are sent as brokers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client import ClientConfig, ConsumerConfig, Message, MessageExt, MessageQueue, Producer, ProducerConfig
+from raptormq.client.instance import ClientInstance
+from raptormq.client.received import decode_batches, decode_messages
+from raptormq.client.redelivery import Redelivery
+from raptormq.errors import ConfigError, KeyMissing, RecordError
+from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.encryption import is_sealed
+from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.record import StoredMessage, encode_record
+from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored
+from tests.client.test_batch_sending import stored_whole
+
+BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
+QUEUE = MessageQueue("t", "broker-0", 0)
+SECRET = b"secret " * 1000
+
+
+class Keys:
+    """Two keys, of which one is current."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+        self.asked: list[str] = []
+
+    def current(self) -> tuple[str, bytes]:
+        return self.known[0], self.key(self.known[0])
+
+    def key(self, key_id: str) -> bytes:
+        self.asked.append(key_id)
+        if key_id not in self.known:
+            raise KeyMissing(f"no key {key_id}")
+        return key_id[-1:].encode() * 16
+
+
+@asynccontextmanager
+async def producing(peer: ScriptedPeer, keys: Keys, **settings: object) -> AsyncIterator[Producer]:
+    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+    values = {"encrypt": True, "retries": 0, **settings}
+    config = ProducerConfig(**values)  # type: ignore[arg-type]
+    async with Producer("g", config=config, client_config=ClientConfig(peer.address, keys=keys)) as producer:
+        yield producer
+
+
+def as_stored(sent: RemotingCommand, offset: int = 0) -> bytes:
+    """The record of a single message or of a batch that is stored whole."""
+    return encode_record(
+        StoredMessage("t", 0, sent.body, sent.ext_fields["i"], sys_flag=int(sent.ext_fields["f"]), queue_offset=offset)
+    )
+
+
+def one_by_one(sent: RemotingCommand) -> bytes:
+    """The records of a batch on a SimpleCQ topic; brokers add the properties of the batch to those of its messages."""
+    return b"".join(
+        encode_record(StoredMessage("t", 0, record.body, record.properties.decode(), queue_offset=n))
+        for n, record in enumerate(decode_batch(sent.body))
+    )
+
+
+async def test_a_message_is_encrypted_compressed_and_comes_back() -> None:
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1")) as producer:
+        peer.on(SINGLE, stored())
+        await producer.send(Message("t", SECRET, "T"))
+        await producer.submit(Message("t", b"short"))
+        await producer.send_oneway(Message("t", b"oneway"))
+        sent = await peer.wait_for(SINGLE, 3)
+        assert all(is_sealed(command.body) and command.ext_fields["f"] == "0" for command in sent)
+        assert len(sent[0].body) < len(SECRET) / 10
+        messages = [
+            message for command in sent for message in decode_messages(as_stored(command), QUEUE, 0, Keys("k1"))
+        ]
+        assert [message.body for message in messages] == [SECRET, b"short", b"oneway"]
+        assert messages[0].tags == "T"
+
+
+async def test_batches_are_encrypted_whole_where_they_are_stored_whole_and_one_by_one_before_that_is_known() -> None:
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1")) as producer:
+        peer.on(BATCH, stored_whole())
+        peer.on(SINGLE, stored(17))
+        messages = [Message("t", SECRET), Message("t", b"short", properties={"a": "b"})]
+        for _ in range(2):
+            await producer.send_batch(messages)
+        [unknown], [whole] = peer.received[BATCH], peer.received[SINGLE]
+        assert all(is_sealed(record.body) for record in decode_batch(unknown.body))
+        assert is_sealed(whole.body)
+        assert int(whole.ext_fields["f"]) == 0xC0
+        keys = Keys("k1")
+        found = decode_messages(one_by_one(unknown), QUEUE, 0, keys) + decode_messages(as_stored(whole), QUEUE, 0, keys)
+        assert [message.body for message in found] == [SECRET, b"short"] * 2
+        assert [message.properties.get("a") for message in found] == [None, "b"] * 2
+        assert all(message.properties["__ENCRYPTION_KEY"] == "k1" for message in found)
+
+
+async def test_what_was_encrypted_one_by_one_may_be_stored_whole() -> None:
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1")) as producer:
+        peer.on(BATCH, stored_whole())
+        await producer.send_batch([Message("t", b"one", "A"), Message("t", b"two", "B")])
+        [sent] = peer.received[BATCH]
+    sent.ext_fields |= {"f": "192", "i": sent.ext_fields["i"] + "INNER_NUM\x012\x02"}
+    [batch] = decode_batches(as_stored(sent, 5), QUEUE, keys=Keys("k1"))
+    assert [message.body for message in batch] == [b"one", b"two"]
+    assert [list(each.offsets) for each in decode_batches(as_stored(sent, 5), QUEUE, 6, ["B"], keys=Keys("k1"))] == [
+        [6]
+    ]
+
+
+async def test_merged_messages_are_encrypted_together() -> None:
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1"), auto_batch=True, batch_max_delay_ms=1) as producer:
+        peer.on(BATCH, stored_whole())
+        peer.on(SINGLE, stored(17))
+        for _ in range(2):
+            await asyncio.gather(*(producer.submit(Message("t", b"%d" % n)) for n in range(3)))
+        [whole] = peer.received[SINGLE]
+        found = decode_messages(as_stored(whole), QUEUE, 0, Keys("k1"))
+        assert [message.body for message in found] == [b"0", b"1", b"2"]
+
+
+async def test_after_a_rotation_old_messages_are_read_with_the_old_key() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(SINGLE, stored())
+        for keys in (Keys("k1"), Keys("k2", "k1")):
+            async with producing(peer, keys) as producer:
+                await producer.send(Message("t", b"body"))
+        both = b"".join(map(as_stored, peer.received[SINGLE]))
+        keys = Keys("k2", "k1")
+        assert [message.body for message in decode_messages(both, QUEUE, 0, keys)] == [b"body"] * 2
+        assert keys.asked == ["k1", "k2"]
+        for missing in (Keys("k2"), None):
+            with pytest.raises(KeyMissing, match="k1"):
+                decode_messages(both, QUEUE, 0, missing)
+
+
+async def test_damage_is_no_missing_key() -> None:
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1")) as producer:
+        peer.on(SINGLE, stored())
+        await producer.send(Message("t", b"body"))
+        [sent] = peer.received[SINGLE]
+    told: list[int] = []
+
+    def damaged(record: StoredMessage, _error: RecordError) -> None:
+        told.append(record.queue_offset)
+
+    for offset, body in enumerate((sent.body[:-1] + b"?", b"plain after all")):
+        sent.body = body
+        with pytest.raises(RecordError):
+            decode_messages(as_stored(sent), QUEUE, 0, Keys("k1"))
+        assert decode_batches(as_stored(sent, offset), QUEUE, 0, (), damaged, Keys("k1")) == []
+    assert told == [0, 1]
+
+
+def test_who_encrypts_needs_keys() -> None:
+    with pytest.raises(ConfigError, match="encrypt needs keys"):
+        Producer("g", config=ProducerConfig(encrypt=True), client_config=ClientConfig("127.0.0.1:1", keys=None))
+
+
+async def test_a_failed_message_of_an_encrypted_batch_is_sent_on_encrypted() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(RequestCode.CONSUMER_SEND_MSG_BACK, refuse(ResponseCode.SYSTEM_ERROR))
+        peer.on(SINGLE, stored())
+        instance = ClientInstance.acquire(ClientConfig(peer.address, keys=Keys("k2", "k1")))
+        try:
+            message = MessageExt(
+                "t", b"body", {"__ENCRYPTION_KEY": "k1"}, QUEUE, 7, 8, "id", "offset id", 1, 2, sys_flag=0xC0
+            )
+            assert await Redelivery(instance, "g", ConsumerConfig()).give_back(message)
+        finally:
+            await instance.release()
+        [sent] = peer.received[SINGLE]
+        assert decode_properties(sent.ext_fields["i"])["__ENCRYPTION_KEY"] == "k2"
+        [again] = decode_messages(as_stored(sent), QUEUE, 0, Keys("k2"))
+        assert again.body == b"body"
