@@ -46,6 +46,8 @@ class ConsumerGroup(Generic[C]):
     consume_from_where: str = ""
     members: dict[str, Member[C]] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    filters: dict[str, Subscription] = field(default_factory=dict)
+    """The last subscription to each topic that had an expression in a language other than that of tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,11 @@ class ClientRegistry(Generic[C]):
         consumers = self.consumers.get(group)
         return consumers.subscriptions.get(topic) if consumers is not None else None
 
+    def filter_before(self, group: str, topic: str) -> Subscription | None:
+        """The group's last subscription to a topic by an expression that is not of tags; it may be outdated."""
+        consumers = self.consumers.get(group)
+        return consumers.filters.get(topic) if consumers is not None else None
+
     def client_ids(self, group: str) -> list[str]:
         """Ids of the members of a consumer group."""
         consumers = self.consumers.get(group)
@@ -177,6 +184,8 @@ def _subscribe(group: ConsumerGroup[C], subscriptions: Iterable[Subscription]) -
         if known is None or subscription.version > known.version:
             changed |= known is None or known.expression != subscription.expression
             group.subscriptions[subscription.topic] = subscription
+            if subscription.expression and subscription.expression_type not in (None, "", "TAG"):
+                group.filters[subscription.topic] = subscription
     for topic in group.subscriptions.keys() - announced:
         del group.subscriptions[topic]
         changed = True

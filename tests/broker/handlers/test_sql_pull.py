@@ -17,8 +17,8 @@ ON = {"enablePropertyFilter": "true"}
 LONG = 20_000
 
 
-async def announce(peer: Peer, expression: str, kind: str = "SQL92") -> None:
-    subscription = Subscription("t", expression, version=1, expression_type=kind)
+async def announce(peer: Peer, expression: str, kind: str = "SQL92", version: int = 1) -> None:
+    subscription = Subscription("t", expression, version=version, expression_type=kind)
     data = HeartbeatData("me", consumers=[ConsumerData("consumers", subscriptions=[subscription])])
     assert (await peer.call(RequestCode.HEART_BEAT, None, data.to_json())).code == 0
 
@@ -101,6 +101,24 @@ async def test_a_bad_filter_of_a_heartbeat(
         await send_priced(peer, 1)
         await announce(peer, expression, kind)
         assert (await peer.pull("t", 0, sysFlag=0, subVersion=1)).code == code
+
+
+@pytest.mark.parametrize(
+    ("expressions", "code"),
+    [
+        (["price > 1", ""], ResponseCode.FILTER_DATA_NOT_LATEST),
+        (["price > 1", "price >", ""], ResponseCode.FILTER_DATA_NOT_EXIST),
+        (["price > 1", "price >"], ResponseCode.FILTER_DATA_NOT_EXIST),
+        ([""], ResponseCode.FILTER_DATA_NOT_EXIST),
+        (["price > 1", "", "price > 1"], ResponseCode.SUCCESS),
+    ],
+)
+async def test_filters_of_heartbeats_one_after_the_other(tmp_path: Path, expressions: list[str], code: int) -> None:
+    async with running(tmp_path, ON) as broker, connected(broker) as peer:
+        await send_priced(peer, 5)
+        for version, expression in enumerate(expressions, 1):
+            await announce(peer, expression, version=version)
+        assert (await peer.pull("t", 0, sysFlag=0, subVersion=len(expressions))).code == code
 
 
 async def test_a_bad_filter_of_a_pull(tmp_path: Path) -> None:

@@ -47,13 +47,15 @@ class Subscription:
     def from_dict(cls, value: Any) -> Subscription:
         """Read the JSON object; raises :class:`BodyError`."""
         try:
+            kind = str(value.get("expressionType") or "TAG")
+            nothing = "*" if kind == "TAG" or value.get("subString") is None else ""
             return cls(
                 str(value["topic"]),
-                str(value.get("subString") or "*"),
+                str(value.get("subString") or nothing),
                 frozenset(str(tag) for tag in value.get("tagsSet") or ()),
                 frozenset(int(code) for code in value.get("codeSet") or ()),
                 int(value.get("subVersion") or 0),
-                str(value.get("expressionType") or "TAG"),
+                kind,
                 bool(value.get("classFilterMode")),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
