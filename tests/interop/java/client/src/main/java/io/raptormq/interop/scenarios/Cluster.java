@@ -1,5 +1,6 @@
 package io.raptormq.interop.scenarios;
 
+import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
@@ -61,6 +62,16 @@ final class Cluster implements AutoCloseable {
             admin.createAndUpdateTopicConfig(broker.selectBrokerAddr(), new TopicConfig(topic, queues, queues, READ_WRITE));
         }
         return topic;
+    }
+
+    /** The same for a topic of a queue type: SimpleCQ or BatchCQ. */
+    String createTopic(String name, int queues, String queueType) throws Exception {
+        TopicConfig config = new TopicConfig(name(name), queues, queues, READ_WRITE);
+        config.setAttributes(Map.of("+queue.type", queueType));
+        for (BrokerData broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
+            admin.createAndUpdateTopicConfig(broker.selectBrokerAddr(), config);
+        }
+        return config.getTopicName();
     }
 
     DefaultMQAdminExt admin() {

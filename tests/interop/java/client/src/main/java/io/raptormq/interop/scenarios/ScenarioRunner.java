@@ -47,6 +47,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("AsyncSend", new AsyncSend());
         SCENARIOS.put("OnewaySend", new OnewaySend());
         SCENARIOS.put("BatchSend", new BatchSend());
+        SCENARIOS.put("BatchQueue", new BatchQueue());
         SCENARIOS.put("CompressedSend", new CompressedSend());
         SCENARIOS.put("SizeLimit", new SizeLimit());
         SCENARIOS.put("AutoCreation", new AutoCreation());
