@@ -43,11 +43,11 @@ def parse_handle(text: str) -> PopHandle:
     """Decode a handle; raises :class:`MessageError`."""
     parts = text.split(" ")
     if len(parts) < _FEWEST_PARTS:
-        raise MessageError(f"a handle of a popped message has at least {_FEWEST_PARTS} parts: {text:.80!r}")
+        raise MessageError(f"a handle of a popped message has at least {_FEWEST_PARTS} parts: {text!r:.80}")
     try:
         start, pop_time, invisible, revive_queue = map(int, parts[:4])
     except ValueError as error:
-        raise MessageError(f"not a handle of a popped message: {text:.80!r}") from error
+        raise MessageError(f"not a handle of a popped message: {text!r:.80}") from error
     return PopHandle(start, pop_time, invisible, revive_queue, parts[5])
 
 

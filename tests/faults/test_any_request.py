@@ -1,0 +1,133 @@
+"""Whatever a request says, it is answered with a code and a remark, its connection stays open, and others are served.
+
+Every code that broker and name server know is sent many times with fields that are missing, of the wrong type, at the
+ends of their range or of another request, and with bodies that are no JSON, the wrong JSON, or too deep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from raptormq.namesrv.config import NameServerConfig
+from raptormq.namesrv.service import NameServer
+from raptormq.protocol import schema
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from raptormq.protocol.schema import Header
+from raptormq.transport.connection import Connection
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.router import Router
+from tests.broker.harness import bodies, connected, running
+
+ROUNDS = 60
+TIMEOUT_S = 10.0
+TEXTS = (
+    "t", "g", "", "nosuch", "%RETRY%g", "%DLQ%g", "a b", "\u00e9\u4e2d" * 10, "x" * 300, "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "TBW102", "\x01\x02", "null", "{}", "*", "a||b", "1", "-1",
+    "a = 1", "SQL92", "TAG", "true", "127.0.0.1:1", "0 1 2 3 4 5 6 7 8", "a%b%c", "7F0000010000",
+    "7F00000100002A9F0000000000000000", "DELAY\x01x\x02", "DELAY\x0199999\x02", "TIMER_DELAY_SEC\x01abc\x02",
+    "TIMER_DELIVER_MS\x019999999999999999999\x02", "TRAN_MSG\x01true\x02", "INNER_NUM\x013\x02",
+)  # fmt: skip
+NUMBERS = (
+    "0", "1", "-1", "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808", "99999999999999999999",
+    "abc", "", "1.5", " 1", "1_0", "32",
+)  # fmt: skip
+BODIES = (
+    b"", b"{}", b"[]", b"null", b"1", b'"x"', b"\xff\xfe", b"{", b'{"a":1}', b"[" * 2000 + b"]" * 2000, b'{"a":' * 500,
+    b'{"clientID":5,"producerDataSet":7,"consumerDataSet":[{"groupName":1}]}',
+    b'{"clientID":"c","producerDataSet":[{"groupName":"g"}],"consumerDataSet":[{"groupName":"g","consumeType":"X"}]}',
+    b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":null}]}]}',
+    b'{"mqSet":[{"topic":"t","brokerName":"b","queueId":"x"}],"consumerGroup":"g","clientId":"c"}',
+    b'{"topic":1,"consumerGroup":{},"mqSet":5,"clientId":3}', b'{"offsetTable":{"a@b":{"0":"x"}}}',
+    b'{"topicName":"zz","readQueueNums":-5,"writeQueueNums":"q","perm":99}',
+    b'{"groupName":"zz","retryQueueNums":-5,"retryMaxTimes":"q"}', b'{"queueNum":1e400}', b"a=b\nc", b"brokerRole",
+    b"listenPort=abc\n", encode_batch([(0, b"x", b"")]), b"\0\0\0\1", b"\0" * 64,
+)  # fmt: skip
+WAITS = {"suspendTimeoutMillis", "pollTime", "timeout"}
+"""Fields that let the server wait for messages; the answer would take as long."""
+
+
+class Nobody:
+    """Takes what a server asks its peers."""
+
+    def handle(self, _: Connection, requests: list[RemotingCommand]) -> None:
+        """Nothing is answered."""
+
+    def closed(self, _: Connection) -> None:
+        """Nobody waits for it."""
+
+
+def headers_of(router: Router) -> dict[int, type[Header] | None]:
+    return {int(code): header for code, (header, _) in router._handlers.items()}
+
+
+def fields_of(header: type[Header] | None, chance: random.Random) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for _, name, kind, _ in schema._fields(header) if header is not None else ():
+        if chance.random() < 0.08:
+            continue
+        sensible = chance.random() < 0.5
+        if name in WAITS:
+            fields[name] = "0"
+        elif kind is int:
+            fields[name] = chance.choice("01" if sensible else NUMBERS)
+        elif kind is bool:
+            fields[name] = chance.choice(("true", "false", "x"))
+        else:
+            fields[name] = chance.choice("tg" if sensible else TEXTS)
+    return fields
+
+
+async def ask_everything(address: str, headers: Mapping[int, type[Header] | None], seed: int) -> None:
+    chance = random.Random(seed)
+    pool = ConnectionPool(Nobody())
+    try:
+        connection = await pool.connection(address)
+        for _ in range(ROUNDS):
+            for code, header in headers.items():
+                fields, body, form = fields_of(header, chance), chance.choice(BODIES), int(chance.random() < 0.3)
+                answer = await connection.request(RemotingCommand(code, fields, body, serialize_type=form), TIMEOUT_S)
+                assert answer.code == 0 or answer.remark, (code, fields, body, answer)
+                assert not (answer.remark or "").startswith("internal error"), (code, fields, body, answer.remark)
+    finally:
+        await pool.close()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_broker_answers_every_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("mine", b"before")
+        assert broker._assembly is not None
+        headers = headers_of(broker._assembly.router)
+        headers |= {
+            RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
+            RequestCode.SEND_MESSAGE_V2: SendMessageRequestHeaderV2,
+            RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
+        }
+        with caplog.at_level(logging.ERROR):
+            await ask_everything(f"127.0.0.1:{broker.port}", headers, seed)
+        assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+        assert bodies(await peer.pull("mine", 0)) == [b"before"]
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert bodies(await peer.pull("mine", 0)) == [b"before"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_name_server_answers_every_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
+    pairs = {"listenPort": "0", "bindAddress": "127.0.0.1", "kvConfigPath": str(tmp_path / "kv.json")}
+    server = NameServer(NameServerConfig.from_pairs(pairs))
+    await server.start()
+    try:
+        with caplog.at_level(logging.ERROR):
+            await ask_everything(server.address, headers_of(server._router), seed)
+        assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    finally:
+        await asyncio.wait_for(server.stop(), TIMEOUT_S)
