@@ -43,8 +43,8 @@ NUMBERS = (
 BODIES = (
     b"", b"{}", b"[]", b"null", b"1", b'"x"', b"\xff\xfe", b"{", b'{"a":1}', b"[" * 2000 + b"]" * 2000, b'{"a":' * 500,
     b'{"clientID":5,"producerDataSet":7,"consumerDataSet":[{"groupName":1}]}',
-    b'{"clientID":"c","producerDataSet":[{"groupName":"g"}],"consumerDataSet":[{"groupName":"g","consumeType":"X"}]}',
-    b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":null}]}]}',
+    b'{"clientID":"c","producerDataSet":[{"groupName":"g"}],"consumerDataSet":[{"groupName":"silent","consumeType":"X"}]}',
+    b'{"clientID":"c","consumerDataSet":[{"groupName":"silent","subscriptionDataSet":[{"topic":null}]}]}',
     b'{"mqSet":[{"topic":"t","brokerName":"b","queueId":"x"}],"consumerGroup":"g","clientId":"c"}',
     b'{"topic":1,"consumerGroup":{},"mqSet":5,"clientId":3}', b'{"offsetTable":{"a@b":{"0":"x"}}}',
     b'{"topicName":"zz","readQueueNums":-5,"writeQueueNums":"q","perm":99}',
