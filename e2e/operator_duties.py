@@ -16,18 +16,23 @@ BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
 
 
 def refuses_what_comes_later(kubernetes: Kubernetes) -> None:
-    """Dledger and BatchCQ are accepted by the schema and answered with a reason."""
+    """Dledger is accepted by the schema and answered with a reason."""
     _apply(kubernetes, "BrokerCluster", "later", {"replicas": 3, "replication": {"mode": "dledger"}})
-    _apply(kubernetes, "Topic", "later", {"clusterRef": {"name": "demo"}, "queueType": "BatchCQ"})
     _apply(kubernetes, "BrokerCluster", "denied", {"config": {"brokerIP1": "10.0.0.1"}})
     expected = {
         "brokercluster/later": "NotSupported",
-        "topic/later": "NotSupported",
         "brokercluster/denied": "ConfigDenied",
     }
     for resource, reason in expected.items():
         kubernetes.wait_until(f"{resource} is {reason}", partial(_is_refused, kubernetes, resource, reason), 30)
     kubernetes.kubectl("delete", *expected, "-n", NAMESPACE, "--timeout=30s")
+
+
+def makes_batch_topics(kubernetes: Kubernetes) -> None:
+    """Topics of queueType BatchCQ become ready like others."""
+    _apply(kubernetes, "Topic", "batches", {"clusterRef": {"name": "demo"}, "queueType": "BatchCQ"})
+    kubernetes.wait_ready("topic/batches", namespace=NAMESPACE, timeout=60)
+    kubernetes.kubectl("delete", "topic/batches", "-n", NAMESPACE, "--timeout=30s")
 
 
 def rolls_a_change(kubernetes: Kubernetes) -> None:

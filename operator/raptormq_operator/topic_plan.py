@@ -42,10 +42,6 @@ class Claim:
 
 def refusal(topic: Topic, claims: Sequence[Claim]) -> Verdict | None:
     """Why nothing can be done for this resource; None when something can."""
-    if topic.queue_type != "SimpleCQ":
-        return Verdict(
-            Reason.NOT_SUPPORTED, f"queueType {topic.queue_type} is not available in this version, only SimpleCQ"
-        )
     holder = min(claims, default=None)
     if holder is not None and holder.uid != topic.uid:
         return Verdict(

@@ -131,11 +131,11 @@ async def test_without_its_cluster_it_waits() -> None:
     assert operator.ready == ("False", "ClusterNotFound")
 
 
-async def test_batch_queues_are_refused_and_no_broker_is_asked() -> None:
+async def test_batch_queues_are_asked_for_by_attribute() -> None:
     operator = Operator(queueType="BatchCQ")
-    assert await operator.turn() == REFUSED_S
-    assert operator.ready == ("False", "NotSupported")
-    assert operator.admin.changes == []
+    assert await operator.turn() == RESYNC_S
+    assert operator.ready == ("True", "Ready")
+    assert [made["orders"].attributes["queue.type"] for made in operator.admin.topics.values()] == ["BatchCQ"] * 2
 
 
 async def test_the_younger_of_two_does_nothing() -> None:

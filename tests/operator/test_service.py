@@ -37,7 +37,7 @@ class ApiServer:
     def __init__(self) -> None:
         # Both are refused by their specs, so that nothing further is asked for.
         cluster = cluster_body(replicas=3, replication={"mode": "dledger"})
-        self.listed = {"brokerclusters": [cluster], "topics": [topic_body(queueType="BatchCQ")]}
+        self.listed = {"brokerclusters": [cluster], "topics": [topic_body(clusterRef={"name": "none"})]}
         self.written: list[tuple[str, str, Any]] = []
         self.lease: dict[str, Any] | None = None
         self.stopping = asyncio.Event()
@@ -153,7 +153,7 @@ async def test_it_leads_reconciles_both_kinds_and_lets_go(
         running = asyncio.create_task(service.run(Settings.from_environment(environment)))
         while set(server.reasons()) != {"BrokerCluster", "Topic"}:
             await asyncio.sleep(0.02)
-        assert server.reasons() == {"BrokerCluster": "NotSupported", "Topic": "NotSupported"}
+        assert server.reasons() == {"BrokerCluster": "NotSupported", "Topic": "ClusterNotFound"}
         assert server.lease is not None
         assert server.lease["spec"]["holderIdentity"] == "me"
         os.kill(os.getpid(), signal.SIGTERM)

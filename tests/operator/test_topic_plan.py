@@ -56,10 +56,13 @@ def test_an_unreached_broker_is_told_before_a_refusal() -> None:
     assert topic_plan.verdict(TOPIC, answers).reason is Reason.BROKER_UNREACHABLE
 
 
-def test_batch_queues_come_later() -> None:
-    refused = topic_plan.refusal(Topic.from_object(topic_body(queueType="BatchCQ")), [])
-    assert refused is not None
-    assert (refused.reason, "BatchCQ" in refused.message) == (Reason.NOT_SUPPORTED, True)
+def test_batch_queues_are_wanted_of_every_broker() -> None:
+    topic = Topic.from_object(topic_body(queueType="BatchCQ"))
+    assert topic_plan.refusal(topic, []) is None
+    wanted = topic_plan.wanted(topic)
+    assert wanted.attributes["queue.type"] == "BatchCQ"
+    answers = {"a": wanted, "b": TopicAnswer(4, 8, 2, {}), "c": None}
+    assert topic_plan.brokers_to_change(answers, wanted) == ("b", "c")
 
 
 def test_the_oldest_claim_holds_the_topic() -> None:
