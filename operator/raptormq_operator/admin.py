@@ -1,15 +1,20 @@
 """The few questions that the operator asks name servers and brokers, over `raptormq.client.AdminClient`.
 
-`Admin` is the seam that tests replace; `ClientAdmin` is the only place where the operator uses the client.
+`Admin` is the seam that tests replace; `ClientAdmin` is the only place where the operator uses the client. To a cluster
+with TLS it speaks TLS, without looking at the certificate: it sends nothing that is secret, and may not read Secrets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol, Self
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, TypeVar
 
-from raptormq.client import AdminClient
+from raptormq.client import AdminClient, ClientConfig, ClientTls
+from raptormq.errors import ConnectionClosed
+from raptormq_operator.model.cluster import Tls
+
+T = TypeVar("T")
 
 Listing = Mapping[tuple[str, str, int], str]
 """(cluster name, broker name, broker id) -> address, as a name server lists them."""
@@ -26,6 +31,13 @@ class TopicAnswer:
 
 
 class Admin(Protocol):
+    """Where the operator's questions come from."""
+
+    def speaking(self, tls: Tls | None) -> ClusterAdmin:
+        """The questions to a cluster with such connections."""
+
+
+class ClusterAdmin(Protocol):
     """Every call is bounded in time and raises only `raptormq.errors.RaptorMQError`."""
 
     async def listed_brokers(self, name_server: str) -> Listing:
@@ -48,17 +60,35 @@ class ClientAdmin:
     """`Admin` over the network. Use as an asynchronous context manager."""
 
     def __init__(self) -> None:
-        self._client = AdminClient()
+        self._plain, self._encrypted = ClientConfig(tls=None), ClientConfig(tls=ClientTls())
+        self._clients = {config: AdminClient(client_config=config) for config in (self._plain, self._encrypted)}
 
     async def __aenter__(self) -> Self:
-        await self._client.start()
+        for client in self._clients.values():
+            await client.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
+        for client in self._clients.values():
+            await client.close()
+
+    def speaking(self, tls: Tls | None) -> ClusterAdmin:
+        """A permissive cluster takes plain connections, but for servers that still run as enforcing ones."""
+        if tls is None:
+            return Questions({self._plain: self._clients[self._plain]})
+        if tls.mode == "enforcing":
+            return Questions({self._encrypted: self._clients[self._encrypted]})
+        return Questions(self._clients)
+
+
+class Questions:
+    """The questions to one cluster: each is put by one client after the other while servers hang up on them."""
+
+    def __init__(self, clients: Mapping[ClientConfig, AdminClient]) -> None:
+        self._clients = clients
 
     async def listed_brokers(self, name_server: str) -> Listing:
-        info = await self._client.cluster_info(name_server)
+        info = await self._ask(lambda client: client.cluster_info(name_server))
         return {
             (group.cluster, group.broker_name, broker_id): address
             for group in info.brokers.values()
@@ -66,24 +96,42 @@ class ClientAdmin:
         }
 
     async def check_broker(self, broker: str) -> None:
-        await self._client.runtime_info(broker)
+        await self._ask(lambda client: client.runtime_info(broker))
 
     async def topic(self, broker: str, topic: str) -> TopicAnswer | None:
-        config = await self._client.topic_config(broker, topic)
+        config = await self._ask(lambda client: client.topic_config(broker, topic))
         if config is None:
             return None
         return TopicAnswer(config.read_queue_nums, config.write_queue_nums, int(config.perm), dict(config.attributes))
 
     async def change_topic(self, broker: str, topic: str, wanted: TopicAnswer) -> None:
-        await self._client.create_topic(
-            topic,
-            wanted.read_queues,
-            wanted.write_queues,
-            perm=wanted.perm,
-            attributes=wanted.attributes,
-            brokers=[broker],
-        )
+        def change(client: AdminClient) -> Awaitable[None]:
+            return client.create_topic(
+                topic,
+                wanted.read_queues,
+                wanted.write_queues,
+                perm=wanted.perm,
+                attributes=wanted.attributes,
+                brokers=[broker],
+            )
+
+        await self._ask(change)
 
     async def delete_topic(self, name_servers: str, topic: str) -> None:
-        async with AdminClient(name_servers=name_servers) as client:
-            await client.delete_topic(topic)
+        async def delete(config: ClientConfig) -> None:
+            async with AdminClient(client_config=replace(config, name_servers=name_servers)) as client:
+                await client.delete_topic(topic)
+
+        await self._try(delete)
+
+    async def _ask(self, question: Callable[[AdminClient], Awaitable[T]]) -> T:
+        return await self._try(lambda config: question(self._clients[config]))
+
+    async def _try(self, attempt: Callable[[ClientConfig], Awaitable[T]]) -> T:
+        *others, last = self._clients
+        for config in others:
+            try:
+                return await attempt(config)
+            except ConnectionClosed:
+                continue  # the server wants connections of the other kind
+        return await attempt(last)

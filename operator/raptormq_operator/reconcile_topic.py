@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq_operator import cluster_status, topic_plan
-from raptormq_operator.admin import Admin
+from raptormq_operator.admin import Admin, ClusterAdmin
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
 from raptormq_operator.kube.errors import KubeError
@@ -75,7 +75,7 @@ class TopicReconciler:
         answers = await self._ask(topic, cluster)
         to_change = topic_plan.brokers_to_change(answers, topic_plan.wanted(topic))
         for address in to_change:
-            answers[address] = await self._change(topic, address)
+            answers[address] = await _change(self._admin.speaking(cluster.tls), topic, address)
         verdict = topic_plan.verdict(topic, answers)
         if verdict.ready:
             verdict = cluster_status.gaps_in(cluster, await take(cluster, self._admin)) or verdict
@@ -88,22 +88,9 @@ class TopicReconciler:
 
     async def _ask(self, topic: Topic, cluster: Cluster) -> dict[str, Answer]:
         addresses = [member.address for member in cluster.members]
-        answers = await asyncio.gather(*(self._answer(topic, address) for address in addresses))
+        admin = self._admin.speaking(cluster.tls)
+        answers = await asyncio.gather(*(_answer(admin, topic, address) for address in addresses))
         return dict(zip(addresses, answers, strict=True))
-
-    async def _answer(self, topic: Topic, address: str) -> Answer:
-        try:
-            return await self._admin.topic(address, topic.topic_name)
-        except RaptorMQError as error:
-            return _failure(error)
-
-    async def _change(self, topic: Topic, address: str) -> Answer:
-        """Asks one broker to change; only what it answers afterwards counts."""
-        try:
-            await self._admin.change_topic(address, topic.topic_name, topic_plan.wanted(topic))
-        except RaptorMQError as error:
-            return _failure(error)
-        return await self._answer(topic, address)
 
     async def _cluster_body(self, topic: Topic) -> Manifest | None:
         """The BrokerCluster, None when there is none or it is being deleted."""
@@ -132,7 +119,7 @@ class TopicReconciler:
     async def _delete(self, topic: Topic, cluster: Cluster) -> list[str]:
         """What still stands in the way after an attempt to delete the topic everywhere."""
         try:
-            await self._admin.delete_topic(cluster.name_server_address, topic.topic_name)
+            await self._admin.speaking(cluster.tls).delete_topic(cluster.name_server_address, topic.topic_name)
         except RaptorMQError as error:
             return [str(error)]
         answers: Mapping[str, Answer] = await self._ask(topic, cluster)
@@ -158,6 +145,22 @@ class TopicReconciler:
         except KubeError as error:
             if error.status not in (404, 409):
                 raise
+
+
+async def _answer(admin: ClusterAdmin, topic: Topic, address: str) -> Answer:
+    try:
+        return await admin.topic(address, topic.topic_name)
+    except RaptorMQError as error:
+        return _failure(error)
+
+
+async def _change(admin: ClusterAdmin, topic: Topic, address: str) -> Answer:
+    """Asks one broker to change; only what it answers afterwards counts."""
+    try:
+        await admin.change_topic(address, topic.topic_name, topic_plan.wanted(topic))
+    except RaptorMQError as error:
+        return _failure(error)
+    return await _answer(admin, topic, address)
 
 
 def _is_ready(body: Manifest) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raptormq.errors import RaptorMQError
-from raptormq_operator.admin import Admin, Listing
+from raptormq_operator.admin import Admin, ClusterAdmin, Listing
 from raptormq_operator.model.cluster import Cluster, Member
 
 
@@ -43,23 +43,24 @@ class Survey:
 
 async def take(cluster: Cluster, admin: Admin) -> Survey:
     """Asks each name server for its brokers (106) and each broker for a sign of life (28)."""
+    asking = admin.speaking(cluster.tls)
     servers = cluster.name_server_addresses
     brokers = [member.address for member in cluster.members]
     listings, signs = await asyncio.gather(
-        asyncio.gather(*(_listing(admin, server) for server in servers)),
-        asyncio.gather(*(_sign_of_life(admin, broker) for broker in brokers)),
+        asyncio.gather(*(_listing(asking, server) for server in servers)),
+        asyncio.gather(*(_sign_of_life(asking, broker) for broker in brokers)),
     )
     return Survey(dict(zip(servers, listings, strict=True)), dict(zip(brokers, signs, strict=True)))
 
 
-async def _listing(admin: Admin, name_server: str) -> Listing | str:
+async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
     try:
         return await admin.listed_brokers(name_server)
     except RaptorMQError as error:
         return str(error)
 
 
-async def _sign_of_life(admin: Admin, broker: str) -> str | None:
+async def _sign_of_life(admin: ClusterAdmin, broker: str) -> str | None:
     try:
         await admin.check_broker(broker)
     except RaptorMQError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from raptormq.errors import ConnectError, ServerError
 from raptormq_operator.admin import Listing, TopicAnswer
-from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.cluster import Cluster, Tls
 
 
 @dataclass
@@ -25,6 +25,9 @@ class FakeAdmin:
         everyone = {(cluster.name, member.broker_name, member.index): member.address for member in cluster.members}
         self.listings = {server: dict(everyone) for server in cluster.name_server_addresses}
         self.topics |= {member.address: {} for member in cluster.members if member.address not in self.topics}
+
+    def speaking(self, tls: Tls | None) -> FakeAdmin:
+        return self
 
     async def listed_brokers(self, name_server: str) -> Listing:
         self._reach(name_server, self.listings)

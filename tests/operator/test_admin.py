@@ -7,14 +7,18 @@ from unittest.mock import patch
 
 import pytest
 
-from raptormq.errors import ConnectError, RaptorMQError, ServerError
+from raptormq.errors import ConnectError, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import response_to
+from raptormq.transport.router import Router
+from raptormq.transport.server import Server
+from raptormq.transport.tls import ServerTls
 from raptormq_operator import topic_plan
 from raptormq_operator.admin import ClientAdmin
 from raptormq_operator.conditions import Reason
-from raptormq_operator.model.cluster import Cluster, Member
+from raptormq_operator.model.cluster import Cluster, Member, Tls
 from raptormq_operator.model.topic import Topic
 from raptormq_operator.survey import take
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse
@@ -37,7 +41,8 @@ def listing(address: str) -> bytes:
 
 
 async def test_a_topic_is_made_with_its_attributes_and_read_back() -> None:
-    async with ScriptedPeer() as broker, ClientAdmin() as admin:
+    async with ScriptedPeer() as broker, ClientAdmin() as asking:
+        admin = asking.speaking(None)
         broker.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST), answer(body=config()))
         assert await admin.topic(broker.address, "orders") is None
         await admin.change_topic(broker.address, "orders", WANTED)
@@ -54,13 +59,14 @@ async def test_a_topic_is_made_with_its_attributes_and_read_back() -> None:
 
 
 async def test_refusals_and_absence_are_our_errors() -> None:
-    async with ScriptedPeer() as broker, ClientAdmin() as admin:
+    async with ScriptedPeer() as broker, ClientAdmin() as asking:
+        admin = asking.speaking(None)
         broker.on(RequestCode.UPDATE_AND_CREATE_TOPIC, refuse(ResponseCode.SYSTEM_ERROR))
         with pytest.raises(ServerError):
             await admin.change_topic(broker.address, "orders", WANTED)
-    async with ClientAdmin() as admin:
+    async with ClientAdmin() as asking:
         with pytest.raises(ConnectError):
-            await admin.check_broker(broker.address)
+            await asking.speaking(None).check_broker(broker.address)
 
 
 async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
@@ -116,7 +122,8 @@ def both_groups(address: str) -> bytes:
 
 
 async def test_deletion_goes_to_brokers_and_name_servers() -> None:
-    async with ScriptedPeer() as peer, ClientAdmin() as admin:
+    async with ScriptedPeer() as peer, ClientAdmin() as asking:
+        admin = asking.speaking(None)
         peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=listing(peer.address)))
         await admin.delete_topic(peer.address, "orders")
         for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV):
@@ -125,3 +132,42 @@ async def test_deletion_goes_to_brokers_and_name_servers() -> None:
         peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, refuse(ResponseCode.SYSTEM_ERROR))
         with pytest.raises(RaptorMQError):
             await admin.delete_topic(peer.address, "orders")
+
+
+ENFORCING, PERMISSIVE = Tls("secret", "enforcing"), Tls("secret", "permissive")
+
+
+@pytest.mark.parametrize(
+    ("served", "spoken", "reached"),
+    [
+        (None, None, True),
+        (None, PERMISSIVE, True),
+        (None, ENFORCING, False),
+        (ServerTls(), None, True),
+        (ServerTls(), PERMISSIVE, True),
+        (ServerTls(), ENFORCING, True),
+        (ServerTls(enforcing=True), None, False),
+        (ServerTls(enforcing=True), PERMISSIVE, True),
+        (ServerTls(enforcing=True), ENFORCING, True),
+    ],
+)
+async def test_connections_are_of_the_kind_that_the_cluster_takes(
+    served: ServerTls | None, spoken: Tls | None, reached: bool
+) -> None:
+    router = Router()
+    router.add(RequestCode.GET_BROKER_CLUSTER_INFO, None, lambda _, asked, __: response_to(asked, body=listing("a:1")))
+    for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV):
+        router.add(code, None, lambda _, asked, __: response_to(asked))
+    server = Server(router, "127.0.0.1", 0, tls=served)
+    await server.start()
+    address = f"127.0.0.1:{server.port}"
+    async with ClientAdmin() as asking:
+        admin = asking.speaking(spoken)
+        if reached:
+            assert await admin.listed_brokers(address) == {("demo", "broker-0", 0): "a:1"}
+        else:
+            with pytest.raises(TransportError):
+                await admin.listed_brokers(address)
+            with pytest.raises(TransportError):
+                await admin.delete_topic(address, "orders")
+    await server.stop()

@@ -90,13 +90,16 @@ def test_a_mode_of_a_later_version_is_refused(mode: str, replicas: int) -> None:
 
 def test_denied_keys_are_all_named() -> None:
     body = cluster_body(
-        config={"brokerIP1": "1.2.3.4", "storePathCommitLog": "/x", "fileReservedTime": "48"},
-        nameServers={"config": {"listenPort": "1"}},
+        config={"brokerIP1": "1.2.3.4", "storePathCommitLog": "/x", "fileReservedTime": "48", "tls.server.mode": "x"},
+        nameServers={"config": {"listenPort": "1", "tls.config.file": "/x"}},
     )
     refused = cluster_status.refusal(Cluster.from_object(body, SURROUNDINGS))
     assert refused is not None
     assert refused.reason is Reason.CONFIG_DENIED
-    assert refused.message.endswith("config.brokerIP1, config.storePathCommitLog, nameServers.config.listenPort")
+    assert refused.message.endswith(
+        "config.brokerIP1, config.storePathCommitLog, config.tls.server.mode, "
+        "nameServers.config.listenPort, nameServers.config.tls.config.file"
+    )
 
 
 def test_an_ordinary_spec_is_accepted() -> None:

@@ -40,6 +40,7 @@ SPECS: dict[str, dict[str, Any]] = {
             "tolerations": [{"key": "brokers", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
         },
+        "tls": {"secretName": "certificate", "mode": "enforcing"},
         "metrics": {"enabled": False, "port": 9100},
         "podTemplate": {"labels": {"team": "shop"}, "annotations": {"note": "x"}, "terminationGracePeriodSeconds": 30},
     },

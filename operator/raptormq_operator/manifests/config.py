@@ -14,6 +14,8 @@ from raptormq_operator.model.cluster import Cluster, Member
 
 DATA_DIRECTORY = "/var/lib/raptormq"
 CONFIG_DIRECTORY = "/etc/raptormq"
+TLS_DIRECTORY = "/etc/raptormq-tls"
+"""Beside the configuration and not in it: a volume cannot be mounted into another one that is read-only."""
 BROKER_FILE = "broker.conf"
 NAME_SERVER_FILE = "namesrv.conf"
 
@@ -39,12 +41,14 @@ DENIED_BROKER_KEYS = frozenset(
         "metricsPort",
         "namesrvAddr",
         "rocketmqHome",
+        "useTLS",
     }
 )
-DENIED_BROKER_PREFIXES = ("dLeger", "storePath")
+DENIED_BROKER_PREFIXES = ("dLeger", "storePath", "tls.")
 DENIED_NAME_SERVER_KEYS = frozenset(
     {"bindAddress", "configStorePath", "enableControllerInNamesrv", "kvConfigPath", "listenPort", "rocketmqHome"}
 )
+DENIED_NAME_SERVER_PREFIXES = ("tls.",)
 
 
 def denied_keys(cluster: Cluster) -> tuple[str, ...]:
@@ -52,7 +56,11 @@ def denied_keys(cluster: Cluster) -> tuple[str, ...]:
     broker = (
         f"config.{key}" for key in cluster.config if key in DENIED_BROKER_KEYS or key.startswith(DENIED_BROKER_PREFIXES)
     )
-    name_server = (f"nameServers.config.{key}" for key in cluster.name_servers.config if key in DENIED_NAME_SERVER_KEYS)
+    name_server = (
+        f"nameServers.config.{key}"
+        for key in cluster.name_servers.config
+        if key in DENIED_NAME_SERVER_KEYS or key.startswith(DENIED_NAME_SERVER_PREFIXES)
+    )
     return tuple(sorted([*broker, *name_server]))
 
 
@@ -77,6 +85,8 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
         "metricsPort": str(cluster.metrics_port),
         "namesrvAddr": cluster.name_server_service_address,
         "storePathRootDir": f"{DATA_DIRECTORY}/store",
+        **_tls_properties(cluster),
+        **({"useTLS": "true"} if cluster.tls is not None else {}),
     }
 
 
@@ -86,6 +96,18 @@ def name_server_properties(cluster: Cluster) -> dict[str, str]:
         **cluster.name_servers.config,
         "kvConfigPath": f"{DATA_DIRECTORY}/kvConfig.json",
         "listenPort": str(names.NAME_SERVER_PORT),
+        **_tls_properties(cluster),
+    }
+
+
+def _tls_properties(cluster: Cluster) -> dict[str, str]:
+    """Name servers are rolled first, so that brokers with `useTLS` always find them speaking TLS."""
+    if cluster.tls is None:
+        return {}
+    return {
+        "tls.server.mode": cluster.tls.mode,
+        "tls.server.certPath": f"{TLS_DIRECTORY}/tls.crt",
+        "tls.server.keyPath": f"{TLS_DIRECTORY}/tls.key",
     }
 
 

@@ -50,6 +50,9 @@ def pod_spec(cluster: Cluster, scheduling: Scheduling, container: Manifest, conf
             {"name": "tmp", "emptyDir": {}},
         ],
     }
+    if cluster.tls is not None:
+        secret = {"secretName": cluster.tls.secret_name, "defaultMode": 0o440}
+        spec["volumes"].append({"name": "tls", "secret": secret})
     if cluster.image.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in cluster.image.pull_secrets]
     return spec | _scheduling(scheduling)
@@ -59,6 +62,12 @@ def container(
     cluster: Cluster, role: str, file: str, resources: Mapping[str, Any], ports: Mapping[str, int]
 ) -> Manifest:
     """The one container of a pod; the image's entrypoint takes `role` as its first argument."""
+    mounts: list[Manifest] = [
+        {"name": "config", "mountPath": config.CONFIG_DIRECTORY, "readOnly": True},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]
+    if cluster.tls is not None:
+        mounts.append({"name": "tls", "mountPath": config.TLS_DIRECTORY, "readOnly": True})
     return {
         "name": role,
         "image": cluster.image.reference,
@@ -67,10 +76,7 @@ def container(
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": dict(resources),
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [
-            {"name": "config", "mountPath": config.CONFIG_DIRECTORY, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
+        "volumeMounts": mounts,
     }
 
 

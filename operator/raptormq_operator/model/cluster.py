@@ -80,6 +80,15 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """Encryption of connections with the certificate of a Secret."""
+
+    secret_name: str
+    mode: str
+    """`permissive` or `enforcing`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a cluster depends on and its spec does not say."""
 
@@ -144,6 +153,7 @@ class Cluster:
     config: Mapping[str, str]
     resources: Mapping[str, Any]
     scheduling: Scheduling
+    tls: Tls | None
     metrics_enabled: bool
     metrics_port: int
     pod_template: PodTemplate
@@ -179,6 +189,7 @@ class Cluster:
             config=spec["config"],
             resources=spec["resources"],
             scheduling=Scheduling.from_spec(spec["scheduling"]),
+            tls=Tls(spec["tls"]["secretName"], spec["tls"]["mode"]) if "tls" in spec else None,
             metrics_enabled=spec["metrics"]["enabled"],
             metrics_port=spec["metrics"]["port"],
             pod_template=PodTemplate(

@@ -1,0 +1,57 @@
+"""Servers that run on the configuration which the operator writes for TLS, and the operator asking them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.service import Broker
+from raptormq.namesrv.config import NameServerConfig
+from raptormq.namesrv.service import NameServer
+from raptormq_operator.admin import ClientAdmin
+from raptormq_operator.manifests.config import TLS_DIRECTORY, broker_properties, name_server_properties
+from raptormq_operator.model.cluster import Cluster
+from tests.certificates import Authority
+from tests.operator.resources import SURROUNDINGS, cluster_body
+
+HERE = {"bindAddress": "127.0.0.1", "listenPort": "0"}
+
+
+@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
+async def test_a_broker_registers_and_both_answer_the_operator(tmp_path: Path, mode: str) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    issued = Authority(tmp_path, "authority").issue("servers")
+    issued.cert.rename(secret / "tls.crt")
+    issued.key.rename(secret / "tls.key")
+    body = cluster_body(tls={"secretName": "certificate", "mode": mode})
+    cluster = Cluster.from_object(body, SURROUNDINGS)
+
+    def here(properties: dict[str, str]) -> dict[str, str]:
+        return {key: value.replace(TLS_DIRECTORY, str(secret)) for key, value in properties.items()} | HERE
+
+    files = {"kvConfigPath": str(tmp_path / "kv.json")}
+    name_server = NameServer(NameServerConfig.from_pairs(here(name_server_properties(cluster)) | files))
+    await name_server.start()
+    own = {
+        "brokerIP1": "127.0.0.1",
+        "metricsPort": "-1",
+        "namesrvAddr": name_server.address,
+        "storePathRootDir": str(tmp_path / "store"),
+        "diskMaxUsedSpaceRatio": "95",
+        "diskSpaceCleanForciblyRatio": "98",
+        "diskSpaceWarningLevelRatio": "100",
+    }
+    broker = Broker(BrokerConfig.from_pairs(here(broker_properties(cluster, cluster.members[0])) | own))
+    await broker.start()
+    async with asyncio.timeout(20):
+        await name_server.wait_for_broker(broker.address)
+    async with ClientAdmin() as asking:
+        admin = asking.speaking(cluster.tls)
+        assert await admin.listed_brokers(name_server.address) == {("demo", "broker-0", 0): broker.address}
+        await admin.check_broker(broker.address)
+    await broker.stop()
+    await name_server.stop()
