@@ -18,6 +18,7 @@ another broker)::
     |  |- StoreLocked           another process uses the directory
     |  |- StoreReadOnly         writes are refused: volume read-only, or a flush has failed
     |  |- DiskFull              no space for the next segment or above the configured ratio
+    |  |- BatchEncrypted       a batch is to be taken apart that only consumers with its key can
     |  `- StoreDamaged          a file is not what its format says, and repair would lose records
     |- TransportError
     |  |- ConnectError          nobody answers at the address              (retriable)
@@ -92,6 +93,10 @@ class StoreReadOnly(StorageError):
 
 class DiskFull(StorageError):
     """There is no room for the next record."""
+
+
+class BatchEncrypted(StorageError):
+    """A batch would have to be taken apart for its reader, and is encrypted."""
 
 
 class StoreDamaged(StorageError):

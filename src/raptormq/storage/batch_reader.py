@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from raptormq.errors import BatchEncrypted
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import StoredMessage, encode_record
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
-from raptormq.storage.batch_records import is_wrapper, messages_of
+from raptormq.storage.batch_records import is_encrypted, is_wrapper, messages_of
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
@@ -78,6 +79,7 @@ class BatchReader:
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for; it names all that will be read.
+            BatchEncrypted: what comes next is an encrypted batch, and the reader wants messages.
             StorageError: the disk cannot read the records.
         """
         number = self._search.with_offset(queue, offset, wait=wait)
@@ -130,6 +132,8 @@ class BatchReader:
                 found.buffers.append(record)
                 found.count(1, len(record), item.end)
             return True
+        if is_encrypted(record):
+            return self._take_encrypted(item, record, wishes, found)
         return self._take_apart(self._messages(item, record), offset, wishes, found)
 
     def _take_whole(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> bool:
@@ -140,6 +144,21 @@ class BatchReader:
             found.buffers.append(record)
             found.count(item.messages, item.size, item.end)
         return True
+
+    def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: _Found) -> bool:
+        """Hand the batch out whole to who takes batches apart, from its first message on; to nobody else."""
+        if wishes.whole and wishes.properties is None:
+            if not found.has_room(wishes, item.messages, item.size):
+                return False
+            found.buffers.append(record)
+            found.count(item.messages, item.size, item.end)
+            return True
+        if found.messages:
+            return False
+        raise BatchEncrypted(
+            f"messages {item.base} to {item.end - 1} of the queue are encrypted as one: the broker can neither filter "
+            "them nor take them apart for a client that does not do so itself"
+        )
 
     def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: _Found) -> bool:
         for message in messages:

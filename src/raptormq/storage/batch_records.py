@@ -11,6 +11,7 @@ import logging
 
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
+from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import is_inner_batch, unwrap
 from raptormq.protocol.record import SYS_FLAG_AT, StoredMessage, decode_record
 from raptormq.storage.filesystem import Buffer
@@ -24,6 +25,11 @@ MAX_DISTANCE = MAX_BATCH_RECORDS
 def is_wrapper(record: Buffer) -> bool:
     """True for the stored record of an inner batch."""
     return is_inner_batch(int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big"))
+
+
+def is_encrypted(record: Buffer) -> bool:
+    """True for the stored record of an inner batch that was encrypted as a whole, which no broker takes apart."""
+    return is_sealed(decode_record(record, check_crc=False).body)
 
 
 def messages_of(record: Buffer) -> list[StoredMessage]:

@@ -143,8 +143,8 @@ async def test_a_refused_send_leaves_the_others_of_its_read_alone(tmp_path: Path
         ({"i": "TIMER_DELAY_SEC\x01x\x02"}, 13, "timer message illegal"),
         ({"f": 4}, 13, "needs the property TRAN_MSG=true"),
         ({"f": 12}, 13, "needs the property TRAN_MSG=true"),
-        ({"f": 0x80}, 13, "inner batches are made of batches (320)"),
-        ({"i": "INNER_NUM\x013\x02"}, 13, "inner batches are made of batches (320)"),
+        ({"f": 0x80}, 13, "for BatchCQ topics, and for no others"),
+        ({"i": "INNER_NUM\x013\x02"}, 13, "for BatchCQ topics, and for no others"),
     ],
 )
 async def test_refusals(tmp_path: Path, change: dict[str, object], code: int, remark: str) -> None:

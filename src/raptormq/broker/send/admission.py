@@ -32,7 +32,7 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
@@ -163,12 +163,11 @@ class Admission:
             dead = self._retries.redirected(topic, times, limit)
             if dead is not None:
                 topic, queue_id = dead, 0
-        if sys_flag & _SPECIAL_FLAGS:
-            _check_flags(request, sys_flag)
+        wrapped = bool(sys_flag & _SPECIAL_FLAGS) and self._check_flags(request, sys_flag, topic)
         if config.topic_filter_type == "MULTI_TAG":
             sys_flag |= _MULTI_TAGS
         place = topic, queue_id, sys_flag, born, born_host, flag, times
-        if request.code == 320 or ext.get("m") == "true" or ext.get("batch") == "true":
+        if request.code == 320 or wrapped or ext.get("m") == "true" or ext.get("batch") == "true":
             return self._admit_batch(request, place)
         return self._admit_single(request, place)
 
@@ -240,6 +239,8 @@ class Admission:
         unique_key = _unique_key(text) or ""
         if unique_key and self._configs[topic].attributes.get(QUEUE_TYPE) == BATCH_CQ:
             return self._admit_whole(request, place, text, unique_key)
+        if sys_flag & INNER_BATCH:
+            _refuse_inner_batch()
         try:
             rows = scan_batch(request.body, MAX_BATCH_RECORDS)
         except RecordError as error:
@@ -266,6 +267,23 @@ class Admission:
         record = PendingRecord(topic, queue_id, body, properties, code, born, born_host, flag, sys_flag)
         wait = "WAIT\x01false" not in text
         return Admitted(request, record, False, 1, queue_id, unique_key, wait, in_batch=messages)
+
+    def _check_flags(self, request: RemotingCommand, sys_flag: int, topic: str) -> bool:
+        """Check the bits that few messages have; true for a batch that comes as the inner batch that it becomes, as
+        those do that brokers cannot count: compressed or encrypted.
+        """
+        if sys_flag & ~_TRANSACTION & _SPECIAL_FLAGS:
+            if not is_inner_batch(sys_flag) or self._configs[topic].attributes.get(QUEUE_TYPE) != BATCH_CQ:
+                _refuse_inner_batch()
+            return True
+        text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
+        if (sys_flag & _TRANSACTION) in _UNDECIDED_OR_ROLLED_BACK and not is_half(
+            text
+        ):  # stored, it would never be seen
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "a message with transaction bits needs the property TRAN_MSG=true"
+            )
+        return False
 
     def _refuse_write(self, topic: str) -> NoReturn:
         if not self._writable:
@@ -312,18 +330,10 @@ def _delay_level(text: str, topic: str) -> int:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
 
-def _check_flags(request: RemotingCommand, sys_flag: int) -> None:
-    if sys_flag & ~_TRANSACTION & _SPECIAL_FLAGS:
-        _refuse_inner_batch()
-    text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
-    if (sys_flag & _TRANSACTION) in _UNDECIDED_OR_ROLLED_BACK and not is_half(
-        text
-    ):  # it would be stored and never seen
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a message with transaction bits needs the property TRAN_MSG=true")
-
-
 def _refuse_inner_batch() -> NoReturn:
-    raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches are made of batches (320) to a BatchCQ topic")
+    raise Refused(
+        ResponseCode.MESSAGE_ILLEGAL, "inner batches with a unique key are taken for BatchCQ topics, and for no others"
+    )
 
 
 def _refuse_later_features(text: str) -> None:

@@ -15,6 +15,7 @@ from zlib import crc32
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
+from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import SysFlag
@@ -37,14 +38,14 @@ def wrap(body: bytes, text: str, common: bytes, sys_flag: int) -> Wrapper:
     """Return the properties of the record for a batch with ``body`` whose own properties are ``text``; ``common`` are
     those that every message gets.
 
-    The number of messages of a compressed batch is what the producer says (INNER_NUM): brokers inflate nothing that
-    need not be.
+    The number of messages of a compressed or encrypted batch is what the producer says (INNER_NUM): brokers inflate
+    nothing that need not be, and have no keys.
 
     Raises:
         RecordError: the batch is empty, too large, damaged, nests another one, or says a wrong number.
     """
     said = find_property(text, names.INNER_NUM)
-    if sys_flag & _COMPRESSED:
+    if sys_flag & _COMPRESSED or is_sealed(body):
         count, tag = inner_count(text), None
     else:
         count, tag = _examine(body, wants_tag=find_property(text, names.TAGS) is None)

@@ -1,0 +1,107 @@
+"""Our client and our broker on a topic that stores batches whole: merged, compressed, encrypted, consumed, retried."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageBatch,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
+)
+from tests.client.cluster import Cluster
+
+FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.1, rebalance_interval=0.2)
+QUEUE = MessageQueue("t", "broker-0", 0)
+PLAIN = ProducerConfig(auto_batch=True, batch_max_delay_ms=20)
+COMPRESSED = ProducerConfig(auto_batch=True, batch_max_delay_ms=20, compress_batches=True)
+ENCRYPTED = ProducerConfig(auto_batch=True, batch_max_delay_ms=20, encrypt=True)
+
+
+class OneKey:
+    """The same key for ever."""
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", bytes(32)
+
+    def key(self, key_id: str) -> bytes:
+        assert key_id == "k1"
+        return bytes(32)
+
+
+def client(cluster: Cluster) -> ClientConfig:
+    return ClientConfig(cluster.name_servers, keys=OneKey())
+
+
+async def create_topic(cluster: Cluster) -> None:
+    async with AdminClient(name_servers=cluster.name_servers) as admin:
+        await admin.create_topic("t", 1, 1, attributes={"queue.type": "BatchCQ"})
+        while await admin.route("t") is None:
+            await asyncio.sleep(0.01)
+
+
+def body(number: int) -> bytes:
+    return b"%d again and again " % number * 100
+
+
+async def send(cluster: Cluster, config: ProducerConfig, count: int) -> None:
+    """Send messages in batches of five; the first tells the client what kind the topic is."""
+    async with Producer("p", config=config, client_config=client(cluster)) as producer:
+        for first in range(0, count, 5):
+            sent = [producer.submit(Message("t", body(n), "A")) for n in range(first, first + 5)]
+            await asyncio.gather(*sent)
+
+
+@pytest.mark.parametrize("config", [PLAIN, COMPRESSED, ENCRYPTED], ids=["plain", "compressed", "encrypted"])
+async def test_batches_are_consumed_whole_and_one_failed_message_comes_again_alone(
+    tmp_path: Path, config: ProducerConfig
+) -> None:
+    seen: list[int] = []
+    done = asyncio.Event()
+
+    async def listener(batch: MessageBatch) -> list[int]:
+        numbers = [int(bytes(each).split()[0]) for each in batch.bodies()]
+        seen.extend(numbers)
+        if seen.count(7) == 2 and len(seen) == 21:
+            done.set()
+        return [index for index, number in enumerate(numbers) if number == 7 and seen.count(7) == 1]
+
+    async with Cluster(tmp_path, messageDelayLevel="1s 1s 1s") as cluster:
+        await create_topic(cluster)
+        async with PushConsumer("g", client_config=client(cluster), config=FAST) as consumer:
+            consumer.subscribe_batches("t", "*", listener)
+            await send(cluster, config, 20)
+            await done.wait()
+        async with PullConsumer(group="g", client_config=client(cluster)) as reader:
+            assert await reader.committed(QUEUE) == 20
+    assert sorted(seen) == sorted([*range(20), 7])
+
+
+@pytest.mark.parametrize("config", [PLAIN, COMPRESSED, ENCRYPTED], ids=["plain", "compressed", "encrypted"])
+async def test_a_seek_into_a_batch_delivers_from_exactly_that_message(tmp_path: Path, config: ProducerConfig) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await create_topic(cluster)
+        await send(cluster, config, 20)
+        async with PullConsumer(client_config=client(cluster)) as reader:
+            stored = (await reader.pull(QUEUE, 10)).body
+            assert (body(10) in stored) is (config is PLAIN)
+            reader.assign([QUEUE])
+            for start in (0, 3, 12, 19):
+                reader.seek(QUEUE, start)
+                found: list[MessageExt] = []
+                while len(found) < 20 - start:
+                    found += await reader.poll(5)
+                assert [message.queue_offset for message in found] == list(range(start, 20))
+                assert [message.body for message in found] == [body(n) for n in range(start, 20)]
