@@ -111,7 +111,7 @@ async def test_answers_of_handlers() -> None:
             (request(FULL), ResponseCode.SERVICE_NOT_AVAILABLE, "no space"),
             (request(HEADED), ResponseCode.SYSTEM_ERROR, "the required field topic of QueueRequestHeader is missing"),
             (request(HEADED, QueueRequestHeader("t", 3)), ResponseCode.SUCCESS, "3"),
-            (request(4711), ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "request code 4711 is not supported"),
+            (request(4711), ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 4711 not supported"),
         ]
         for asked, code, remark in expected:
             response = await pool.request(peer.address, asked, 5)

@@ -314,7 +314,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
         OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
         RelayHandlers(core.store, core.topics, core.groups, core.registry, core.config.identity),
         ConsumerHandlers(core.store, core.topics, core.registry, core.config.identity),
-        RecordHandlers(core.store, core.topics),
+        RecordHandlers(core.store),
         SendBackHandlers(
             core.store,
             core.writer,

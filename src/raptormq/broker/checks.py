@@ -21,7 +21,7 @@ def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
     """Return the topic's configuration or refuse with 17."""
     config = topics.get(topic)
     if config is None:
-        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker")
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
     return config
 
 

@@ -61,7 +61,8 @@ class Subscriptions:
         """
         known = self._registry.subscription(group, topic)
         if known is None:
-            remark = f"the broker knows no subscription of group {group} to {topic} yet"
+            is_known = group in self._registry.consumers
+            remark = f"the consumer's {'subscription' if is_known else 'group info'} not exist"
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
         if known.version < version:
             remark = f"the subscription of group {group} to {topic} is not the latest"

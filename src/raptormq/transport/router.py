@@ -106,7 +106,7 @@ class Router:
     def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
         entry = self._handlers.get(request.code)
         if entry is None:
-            remark = f"request code {request.code} is not supported"
+            remark = f" request type {request.code} not supported"  # the blank is RocketMQ's
             answer(connection, request, response_to(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
         header_class, handler = entry

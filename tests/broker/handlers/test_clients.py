@@ -63,7 +63,7 @@ async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         answer = await peer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "no consumer of group g" in (answer.remark or "")
+    assert "no consumer for this group, g" in (answer.remark or "")
 
 
 async def test_notices_can_be_switched_off(tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ async def test_nothing_found(
     [
         ({"queueId": 4}, 29, "queue 4 is not one of the 4 read queues of topic t"),
         ({"queueId": -1}, 29, "queue -1"),
-        ({"topic": "unknown"}, 17, "topic unknown does not exist"),
+        ({"topic": "unknown"}, 17, "topic[unknown] not exist"),
         ({"subscription": " || "}, 23, "has no tag"),
         ({"expressionType": "SQL92"}, 1, "filter message by SQL92"),
-        ({"sysFlag": 0}, 24, "knows no subscription of group consumers to t yet"),
+        ({"sysFlag": 0}, 24, "the consumer's group info not exist"),
         ({"queueOffset": None}, 1, "required field queueOffset of PullMessageRequestHeader is missing"),
         ({"consumerGroup": "bad group"}, 29, "has characters outside"),
     ],

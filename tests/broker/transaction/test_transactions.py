@@ -72,11 +72,11 @@ async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_
 @pytest.mark.parametrize(
     ("changes", "code", "part"),
     [
-        ({"producerGroup": "others"}, 1, "not one of group others"),
-        ({"tranStateTableOffset": 7}, 1, "state table offset is wrong"),
-        ({"commitLogOffset": 1 << 40}, 1, "there is no transaction at offset"),
-        ({"commitLogOffset": 0}, 1, "there is no transaction at offset 0"),
-        ({"commitOrRollback": 4}, 29, "4 is no decision"),
+        ({"producerGroup": "others"}, 1, "The producer group wrong"),
+        ({"tranStateTableOffset": 7}, 1, "state table offset wrong"),
+        ({"commitLogOffset": 1 << 40}, 1, "Find prepared transaction message failed"),
+        ({"commitLogOffset": 0}, 1, "Find prepared transaction message failed"),
+        ({"commitOrRollback": 4}, 1, "4 is no decision"),
         ({"commitOrRollback": "yes"}, 1, "commitOrRollback"),
     ],
 )

@@ -60,9 +60,7 @@ class AckHandlers:
 
     async def ack(self, _: Connection, command: RemotingCommand, header: AckMessageRequestHeader) -> RemotingCommand:
         """200051: one message is done."""
-        high = self._require_offset(header.topic, header.queue_id, header.offset)
-        if header.offset > high:
-            raise Refused(ResponseCode.NO_MESSAGE, f"offset {header.offset} is behind the end {high} of the queue")
+        self._require_offset(header.topic, header.queue_id, header.offset)
         handle = _handle(header.extra_info)
         await self._ready.wait()
         if handle.is_orderly:
@@ -99,7 +97,7 @@ class AckHandlers:
     ) -> RemotingCommand:
         """200053: a message is to be visible again in a while: a checkpoint of its own takes the place of its pop's."""
         high = self._require_offset(header.topic, header.queue_id, header.offset)
-        if header.offset >= high:
+        if header.offset == high:
             raise Refused(ResponseCode.NO_MESSAGE, f"offset {header.offset} is behind the end {high} of the queue")
         if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
             remark = f"messages are invisible for up to {MAX_INVISIBLE_MS} ms, not {header.invisible_time}"
@@ -140,8 +138,9 @@ class AckHandlers:
             remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         low, high = self._store.queue_bounds(topic, queue_id)
-        if offset < low:
-            raise Refused(ResponseCode.NO_MESSAGE, f"offset {offset} is before the beginning {low} of the queue")
+        if not low <= offset <= high:
+            remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
+            raise Refused(ResponseCode.NO_MESSAGE, remark)
         return high
 
 

@@ -91,7 +91,7 @@ class ClientHandlers:
         """38: client ids of a group, which its members divide the queues by."""
         ids = self._registry.client_ids(header.consumer_group)
         if not ids:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {header.consumer_group} is connected")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
         return response_to(command, body=encode_consumer_ids(ids))
 
     def check_subscription(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:

@@ -78,10 +78,7 @@ class GroupHandlers:
 
 
 def _body(command: RemotingCommand) -> dict[str, Any]:
-    try:
-        return loads_object(command.body)
-    except BodyError as error:
-        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+    return loads_object(command.body)
 
 
 def _checked(value: Any) -> GroupConfig:

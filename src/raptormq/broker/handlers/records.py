@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from raptormq.broker.checks import require_topic
-from raptormq.broker.topics import TopicTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import ViewMessageRequestHeader
@@ -25,9 +23,8 @@ MAX_BYTES = 8 << 20
 class RecordHandlers:
     """Looks records up."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
+    def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._topics = topics
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -40,7 +37,7 @@ class RecordHandlers:
         """33: the record that starts at a physical offset, which the offset id of its message holds."""
         record = await self._store.message_at_cold(header.offset)
         if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at offset {header.offset}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         if not command.is_oneway:
             connection.send(response_to(command), record)
         return None
@@ -49,7 +46,6 @@ class RecordHandlers:
         self, connection: Connection, command: RemotingCommand, header: QueryMessageRequestHeader
     ) -> RemotingCommand | None:
         """12: the newest messages with a key, in no particular order for the client."""
-        require_topic(self._topics, header.topic)
         limit = UNIQUE_KEY_LIMIT if header.unique_key_query else min(header.max_num, LIMIT)
         records = await self._store.find_by_key(
             header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit
@@ -57,7 +53,7 @@ class RecordHandlers:
         timestamp, offset = self._store.index_end()
         found = QueryMessageResponseHeader(timestamp, offset)
         if not records:
-            remark = f"no message of topic {header.topic} between these times has the key {header.key}"
+            remark = "can not find message, maybe time range not correct"
             return response_to(command, ResponseCode.QUERY_NOT_FOUND, remark, found)
         size, count = 0, 0
         for record in records:

@@ -76,7 +76,7 @@ class SendBackHandlers:
         """Return the message at a place; of a batch, the one with that id."""
         data = await self._store.message_at_cold(offset, message_id or "")
         if data is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at offset {offset} any more")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         try:
             return decode_record(data)
         except RecordError as error:

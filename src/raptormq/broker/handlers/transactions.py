@@ -41,7 +41,7 @@ class TransactionHandlers:
         if header.commit_or_rollback == NOT_DECIDED:
             return response_to(command)
         if header.commit_or_rollback not in (COMMIT, ROLLBACK):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"{header.commit_or_rollback} is no decision: 8 or 12 is")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{header.commit_or_rollback} is no decision: 8 or 12 is")
         await self._transactions.ready()
         half = await self._find(header)
         if header.commit_or_rollback == COMMIT:
@@ -57,11 +57,11 @@ class TransactionHandlers:
         except RecordError:
             half = None
         if half is None or half.topic != HALF_TOPIC:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no transaction at offset {header.commit_log_offset}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if find_property(half.properties, names.PRODUCER_GROUP) != header.producer_group:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the transaction is not one of group {header.producer_group}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != header.tran_state_table_offset:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction state table offset is wrong")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         immune = immunity_ms(half)
         if not header.from_transaction_check and immune is not None and self._clock() - half.born_timestamp > immune:
             remark = f"the decision comes more than {immune} ms after the message: the broker asks from now on"

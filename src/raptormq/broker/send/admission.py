@@ -289,7 +289,7 @@ class Admission:
         if not self._writable:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker takes no messages (brokerPermission)")
         if topic in NOT_SENDABLE:
-            raise Refused(ResponseCode.NO_PERMISSION, f"messages cannot be sent to system topic {topic}")
+            raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not writable")
 
     def _refuse_size(self, size: int) -> NoReturn:

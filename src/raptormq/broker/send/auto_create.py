@@ -44,6 +44,4 @@ class TopicCreator:
             if created is not None:
                 self.created_count += 1
                 return created
-        raise Refused(
-            ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker; create it or send to another"
-        )
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
