@@ -1,10 +1,15 @@
-"""How scenarios end on Apache RocketMQ, and where ours may end otherwise."""
+"""How scenarios end on Apache RocketMQ, where ours may end otherwise, and what differs.
+
+A part of an outcome is one entry of it, a question with its answer. The parts of the client "raw" are [code, remark] of
+an answer: both are compared, but where the codes are equal and both sides say something, the words may be ours.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 REFERENCE_FILE = Path(__file__).with_name("reference_outcomes.json")
 ALLOWED_FILE = Path(__file__).with_name("allowed_differences.json")
@@ -12,9 +17,38 @@ ALLOWED_FILE = Path(__file__).with_name("allowed_differences.json")
 REFERENCE: dict[str, dict[str, Any]] = json.loads(REFERENCE_FILE.read_text(encoding="utf-8"))
 """Client and scenario ("go/Produce") -> part of the outcome -> what it is on Apache RocketMQ."""
 ALLOWED: dict[str, dict[str, dict[str, Any]]] = json.loads(ALLOWED_FILE.read_text(encoding="utf-8"))
-"""Client and scenario -> part of the outcome -> {"ours": what it is on ours, "reason": why}."""
+"""Client and scenario -> part of the outcome -> {"ours": what it is on ours (raw: the code), "reason": why}."""
+OTHER_WORDS = (
+    "the remark is in words of our own: clients decide by the code, people read what is wrong with which field"
+)
 
 
-def expected(name: str) -> dict[str, Any]:
-    """The outcome that a scenario must have on ours."""
-    return REFERENCE[name] | {part: allowed["ours"] for part, allowed in ALLOWED.get(name, {}).items()}
+class Difference(NamedTuple):
+    """A part that is not as on Apache RocketMQ."""
+
+    part: str
+    ours: Any
+    theirs: Any
+    reason: str | None
+    """Why it may differ; None when it may not."""
+
+
+def differences(name: str, outcome: Mapping[str, Any]) -> list[Difference]:
+    """The parts in which ours differs from the reference, in order."""
+    found = []
+    for part in sorted({*outcome, *REFERENCE[name]}):
+        ours, theirs = outcome.get(part), REFERENCE[name].get(part)
+        if ours != theirs:
+            found.append(Difference(part, ours, theirs, _reason(name, part, ours, theirs)))
+    return found
+
+
+def _reason(name: str, part: str, ours: Any, theirs: Any) -> str | None:
+    is_raw = name.startswith("raw/")
+    allowed = ALLOWED.get(name, {}).get(part)
+    if allowed is not None:
+        reason: str = allowed["reason"]
+        return reason if allowed["ours"] == (ours[0] if is_raw else ours) else None
+    if is_raw and ours[0] == theirs[0] and ours[1] and theirs[1]:
+        return OTHER_WORDS
+    return None

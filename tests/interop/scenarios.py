@@ -2,8 +2,8 @@
 
 Side by side: two JVMs (`io.raptormq.interop.scenarios`), since the Java client chooses the encoding of its headers once
 per process: all scenarios with JSON headers, the part of them that brings other requests with binary ones; Node.js with
-ali-ons (`tests/interop/node`); the Go client (`tests/interop/go`). Then the broker is restarted, and some scenarios
-look what is left.
+ali-ons (`tests/interop/node`); the Go client (`tests/interop/go`). Requests that no client sends (`raw_scenarios`) come
+before them. Then the broker is restarted, and some scenarios look what is left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.interop.node_and_go import start_go, start_node
+from tests.interop.raw_scenarios import play_raw
 from tests.interop.rocketmq_java import JavaBuild, WatchedProcess, java
 
 BINARY = (
@@ -62,7 +63,8 @@ class Servers(Protocol):
 
 def play(built: JavaBuild, servers: Servers) -> Outcomes:
     """Play everything; raises ProcessError when a client fails as a whole (a failed scenario says so in its line)."""
-    outcomes = play_some(built, servers, ["json/all", *(f"binary/{name}" for name in BINARY), "node/all", "go/all"])
+    clients = ["json/all", *(f"binary/{name}" for name in BINARY), "node/all", "go/all"]
+    outcomes = play_some(built, servers, ["raw/all"]) | play_some(built, servers, clients)
     servers.restart()
     return outcomes | play_some(built, servers, SEQUELS)
 
@@ -73,8 +75,9 @@ def play_some(built: JavaBuild, servers: Servers, scenarios: Sequence[str]) -> O
     for name in scenarios:
         client, _, scenario = name.rpartition("/")
         chosen.setdefault(client or "json", []).append(scenario)
+    raw = chosen.pop("raw", None)
+    outcomes: Outcomes = play_raw(servers.name_servers, raw) if raw else {}
     runs = {client: _start(built, servers, client, names) for client, names in chosen.items()}
-    outcomes: Outcomes = {}
     for client, run in runs.items():
         outcomes |= _outcomes(client, run)
     return outcomes

@@ -1,0 +1,89 @@
+"""Writes docs/conformance.md from a run of all scenarios against ours: `python -m tests.interop.make_conformance`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tests.interop.features import FEATURES
+from tests.interop.outcomes import OTHER_WORDS, REFERENCE, Difference, differences
+from tests.interop.raptormq_dev import RaptorMQDev
+from tests.interop.rocketmq_java import build
+from tests.interop.scenarios import SETTINGS, Outcomes, play
+
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
+CLIENTS = {
+    "json": "Java 5.3.3",
+    "binary": "Java 5.3.3, binary headers",
+    "node": "ali-ons 3.12",
+    "go": "rocketmq-client-go 2.1.2",
+    "raw": "single requests",
+}
+_HEAD = """# Conformance
+
+What the official clients see of our broker and name server, compared with Apache RocketMQ 5.3.3. Each scenario of
+`tests/interop` was played against both; its outcome has several parts, and each part has to be the same. What differs
+on purpose is listed below with its reason (`tests/interop/allowed_differences.json`). Made by
+`python -m tests.interop.make_conformance`; a test compares it with every run.
+
+Not in this table, compared in the same suite: mqadmin ([mqadmin.md](mqadmin.md)), access control
+(`test_access_control.py`), our own client against Apache RocketMQ (`test_python_client.py`), and stores that change
+hands (`test_store_exchange.py`).
+
+| feature | scenario | client | parts | outcome |
+|---|---|---|---|---|
+"""
+
+
+def render(outcomes: Outcomes) -> str:
+    """The page for these outcomes."""
+    found = {name: differences(name, entry.get("outcome") or {}) for name, entry in outcomes.items()}
+    rows = [
+        f"| {feature if number == 0 else ''} | {name.partition('/')[2]} | {CLIENTS[name.partition('/')[0]]} "
+        f"| {len(REFERENCE[name])} | {_verdict(found[name])} |\n"
+        for feature, names in FEATURES.items()
+        for number, name in enumerate(names)
+    ]
+    return _HEAD + "".join(rows) + "\n## What differs on purpose\n\n" + "".join(_reasons(found))
+
+
+def _verdict(found: list[Difference]) -> str:
+    kinds = Counter(_kind(difference) for difference in found)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "equal"
+
+
+def _kind(difference: Difference) -> str:
+    if difference.reason is None:
+        return "DIFFERENT"
+    return "in other words" if difference.reason == OTHER_WORDS else "different on purpose"
+
+
+def _reasons(found: dict[str, list[Difference]]) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for name in sorted(found):
+        for difference in found[name]:
+            if difference.reason is not None and difference.reason != OTHER_WORDS:
+                by_reason.setdefault(difference.reason, []).append(f"{name} ({difference.part})")
+    words = sum(_kind(difference) == "in other words" for each in found.values() for difference in each)
+    lines = [f"- {_sentence(reason)} *{'; '.join(where)}*\n" for reason, where in sorted(by_reason.items())]
+    return [*lines, f"- In {words} answers with the same code {OTHER_WORDS}.\n"]
+
+
+def _sentence(reason: str) -> str:
+    return reason[0].upper() + reason[1:] + "."
+
+
+def main() -> None:
+    built = build()
+    with tempfile.TemporaryDirectory() as scratch, RaptorMQDev(Path(scratch), settings=SETTINGS) as servers:
+        outcomes = play(built, servers)
+    for name, entry in outcomes.items():
+        if "error" in entry:
+            sys.stderr.write(f"{name}: {entry['error']}\n")
+    TABLE.write_text(render(outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
