@@ -89,6 +89,7 @@ class Connection(asyncio.Protocol):
         self._drained: asyncio.Event | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._gone: asyncio.Future[None] | None = None
+        self._encrypted = False
         self._loop: asyncio.AbstractEventLoop
         self._transport: asyncio.Transport
 
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         """Keep the transport; refuse the connection when ``on_made`` says so."""
         self._loop = asyncio.get_running_loop()
         self._transport = cast("asyncio.Transport", transport)
+        self._encrypted = transport.get_extra_info("sslcontext") is not None
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         self._gone = self._loop.create_future()
         self.last_read = self._loop.time()
@@ -196,6 +198,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         elif len(out) == 1:
             self._transport.write(out[0])
+        elif self._encrypted:
+            self._transport.write(b"".join(out))  # every buffer would become a record of its own, at twice the cost
         else:
             self._transport.writelines(out)
 
