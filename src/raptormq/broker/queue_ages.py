@@ -16,7 +16,7 @@ _IN_MEMORY_BYTES = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") 
 
 async def stored_at(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
     """Return the store time (ms) of the message at a queue offset, -1 when there is none."""
-    result = await store.get_messages_cold(topic, queue_id, offset, 1, 1)
+    result = await store.get_messages_cold(topic, queue_id, offset, 1, 1, whole_batches=True)
     return peek_store_timestamp(result.buffers[0]) if result.status is GetStatus.FOUND else NO_TIMESTAMP
 
 
@@ -32,7 +32,7 @@ async def last_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:
 
 def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
     """True when the queue still has its very first message, and that is near the end of the log."""
-    result = store.get_messages(topic, queue_id, 0, 1, 1)
+    result = store.get_messages(topic, queue_id, 0, 1, 1, whole_batches=True)
     if result.cold or result.status is not GetStatus.FOUND:
         return False
     return store.end_offset - peek_physical_offset(result.buffers[0]) <= _IN_MEMORY_BYTES
