@@ -1,15 +1,13 @@
 """Bodies compressed by producers, as SYSFLAG tells (Apache RocketMQ ``CompressorFactory``): zlib, LZ4 frame, zstd.
 
-Brokers never look inside; producers compress once and consumers decompress once.
+Brokers seldom look inside; producers compress once and consumers decompress once. So the libraries are loaded by who
+needs them.
 """
 
 from __future__ import annotations
 
 import enum
 import zlib
-
-import lz4.frame
-import zstandard
 
 from raptormq.errors import RecordError
 from raptormq.protocol.record import Bytes, SysFlag
@@ -33,8 +31,12 @@ def compress(body: bytes, compression: Compression) -> tuple[bytes, int]:
     if compression is Compression.ZLIB:
         smaller = zlib.compress(body, _ZLIB_LEVEL)
     elif compression is Compression.LZ4:
+        import lz4.frame
+
         smaller = lz4.frame.compress(body)
     else:
+        import zstandard
+
         smaller = zstandard.compress(body)
     return (smaller, compression.value) if len(smaller) < len(body) else (body, 0)
 
@@ -54,6 +56,8 @@ def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
             plain = inflater.decompress(body, max_bytes)
             complete = inflater.eof
         elif kind == SysFlag.COMPRESSION_LZ4:
+            import lz4.frame
+
             decompressor = lz4.frame.LZ4FrameDecompressor()
             plain = decompressor.decompress(body, max_length=max_bytes)
             complete = decompressor.eof
@@ -61,7 +65,7 @@ def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
             plain, complete = _decompress_zstd(body, max_bytes)
         else:
             raise RecordError(f"unknown compression {kind:#x}")
-    except (zlib.error, RuntimeError, zstandard.ZstdError) as error:
+    except (zlib.error, RuntimeError) as error:
         raise RecordError(f"the compressed body is damaged: {error}") from error
     if not complete:
         raise RecordError(f"the compressed body is cut or longer than {max_bytes} bytes")
@@ -70,12 +74,17 @@ def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
 
 def _decompress_zstd(body: Bytes, max_bytes: int) -> tuple[bytes, bool]:
     """Feed small steps: the library has no bound on the output, and 512 bytes grow to 16 MiB at most."""
+    import zstandard
+
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     total = 0
-    for position in range(0, len(body), _ZSTD_STEP_BYTES):
-        parts.append(decompressor.decompress(body[position : position + _ZSTD_STEP_BYTES]))
-        total += len(parts[-1])
-        if total > max_bytes or decompressor.eof:
-            break
+    try:
+        for position in range(0, len(body), _ZSTD_STEP_BYTES):
+            parts.append(decompressor.decompress(body[position : position + _ZSTD_STEP_BYTES]))
+            total += len(parts[-1])
+            if total > max_bytes or decompressor.eof:
+                break
+    except zstandard.ZstdError as error:
+        raise RecordError(f"the compressed body is damaged: {error}") from error
     return b"".join(parts), decompressor.eof and total <= max_bytes

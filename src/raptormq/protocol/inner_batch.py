@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
+from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
 from raptormq.protocol.language import Language
 from raptormq.protocol.properties import INNER_NUM, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
@@ -27,8 +28,6 @@ INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 """Both bits; a reader that knows inner batches takes a record apart only when it has both."""
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _OF_THE_WRAPPER = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
-MAX_PLAIN_BYTES = 64 << 20
-"""Compressed batches that grow beyond this are refused, as bodies are."""
 _FIRST_VERSION = 413
 """Apache RocketMQ 5.0.0: clients from there on take inner batches apart."""
 _LANGUAGES = (Language.JAVA, Language.PYTHON)
@@ -58,7 +57,7 @@ def inner_count(properties: str) -> int:
     return count
 
 
-def plain_body(wrapper: StoredMessage, max_bytes: int = MAX_PLAIN_BYTES) -> bytes:
+def plain_body(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """Return the messages of an inner batch as they were before compression.
 
     Raises:
@@ -66,12 +65,10 @@ def plain_body(wrapper: StoredMessage, max_bytes: int = MAX_PLAIN_BYTES) -> byte
     """
     if not wrapper.sys_flag & _COMPRESSED:
         return wrapper.body
-    from raptormq.protocol.compression import decompress  # brokers seldom need the libraries
-
     return decompress(wrapper.body, wrapper.sys_flag, max_bytes)
 
 
-def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_PLAIN_BYTES) -> list[StoredMessage]:
+def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[StoredMessage]:
     """Return the messages of an inner batch, in the order of their queue offsets.
 
     Flag, properties and body are each message's own, everything else is the wrapper's. A body compressed by the batch
