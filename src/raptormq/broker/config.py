@@ -249,6 +249,7 @@ class Keeping:
     delay_levels: str = setting(DEFAULT_LEVELS, "messageDelayLevel", parse=_delay_levels)
     max_open_queue_files: int = setting(4_096, "maxOpenQueueFiles", parse=_COUNT)
     index_enabled: bool = setting(True, "messageIndexEnable", parse=parse_bool)
+    concurrent_build: bool = setting(False, "enableBuildConsumeQueueConcurrently", parse=parse_bool)
     index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=integer(1, 100_000_000))
     index_entries: int = setting(20_000_000, "maxIndexNum", parse=integer(2, 400_000_000))
     check_crc: bool = setting(True, "checkCRCOnRecover", parse=parse_bool)

@@ -62,7 +62,7 @@ _STORE = """
     correctLogicMinOffsetSleepInterval debugLockEnable defaultQueryMaxNum deleteCommitLogFilesInterval
     deleteConsumeQueueFilesInterval deleteFileBatchMax destroyMapedFileIntervalForcibly dispatchCqCacheNum
     dispatchCqThreads dispatchFromSenderThread duplicationEnable diskFallRecorded enableAsyncReput
-    enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently enableCleanExpiredOffset
+    enableAutoInSyncReplicas enableBatchPush enableCleanExpiredOffset
     enableCompaction enableControllerInDeleteMode enableLmq enableLmqQuota enableMultiDispatch enableRocksDBLog
     enableRecordBackTrace enableScheduleAsyncDeliver enableScheduleMessageStats enableTimerMetricsCollect
     enabledAppendPropCRC encodeCompactionPosition enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId

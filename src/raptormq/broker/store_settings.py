@@ -31,6 +31,7 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         offsets_interval_ms=keeping.flush_offsets_ms,
         retention_interval_ms=keeping.clean_period_ms,
         index_enabled=keeping.index_enabled,
+        concurrent_build=keeping.concurrent_build,
         index_slots=keeping.index_slots,
         index_entries=keeping.index_entries,
         delays_ms=parse_delay_levels(keeping.delay_levels),

@@ -96,6 +96,11 @@ class StoreConfig:
     index_entries: int = 20_000_000
     """Entries of an index file, key ``maxIndexNum``."""
 
+    concurrent_build: bool = False
+    """Whether other processes parse the log when queues and index are built from it, key
+    ``enableBuildConsumeQueueConcurrently``.
+    """
+
     max_open_queue_files: int = 4096
     """Open consume queue files at most; the least recently used one is closed."""
 

@@ -92,7 +92,7 @@ def open_store(
         if index is not None:
             index.open(crashed=marker.crashed)
         queues.batch_topics |= declared_batch_topics(filesystem, paths)
-        recovery = Recovery(filesystem, paths, log, queues, dispatcher)
+        recovery = Recovery(filesystem, paths, log, queues, dispatcher, config.concurrent_build)
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
         housekeeping = Housekeeping(
             config,

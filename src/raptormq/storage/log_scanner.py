@@ -11,15 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raptormq.errors import RecordError
-from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
-from raptormq.protocol.tags import tag_hash
-from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.commit_log import CommitLog
-from raptormq.storage.log_batch import AppendResult, PendingRecord
-from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp
+from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp, pending_of
 from raptormq.storage.segment import Segment
-from raptormq.storage.timer_codes import timer_code
 
 WINDOW_BYTES = 4 << 20
 _MAGIC_SPAN = 7
@@ -123,6 +119,20 @@ class LogScanner:
             self.end_offset = found
         return None
 
+    def plain_block(self, offset: int) -> bytes:
+        """Return whole records from ``offset`` on, one window at most; empty where anything else comes first."""
+        segment = self._segment(offset)
+        if segment is None:
+            return b""
+        data = segment.file.read_at(offset - segment.base, min(WINDOW_BYTES, segment.end - offset))
+        at, last = 0, len(data) - MIN_RECORD_BYTES
+        while at <= last:
+            size, magic = peek(data, at)
+            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES or at + size > len(data):
+                break
+            at += size
+        return data[:at]
+
     def _filler(self, segment: Segment, size: int, magic: int) -> bool:
         return magic == BLANK_MAGIC and size == segment.end - self.end_offset
 
@@ -204,21 +214,8 @@ def _add(batch: AppendResult, record: ParsedRecord) -> None:
     timestamps = batch.store_timestamps
     assert isinstance(records, list)
     assert isinstance(timestamps, list)
-    records.append(_as_pending(record))
+    records.append(pending_of(record))
     timestamps.append(record.store_timestamp)
     batch.physical_offsets.append(record.physical_offset)
     batch.sizes.append(record.size)
     batch.queue_offsets.append(record.queue_offset)
-
-
-def _as_pending(record: ParsedRecord) -> PendingRecord:
-    text = record.properties.decode()
-    return PendingRecord(
-        record.topic,
-        record.queue_id,
-        record.body,
-        record.properties,
-        timer_code(text) if record.topic == TIMER_TOPIC else tag_hash(find_property(text, TAGS)),
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-    )

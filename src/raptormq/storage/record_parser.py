@@ -12,8 +12,13 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from raptormq.errors import RecordError
+from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
+from raptormq.protocol.tags import tag_hash
+from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.filesystem import Buffer
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.timer_codes import timer_code
 
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _V6_HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
@@ -138,4 +143,18 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
     body = data[body_at:topic_at] if sys_flag & _INNER_BATCH else b""
     return ParsedRecord(
         offset, size, topic, queue_id, queue_offset, store_timestamp, born_timestamp, sys_flag, properties, body
+    )
+
+
+def pending_of(record: ParsedRecord) -> PendingRecord:
+    """Return a record of the log as it was before it was stored, for those who derive something from it."""
+    text = record.properties.decode()
+    return PendingRecord(
+        record.topic,
+        record.queue_id,
+        record.body,
+        record.properties,
+        timer_code(text) if record.topic == TIMER_TOPIC else tag_hash(find_property(text, TAGS)),
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
     )

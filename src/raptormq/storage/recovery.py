@@ -10,6 +10,7 @@ becomes zeros, so that old bytes cannot come back behind new ones.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.checkpoint import Checkpoint
@@ -22,6 +23,9 @@ from raptormq.storage.paths import StorePaths
 from raptormq.storage.queue_loading import QueueFilesMissing, load_queues
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_packer import NOT_IN_QUEUE
+
+if TYPE_CHECKING:
+    from raptormq.storage.concurrent_scanner import ConcurrentScanner
 
 _FLUSH_EVERY_BATCHES = 64
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
@@ -63,6 +67,8 @@ class Recovery:
     log: CommitLog
     queues: QueueTable
     dispatcher: Dispatcher
+    concurrent: bool = False
+    """Other processes parse the log."""
 
     def run(self, checkpoint: Checkpoint, *, crashed: bool) -> RecoveryReport:
         """Recover; on return the log takes writes at its end and the queues agree with it.
@@ -127,7 +133,7 @@ class Recovery:
         return self.log.min_offset
 
     def _replay(self, report: RecoveryReport) -> None:
-        scanner = LogScanner(self.log, report.start_offset)
+        scanner = self._scanner(report.start_offset)
         for number, batch in enumerate(scanner.batches(), 1):
             self._find_queues(batch)
             self.dispatcher.apply(batch)
@@ -136,6 +142,13 @@ class Recovery:
                 self.queues.flush(len(self.queues))
         report.end_offset = scanner.end_offset
         report.damaged = scanner.damaged
+
+    def _scanner(self, start: int) -> LogScanner | ConcurrentScanner:
+        if not self.concurrent:
+            return LogScanner(self.log, start)
+        from raptormq.storage.concurrent_scanner import ConcurrentScanner
+
+        return ConcurrentScanner(self.log, start)
 
     def _find_queues(self, batch: AppendResult) -> None:
         find = self.queues.find_or_make
