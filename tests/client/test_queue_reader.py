@@ -233,7 +233,7 @@ async def test_whole_batches_are_handed_out_one_by_one_and_finished_as_one() -> 
     async with ScriptedPeer() as peer, reading(peer, batches, silence, whole=True) as (reader, handed):
         await handed.until(4)
         [first, _] = await peer.wait_for(PULL, 2)
-        assert first.ext_fields["maxMsgNums"] == "1024"
+        assert (first.ext_fields["maxMsgNums"], first.ext_fields["maxMsgBytes"]) == ("32767", "1048576")
         assert [[each.queue_offset for each in batch] for _, _, batch in handed.calls] == [[5, 6], [7, 8]]
         assert reader.progress is not None
         reader.finished(reader.progress, 5)

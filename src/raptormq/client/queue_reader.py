@@ -23,6 +23,7 @@ from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import RaptorMQError, RecordError, ServerError
+from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
@@ -33,8 +34,10 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_WHOLE_PULL = 1024
-"""Messages per pull, at least, when batches are handed out whole; brokers bound the bytes."""
+_WHOLE_PULL_BYTES = 1024 * 1024
+"""What a pull asks for when batches are handed out whole, whatever the number of messages."""
+_WHOLE_INTERVAL_S = 0.005
+"""Small batches of a busy queue come together, a pull for each would cost more than the batch."""
 _FORGOTTEN = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -114,8 +117,11 @@ class QueueReader:
                 if self.progress is None:
                     self.progress = ProcessQueue(await self._start_offset())
                 await self._wait_for_room(self.progress)
-                self._take(self.progress, await self._pull(self.progress.next_offset))
+                result = await self._pull(self.progress.next_offset)
+                self._take(self.progress, result)
                 failures = 0
+                if result.next_offset >= result.max_offset and (pause := self._interval()):
+                    await asyncio.sleep(pause)
             except RaptorMQError as error:
                 pause = min(_FIRST_PAUSE_S * 2**failures, _LONGEST_PAUSE_S)
                 failures = min(failures + 1, 10)
@@ -124,6 +130,10 @@ class QueueReader:
                     await self._instance.heartbeat()
                 self._broker_id = MASTER_ID
                 await asyncio.sleep(pause)
+
+    def _interval(self) -> float:
+        interval = self._config.pull_interval
+        return interval if interval is not None else _WHOLE_INTERVAL_S if self._whole() else 0.0
 
     async def _start_offset(self) -> int:
         known = self._local.get(self.queue) if self._local is not None else None
@@ -148,14 +158,16 @@ class QueueReader:
             await self._room.wait()
 
     async def _pull(self, offset: int) -> PullResult:
+        whole = self._whole()
         wanted = PullRequest(
             self._group,
             self.queue,
             offset,
-            max(self._config.pull_batch, _WHOLE_PULL) if self._whole() else self._config.pull_batch,
+            MAX_BATCH_RECORDS if whole else self._config.pull_batch,
             self.subscription,
             send_subscription=False,
             suspend_ms=int(self._config.pull_suspend * 1000),
+            max_bytes=_WHOLE_PULL_BYTES if whole else None,
         )
 
         async def ask(address: str) -> PullResult:
