@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -13,3 +15,10 @@ class BackgroundService(Protocol):
 
     async def stop(self) -> None:
         """End soon and finish what is half done; may be called without a start, and must not raise."""
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel what a service does and wait for its end; what made it fail is raised."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import takewhile
 
+from raptormq.broker.background_service import ended
 from raptormq.broker.delay.postponing import restore
 from raptormq.broker.delay.progress import DelayProgress
+from raptormq.broker.delay.reading import messages_of
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.saving import TableSaver
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import RecordError, StorageError
-from raptormq.protocol.record import decode_record
+from raptormq.errors import StorageError
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
@@ -69,9 +70,7 @@ class DelayedDelivery:
     async def stop(self) -> None:
         """End; what was delivered is on record."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await ended(self._task)
             self._task = None
         if self._saving is not None:
             self._saving.cancel()
@@ -130,14 +129,7 @@ class DelayedDelivery:
             self._saving = asyncio.get_running_loop().call_later(_SAVE_S, self._save)
 
     def _restored(self, data: bytes | bytearray | memoryview) -> Iterable[PendingRecord]:
-        at = 0
-        while at < len(data):
-            try:
-                message = decode_record(data, at)
-            except RecordError as error:
-                logger.warning("a delayed message is lost, its record is damaged: %s", error)
-                return
-            at += message.total_size
+        for message in messages_of(data, "delayed"):
             record = restore(message)
             if record is None or record.topic not in self._topics.configs:
                 logger.warning("a delayed message at %d has no topic any more", message.physical_offset)

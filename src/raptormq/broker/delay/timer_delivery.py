@@ -20,14 +20,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
 
+from raptormq.broker.background_service import ended
+from raptormq.broker.delay.reading import messages_of
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.delay.timing import deletion_key, ring
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import MessageError, RecordError
+from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.properties import find_property
-from raptormq.protocol.record import StoredMessage, decode_record
+from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.log_batch import Arrival, PendingRecord
@@ -89,9 +91,7 @@ class TimerDelivery:
         """End and keep the progress."""
         if self._task is None:
             return
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await ended(self._task)
         self._task = None
         if self._unsaved:
             first = min((key & _OFFSET_MASK for key in self._waiting), default=self._known)
@@ -151,7 +151,7 @@ class TimerDelivery:
         """Return the time of a message whose queue item does not tell it: another broker wrote the item."""
         found = await self._store.get_messages_cold(TIMER_TOPIC, 0, offset, 1, 1)
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
-            for message in _decoded(found.buffers[0]):
+            for message in messages_of(found.buffers[0], "timer"):
                 return read_timer_code(timer_code(message.properties))
         return None
 
@@ -191,7 +191,7 @@ class TimerDelivery:
         return records, done
 
     def _rung(self, data: Buffer) -> Iterator[PendingRecord]:
-        for message in _decoded(data):
+        for message in messages_of(data, "timer"):
             timer = read_timer_code(timer_code(message.properties))
             if timer is None:
                 continue
@@ -265,15 +265,3 @@ def _run_length(keys: list[int], start: int) -> int:
     while end < len(keys) and keys[end] & _OFFSET_MASK == (keys[end - 1] & _OFFSET_MASK) + 1:
         end += 1
     return end - start
-
-
-def _decoded(data: Buffer) -> Iterator[StoredMessage]:
-    at = 0
-    while at < len(data):
-        try:
-            message = decode_record(data, at)
-        except RecordError as error:
-            logger.warning("a timer message is lost, its record is damaged: %s", error)
-            return
-        at += message.total_size
-        yield message

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 
+from raptormq.broker.background_service import ended
 from raptormq.broker.config import Transactions as Settings
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
@@ -92,9 +92,7 @@ class Transactions:
         """End and keep the progress."""
         if self._task is None:
             return
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await ended(self._task)
         self._task = None
         if self._ready.is_set():
             self._keep_progress()
