@@ -13,7 +13,7 @@ from isal.isal_zlib import crc32
 
 from raptormq.errors import RecordError
 from raptormq.protocol.properties import TAGS, find_property
-from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
+from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
 from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.filesystem import Buffer
@@ -24,7 +24,6 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _V6_HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PEEK = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
-_CRC_AT = 8
 _LONG = struct.Struct(">q")
 _FIXED = {
     flags: struct.Struct(
@@ -32,6 +31,8 @@ _FIXED = {
     )
     for flags in (0, int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6), _V6_HOSTS)
 }
+_CHECKED = struct.Struct(">iiI16xqi44xi")
+"""Size, magic, CRC, log offset, flags and body length of a record with IPv4 hosts: all that is checked in one look."""
 _TIMESTAMP_AT = {flags: 68 if flags & SysFlag.BORN_HOST_V6 else 56 for flags in _FIXED}
 
 
@@ -89,20 +90,23 @@ def are_intact(data: Buffer, offset: int) -> bool:
     """Return whether ``data``, read from log offset ``offset``, is whole records with the right CRC."""
     at, end = 0, len(data)
     view = memoryview(data)
+    unpack = _CHECKED.unpack_from
     try:
         while at < end:
-            size, magic = _PEEK.unpack_from(data, at)
-            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES or at + size > end:
+            size, magic, crc, place, sys_flag, body_length = unpack(data, at)
+            body_at = at + _CHECKED.size
+            if sys_flag & _V6_HOSTS:
+                fixed = _FIXED[sys_flag & _V6_HOSTS]
+                body_at, body_length = at + fixed.size, fixed.unpack_from(data, at)[-1]
+            stop, body_end = at + size, body_at + body_length
+            if (
+                place != offset + at
+                or (magic != MAGIC_V1 and magic != MAGIC_V2)  # noqa: PLR1714 - half the time of a tuple
+                or not body_at <= body_end <= stop <= end
+                or crc32(view[body_at:body_end]) & 0x7FFFFFFF != crc
+            ):
                 return False
-            (sys_flag,) = _SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)
-            body_at = at + _FIXED[sys_flag & _V6_HOSTS].size
-            body_end = body_at + int.from_bytes(data[body_at - 4 : body_at], "big")
-            crc = int.from_bytes(data[at + _CRC_AT : at + _CRC_AT + 4], "big")
-            if _LONG.unpack_from(data, at + PHYSICAL_OFFSET_AT)[0] != offset + at or body_end > at + size:
-                return False
-            if crc32(view[body_at:body_end]) & 0x7FFFFFFF != crc:
-                return False
-            at += size
+            at = stop
     except struct.error:
         return False
     return True
