@@ -160,6 +160,8 @@ class Pulling:
     short_polling_ms: int = setting(1_000, "shortPollingTimeMills", parse=_PERIOD_MS, live=True)
     max_held: int = setting(100_000, "maxHeldPulls", parse=_COUNT)
     """Pulls waiting at a time; one more is answered at once with PULL_NOT_FOUND."""
+    max_outstanding_pops: int = setting(100_000, "maxOutstandingPops", parse=_COUNT)
+    """Pops whose messages are not all acknowledged yet; one more is answered with POLLING_FULL."""
     memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=size(1, 16 << 20), live=True)
     memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT, live=True)
     asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size(1, 8 << 20), live=True)

@@ -263,3 +263,15 @@ async def test_what_can_be_acknowledged(tmp_path: Path, change: dict[str, object
         fields: dict[str, object] = {"consumerGroup": "consumers", "topic": "t", "queueId": 0, "offset": 0}
         fields |= {"extraInfo": build_handle(handle, "t", 0, 0)} | change
         assert (await peer.call(RequestCode.ACK_MESSAGE, fields)).code == code
+
+
+async def test_what_is_not_acknowledged_has_a_limit(tmp_path: Path) -> None:
+    async with running(tmp_path, {"maxOutstandingPops": "2"}) as broker, connected(broker) as peer:
+        for number in range(3):
+            await peer.send("t", b"%d" % number)
+        first = await pop(peer, maxMsgNums=1)
+        assert (await pop(peer, maxMsgNums=1)).code == 0
+        full = await pop(peer, maxMsgNums=1)
+        assert (full.code, full.body) == (ResponseCode.POLLING_FULL, b"")
+        await ack(peer, handle_of(first, 0), 0)
+        assert bodies(await pop(peer, maxMsgNums=1)) == [b"2"]

@@ -14,7 +14,7 @@ def checkpoint(start: int, pop_time: int = 1_000, count: int = 2) -> CheckPoint:
 
 
 def test_what_is_acknowledged_is_not_due() -> None:
-    table = Outstanding()
+    table = Outstanding(100)
     table.add(checkpoint(0), (3, 10))
     table.add(checkpoint(2), (3, 11))
     assert table.acknowledge(checkpoint(0).key, [0, 1])
@@ -27,8 +27,20 @@ def test_what_is_acknowledged_is_not_due() -> None:
     assert len(table) == 0
 
 
+def test_it_is_full_until_something_is_acknowledged() -> None:
+    table = Outstanding(2)
+    for start in (0, 2, 4):  # the third as after a crash
+        assert table.is_full == (start == 4)
+        table.add(checkpoint(start), (0, start))
+    assert len(table) == 3
+    table.acknowledge(checkpoint(0).key, [0, 1])
+    assert table.is_full
+    table.acknowledge(checkpoint(2).key, [3, 2, 9])
+    assert not table.is_full
+
+
 def test_a_checkpoint_that_could_not_be_revived_is_due_again() -> None:
-    table = Outstanding()
+    table = Outstanding(100)
     table.add(checkpoint(0), (0, 0))
     assert table.due(2_000, 10) == [(checkpoint(0), [0, 1])]
     assert table.due(2_000, 10) == []
@@ -38,7 +50,7 @@ def test_a_checkpoint_that_could_not_be_revived_is_due_again() -> None:
 
 
 def test_the_oldest_place_is_the_first_that_is_still_needed() -> None:
-    table = Outstanding()
+    table = Outstanding(100)
     for start in range(0, 6, 2):
         table.add(checkpoint(start), (1, start))
     assert table.oldest_place(0) is None
@@ -49,7 +61,7 @@ def test_the_oldest_place_is_the_first_that_is_still_needed() -> None:
 
 
 def test_a_bounded_number_is_due_at_a_time() -> None:
-    table = Outstanding()
+    table = Outstanding(100)
     for start in range(0, 6, 2):
         table.add(checkpoint(start, pop_time=100 - start), (0, start))
     assert [each.start_offset for each, _ in table.due(10_000, 2)] == [4, 2]
@@ -57,7 +69,7 @@ def test_a_bounded_number_is_due_at_a_time() -> None:
 
 
 def test_old_entries_do_not_pile_up() -> None:
-    table = Outstanding()
+    table = Outstanding(100)
     for number in range(3_000):
         table.add(checkpoint(number, pop_time=10_000_000, count=1), (0, number))
         table.acknowledge(checkpoint(number, pop_time=10_000_000, count=1).key, [number])

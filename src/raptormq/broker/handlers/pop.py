@@ -94,6 +94,8 @@ class PopHandlers:
             await connection.drained()
             if connection.is_closed:  # what it took would be invisible for nothing
                 return ResponseCode.POLLING_TIMEOUT, Popped(self._clock(), 0)
+            if self._popper.is_full:
+                return ResponseCode.POLLING_FULL, Popped(self._clock(), 0)
             self._waiters.arm(waiter)  # before the look, so that nothing arrives unseen in between
             popped = await self._popper.pop(asked)
             if popped.records:

@@ -45,6 +45,11 @@ class CheckPoints:
         return next(self._turn)
 
     @property
+    def is_full(self) -> bool:
+        """True while too much waits for acknowledgements for anything more to be popped."""
+        return self._outstanding.is_full
+
+    @property
     def is_writing(self) -> bool:
         """True while a checkpoint is in the log that :class:`Outstanding` does not know yet."""
         return self._writing > 0

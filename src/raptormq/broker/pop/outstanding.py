@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from raptormq.protocol.bodies.pop import CheckPoint
@@ -18,18 +19,34 @@ Place = tuple[int, int]
 
 
 class _Open:
-    __slots__ = ("checkpoint", "offsets", "place")
+    __slots__ = ("checkpoint", "left", "place")
 
     def __init__(self, checkpoint: CheckPoint, place: Place) -> None:
         self.checkpoint = checkpoint
         self.place = place
-        self.offsets = set(checkpoint.offsets)
+        self.left = (1 << len(checkpoint.offsets)) - 1
+        """A bit for each of the checkpoint's offsets that is not acknowledged."""
+
+    def acknowledge(self, offsets: Iterable[int]) -> None:
+        known = self.checkpoint.offsets
+        for offset in offsets:
+            index = bisect_left(known, offset)
+            if index < len(known) and known[index] == offset:
+                self.left &= ~(1 << index)
+
+    def offsets(self) -> list[int]:
+        return [offset for index, offset in enumerate(self.checkpoint.offsets) if self.left >> index & 1]
 
 
 class Outstanding:
-    """What consumers have popped and not acknowledged, by the time at which it comes back."""
+    """What consumers have popped and not acknowledged, by the time at which it comes back.
 
-    def __init__(self) -> None:
+    With ``most`` checkpoints (1 KB each, 2 KB with 32 messages) it is full; who pops has to wait until some are
+    acknowledged or come back. What a crash has left is taken in whatever its number.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._open: dict[Key, _Open] = {}
         self._by_time: list[tuple[int, int, Key]] = []
         self._sequence = itertools.count()
@@ -37,6 +54,11 @@ class Outstanding:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def is_full(self) -> bool:
+        """True while nothing more may be popped."""
+        return len(self._open) >= self._most
 
     def add(self, checkpoint: CheckPoint, place: Place) -> None:
         """Wait for the acknowledgements of a checkpoint."""
@@ -51,12 +73,11 @@ class Outstanding:
         entry = self._open.get(key)
         if entry is None:
             return False
-        before = len(entry.offsets)
-        entry.offsets.difference_update(offsets)
-        after = len(entry.offsets)
-        if not after:
+        before = entry.left
+        entry.acknowledge(offsets)
+        if not entry.left:
             self._forget(entry)
-        return after < before
+        return entry.left != before
 
     def due(self, now_ms: int, most: int) -> list[tuple[CheckPoint, list[int]]]:
         """Return up to ``most`` checkpoints whose time is up, with the offsets that nobody has acknowledged; they stay
@@ -66,7 +87,7 @@ class Outstanding:
         while self._by_time and self._by_time[0][0] <= now_ms and len(found) < most:
             entry = self._open.get(heapq.heappop(self._by_time)[2])
             if entry is not None:
-                found.append((entry.checkpoint, sorted(entry.offsets)))
+                found.append((entry.checkpoint, entry.offsets()))
         if len(self._by_time) > 2 * len(self._open) + 1000:  # mostly acknowledged long ago
             self._by_time = [item for item in self._by_time if item[2] in self._open]
             heapq.heapify(self._by_time)

@@ -91,6 +91,11 @@ class Popper:
         self._clock = clock
         self._busy: set[Place] = set()
 
+    @property
+    def is_full(self) -> bool:
+        """True while nothing more may be popped (``maxOutstandingPops``)."""
+        return self._checkpoints.is_full
+
     async def pop(self, asked: PopRequest) -> Popped:
         """Take up to ``max_count`` messages.
 

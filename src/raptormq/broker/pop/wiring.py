@@ -47,7 +47,7 @@ class Popping:
         clock: Callable[[], int],
     ) -> None:
         identity, policies = config.identity, config.policies
-        outstanding, orderly = Outstanding(), OrderlyPops()
+        outstanding, orderly = Outstanding(config.pulling.max_outstanding_pops), OrderlyPops()
         checkpoints = CheckPoints(writer, outstanding, identity.cluster_name, store_host)
         self.waiters = Waiters(config.pulling.max_held)
         self.revival = PopRevival(

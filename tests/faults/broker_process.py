@@ -1,0 +1,55 @@
+"""A broker in a process of its own, which tests kill or look at from outside, and requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.pool import ConnectionPool
+from tests.broker.harness import SMALL
+
+RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
+
+
+@asynccontextmanager
+async def process(
+    tmp_path: Path, port: int, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """A broker process that serves; killed at the end of the block if it still runs."""
+    config = tmp_path / "broker.conf"
+    pairs = SMALL | {
+        "storePathRootDir": str(tmp_path / "store"),
+        "mappedFileSizeCommitLog": "1M",
+        "listenPort": str(port),
+    }
+    pairs |= settings or {}
+    config.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
+    command = [RAPTORMQ, "broker", "-c", str(config), "--log-level", "error"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            ready = await asyncio.to_thread(server.stdout.readline)
+            assert ready.startswith(b"ready"), ready
+            yield server
+        finally:
+            server.kill()
+
+
+class Client:
+    """Requests over a pool that reconnects."""
+
+    def __init__(self, port: int) -> None:
+        self._pool = ConnectionPool()
+        self._address = f"127.0.0.1:{port}"
+
+    async def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> RemotingCommand:
+        command = RemotingCommand(code, {name: str(value) for name, value in fields.items()}, body)
+        return await self._pool.request(self._address, command, 10)
+
+    async def close(self) -> None:
+        await self._pool.close()
