@@ -142,6 +142,20 @@ async def test_permissions_of_the_broker_limit_those_of_its_topics(tmp_path: Pat
     await server.server.stop()
 
 
+async def test_a_changed_permission_is_registered_at_once(tmp_path: Path) -> None:
+    server = await NameServer().started()
+    async with running(tmp_path, {"namesrvAddr": server.address}) as broker, connected(broker) as peer:
+        await server.next()
+        versions = set()
+        for permission in ("4", "6"):
+            assert (await peer.call(25, None, f"brokerPermission={permission}".encode())).code == 0
+            _, table = server.registrations.get_nowait()  # before it was answered
+            assert {config.perm & 6 for config in table.topics.values() if config.perm & 6} == {int(permission)}
+            versions.add(str(table.data_version.to_dict()))
+        assert len(versions) == 2  # or the name server would take the second for the first
+    await server.server.stop()
+
+
 async def test_a_name_server_that_comes_late_is_found(
     tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
