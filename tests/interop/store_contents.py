@@ -3,6 +3,7 @@
 Everything is expected from what the senders know (their messages and the places they were told), never from reading.
 Each turn adds to the same topics:
 
+    whole                             lists and single messages of a topic of queue.type=BatchCQ, and:
     lists, single, deflated, packed   read by offset and compared: place, body, tag, keys, property, flag; packed holds
                                       bodies in LZ4 and zstd
     delayed, timers, decided          come when their time has come, or when the broker asked what became of their
@@ -43,8 +44,19 @@ from raptormq.protocol.compression import decompress
 from raptormq.protocol.record import SysFlag, iter_records
 from tests.interop.raw_peer import broker_address, connected
 
-TOPICS = {"lists": 8, "single": 4, "deflated": 2, "packed": 1, "delayed": 2, "timers": 1, "decided": 2, "retried": 2}
-READ_BY_OFFSET = ("lists", "single", "deflated", "packed")
+TOPICS = {
+    "whole": 4,
+    "lists": 8,
+    "single": 4,
+    "deflated": 2,
+    "packed": 1,
+    "delayed": 2,
+    "timers": 1,
+    "decided": 2,
+    "retried": 2,
+}
+READ_BY_OFFSET = ("whole", "lists", "single", "deflated", "packed")
+WHOLE_LISTS, WHOLE_SINGLES = 200, 100
 LIST_COUNT, LIST_LENGTH, SINGLE_COUNT, DEFLATED_COUNT, PACKED_COUNT = 900, 100, 9_600, 400, 100
 DELAYED_COUNT, TIMER_COUNT, OPEN_COUNT, FAILED_COUNT = 300, 100, 100, 100
 IN_FLIGHT = 128
@@ -113,7 +125,8 @@ def _compared(message: Message | MessageExt) -> str:
 async def create_topics(name_servers: str) -> None:
     async with AdminClient(name_servers=name_servers) as admin:
         for topic, queues in TOPICS.items():
-            await admin.create_topic(topic, queues, queues)
+            queue_type = "BatchCQ" if topic == "whole" else "SimpleCQ"
+            await admin.create_topic(topic, queues, queues, attributes={"queue.type": queue_type})
         for topic in TOPICS:
             while await admin.route(topic) is None:
                 await asyncio.sleep(0.05)
@@ -125,7 +138,11 @@ async def create_topics(name_servers: str) -> None:
 async def fill(contents: StoreContents, name_servers: str, turn: str) -> None:
     """Put everything in once more; what comes later is sent last, so that the next broker has to bring it."""
     async with Producer("fillers", name_servers=name_servers) as producer:
-        await _fill_lists(contents, producer, turn)
+        await _fill_lists(contents, producer, turn, "lists", LIST_COUNT)
+        await asyncio.gather(
+            _fill_lists(contents, producer, f"{turn}-in-list", "whole", WHOLE_LISTS),
+            _fill_singles(contents, producer, turn, "whole", WHOLE_SINGLES, b"single"),
+        )
         await _fill_singles(contents, producer, turn, "single", SINGLE_COUNT, b"")
         await _fill_singles(contents, producer, turn, "deflated", DEFLATED_COUNT, b"compressible " * 500)
         await _fill_packed(contents, name_servers, turn)
@@ -151,15 +168,15 @@ async def _side_by_side(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
     await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
 
-async def _fill_lists(contents: StoreContents, producer: Producer, turn: str) -> None:
+async def _fill_lists(contents: StoreContents, producer: Producer, turn: str, topic: str, count: int) -> None:
     async def send(number: int) -> None:
         first = number * LIST_LENGTH
-        messages = [_message("lists", turn, first + each) for each in range(LIST_LENGTH)]
+        messages = [_message(topic, turn, first + each) for each in range(LIST_LENGTH)]
         sent = await producer.send_batch(messages, timeout=30)
         for offset, message in enumerate(messages, sent.queue_offset):
-            contents.place("lists", sent.queue.queue_id, offset, message)
+            contents.place(topic, sent.queue.queue_id, offset, message)
 
-    await _side_by_side(partial(send, number) for number in range(LIST_COUNT))
+    await _side_by_side(partial(send, number) for number in range(count))
 
 
 async def _fill_singles(
