@@ -80,10 +80,13 @@ async def test_enforcing_refuses_plain_connections(authority: Authority) -> None
         assert await echo(server, trusting(authority)) == b"hello"
 
 
-async def test_without_tls_a_handshake_is_refused(authority: Authority) -> None:
+async def test_without_tls_a_handshake_is_refused_and_named(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(None) as server:
-        with pytest.raises(ConnectError):
+        with pytest.raises(ConnectError), caplog.at_level("INFO"):
             await echo(server, trusting(authority))
+        assert "it speaks TLS here" in caplog.text
         assert await echo(server, None) == b"hello"
 
 

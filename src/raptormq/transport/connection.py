@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
+TLS_HANDSHAKE = b"\x16"
+"""What a TLS connection starts with; no frame does, as its length would be beyond all limits."""
 _MAX_OPAQUE = 0x7FFFFFFF
 _SWEEP_SECONDS = 0.1
 _LARGE_BODY_BYTES = 8192
@@ -121,7 +123,8 @@ class Connection(asyncio.Protocol):
                 else:
                     requests.append(received)
         except ProtocolError as error:
-            logger.info("closing the connection from %s:%s: %s", *self.peer, error)
+            reason = "it speaks TLS here" if data[:1] == TLS_HANDSHAKE and not self._encrypted else error
+            logger.info("closing the connection from %s: %s", self.peer_name, reason)
             self.close()
             return
         if requests:

@@ -19,12 +19,11 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 
-from raptormq.transport.connection import Connection
+from raptormq.transport.connection import TLS_HANDSHAKE, Connection
 from raptormq.transport.tls import HANDSHAKE_SECONDS, SHUTDOWN_SECONDS, ServerTls
 
 logger = logging.getLogger(__name__)
 
-_HANDSHAKE_RECORD = 0x16
 _ACCEPTS_PER_TURN = 64
 _PAUSE_SECONDS = 1.0
 
@@ -120,7 +119,7 @@ class TlsListener:
             first = b""
         if not first:
             self._drop(peer)
-        elif first[0] == _HANDSHAKE_RECORD:
+        elif first == TLS_HANDSHAKE:
             self._hand_over(peer, tls=True)
         elif self._enforcing:
             logger.info("refusing %s: its connection is not encrypted", _name(peer))
