@@ -117,3 +117,13 @@ def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_
     assert done.returncode == 2
     assert b"raptormq dev" in done.stderr
     assert done.stderr.count(b"\n") == 1
+
+
+def test_filters_by_properties_are_the_brokers_and_not_together_with_tags(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    produce(raptormq, address, "filtered", "a")
+    refused = raptormq("consume", "filtered", "--no-follow", "--sql", "price > 5", "-n", address)
+    assert (refused.returncode, b"filter message by SQL92" in refused.stderr) == (2, True)
+    for options, hint in ((["--sql", "price >"], b"not a filter"), (["--sql", "a > 5", "--tag", "A"], b"together")):
+        wrong = raptormq("consume", "filtered", "--no-follow", *options, "-n", address)
+        assert (wrong.returncode, hint in wrong.stderr) == (2, True)

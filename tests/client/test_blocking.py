@@ -56,6 +56,11 @@ def test_from_topic_to_commit(name_servers: str) -> None:
         assert producer.send(Message("t", b"one"), queue=queues[0]).status is SendStatus.SEND_OK
         assert producer.send_batch([Message("t", b"two"), Message("t", b"three")], queue=queues[0]).queue_offset == 1
         producer.send_oneway(Message("t", b"four"), queue=queues[0])
+        assert producer.submit(Message("t", b"five"), queue=queues[1]).result(10).queue_offset == 0
+        with pytest.raises(RequestTimeout):
+            producer.request(Message("t", b"anybody?"), queue=queues[1], timeout=0.2)
+    with pytest.raises(ClientClosed):
+        producer.submit(Message("t", b"six"))
     with BlockingPullConsumer(name_servers=name_servers, group="g") as consumer:
         assert consumer.queues("t") == queues
         consumer.assign(queues[:1])

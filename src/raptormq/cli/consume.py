@@ -14,7 +14,7 @@ from raptormq.cli import message_format
 from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import explaining
 from raptormq.cli.options import name_servers_option, start_position, timeout_option
-from raptormq.client import MessageExt, MessageQueue, PullConsumer
+from raptormq.client import MessageExt, MessageQueue, PullConsumer, Sql
 
 FOLLOW_OUTAGE_S = 30.0
 """While following, a broker may be away for this long (a restart) before that is an error."""
@@ -31,7 +31,7 @@ class Job:
     follow: bool
     max_messages: int | None
     group: str | None
-    tags: str
+    wanted: str | Sql
     timeout_s: float
     encode: Callable[[MessageExt], bytes]
 
@@ -41,6 +41,7 @@ class Job:
 Examples:
   raptormq consume orders --no-follow
   raptormq consume orders --from latest --tag "new || paid" --format json
+  raptormq consume orders --sql "price > 100 AND region = 'north'"
   raptormq consume orders --from 2024-05-01T12:00:00Z --max 10
   raptormq consume orders --group reports --no-follow"""
 )
@@ -62,7 +63,8 @@ Examples:
     help="At the end of the topic wait for more, or end.",
 )
 @click.option("--group", help="Go on where this group stopped, and store how far it came.")
-@click.option("--tag", "tags", default="*", show_default=True, help='Only messages with this tag, or "A || B".')
+@click.option("--tag", "tags", help='Only messages with this tag, or "A || B".')
+@click.option("--sql", help="Only messages with such properties, as the broker decides (enablePropertyFilter).")
 @click.option(
     "--format",
     "output_format",
@@ -79,7 +81,8 @@ def consume(
     max_messages: int | None,
     follow: bool,
     group: str | None,
-    tags: str,
+    tags: str | None,
+    sql: str | None,
     output_format: str,
     name_servers: str,
     timeout_s: float,
@@ -89,14 +92,17 @@ def consume(
     All queues are read; the messages of one queue come in order. With --group the position is kept by the brokers under
     that name; run one such command per group at a time, for it does not share the queues with others.
     """
-    job = Job(topic, start, follow, max_messages, group, tags, timeout_s, FORMATS[output_format])
+    if tags is not None and sql is not None:
+        raise click.UsageError("--tag and --sql cannot go together")
+    wanted = Sql(sql) if sql is not None else tags or "*"
+    job = Job(topic, start, follow, max_messages, group, wanted, timeout_s, FORMATS[output_format])
     with explaining(name_servers):
         uvloop.run(_consume(name_servers, job))
 
 
 async def _consume(name_servers: str, job: Job) -> None:
     config = client_config(name_servers, job.timeout_s)
-    async with PullConsumer(client_config=config, group=job.group, expression=job.tags) as consumer:
+    async with PullConsumer(client_config=config, group=job.group, expression=job.wanted) as consumer:
         queues = await consumer.queues(job.topic)
         starts = await asyncio.gather(*(_start(consumer, job, queue) for queue in queues))
         consumer.assign(queues)

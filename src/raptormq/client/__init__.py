@@ -16,6 +16,7 @@ from raptormq.client.pulling import PullResult, PullStatus
 from raptormq.client.push_consumer import PushConsumer
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus
 from raptormq.client.splitting import split_messages
+from raptormq.client.sql import Sql
 from raptormq.client.tls import ClientTls
 from raptormq.client.transaction_producer import TransactionProducer, TransactionResult
 from raptormq.client.transactions import TransactionState
@@ -61,6 +62,7 @@ __all__ = [
     "QueueData",
     "SendResult",
     "SendStatus",
+    "Sql",
     "TopicConfig",
     "TopicOffset",
     "TopicRoute",

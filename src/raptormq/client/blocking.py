@@ -20,6 +20,7 @@ from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult
 from raptormq.client.results import SendResult
+from raptormq.client.sql import Sql
 from raptormq.errors import ClientClosed, RequestTimeout
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import ClusterInfo, TopicRoute
@@ -56,10 +57,7 @@ class LoopThread:
             RequestTimeout: it took longer than `timeout` seconds; it was cancelled.
             ClientClosed: the thread was stopped.
         """
-        if not self._thread.is_alive():
-            work.close()
-            raise ClientClosed("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.submit(work)
         try:
             return future.result(timeout)
         except concurrent.futures.TimeoutError:
@@ -68,6 +66,17 @@ class LoopThread:
             raise RequestTimeout(f"the call took longer than {timeout:g} s") from None
         finally:
             future.cancel()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine there and return at once what will hold its result.
+
+        Raises:
+            ClientClosed: the thread was stopped.
+        """
+        if not self._thread.is_alive():
+            work.close()
+            raise ClientClosed("the client is closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
         """Stop the thread; what still runs there is cancelled. Does nothing the second time."""
@@ -120,10 +129,16 @@ class _Blocking(Generic[W]):
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        return self._running(work).run(work, _DEFAULT_WAIT_S if timeout is None else timeout + _MARGIN_S)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        return self._running(work).submit(work)
+
+    def _running(self, work: Coroutine[Any, Any, Any]) -> LoopThread:
         if self._thread is None:
             work.close()
             raise ClientClosed(f"the {type(self).__name__} is not started, or closed")
-        return self._thread.run(work, _DEFAULT_WAIT_S if timeout is None else timeout + _MARGIN_S)
+        return self._thread
 
 
 class BlockingProducer(_Blocking[Producer]):
@@ -149,6 +164,36 @@ class BlockingProducer(_Blocking[Producer]):
     ) -> SendResult:
         """Send one message and return where it was stored."""
         return self._run(self._wrapped.send(message, queue=queue, key=key, timeout=timeout), timeout)
+
+    def submit(self, message: Message, *, queue: MessageQueue | None = None) -> concurrent.futures.Future[SendResult]:
+        """Send one message and return at once: the future holds what `send` returns or raises."""
+
+        async def send() -> SendResult:
+            return await self._wrapped.submit(message, queue=queue)
+
+        return self._submit(send())
+
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply that its consumer makes."""
+        return self._run(self._wrapped.request(message, queue=queue, key=key, timeout=timeout), timeout)
+
+    def reply(
+        self,
+        request: MessageExt,
+        body: bytes,
+        *,
+        properties: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Answer a message that was sent by `request`."""
+        return self._run(self._wrapped.reply(request, body, properties=properties, timeout=timeout), timeout)
 
     def send_batch(
         self,
@@ -184,7 +229,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         group: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.FIRST,
         consume_from_ms: int = 0,
-        expression: str = "*",
+        expression: str | Sql = "*",
         client_config: ClientConfig | None = None,
     ) -> None:
         consumer = PullConsumer(
@@ -226,7 +271,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         max_bytes: int | None = None,
         timeout: float | None = None,
         suspend_ms: int = 0,
-        expression: str = "*",
+        expression: str | Sql = "*",
     ) -> PullResult:
         """Read from `offset` without touching assignments or positions."""
         pulling = self._wrapped.pull(

@@ -24,6 +24,7 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.instance import ClientInstance
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull, pull
 from raptormq.client.queue_broker import at_broker
+from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
     ClientClosed,
@@ -34,7 +35,6 @@ from raptormq.errors import (
     RecordError,
     TransportError,
 )
-from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.topic_names import check_group
 
@@ -55,7 +55,7 @@ class PullConsumer:
             `client_config`.
         group: whose progress `commit` stores; without it nothing is committed.
         consume_from: where `poll` starts in a queue that was not sought and has no committed offset.
-        expression: tags wanted by `poll`, `*` or `A || B`.
+        expression: tags wanted by `poll`, `*` or `A || B`, or `Sql` for a filter by properties.
         client_config: shared connections.
 
     Raises:
@@ -70,12 +70,12 @@ class PullConsumer:
         group: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.FIRST,
         consume_from_ms: int = 0,
-        expression: str = "*",
+        expression: str | Sql = "*",
         client_config: ClientConfig | None = None,
     ) -> None:
         if group is not None:
             check_group(group)
-        Subscription.parse("", expression, 0)
+        subscription_to("", expression, 0)
         self._group = group
         self._consume_from = consume_from
         self._consume_from_ms = consume_from_ms
@@ -152,7 +152,7 @@ class PullConsumer:
         max_bytes: int | None = None,
         timeout: float | None = None,
         suspend_ms: int = 0,
-        expression: str = "*",
+        expression: str | Sql = "*",
     ) -> PullResult:
         """Read from `offset` without touching assignments or positions.
 
@@ -163,7 +163,7 @@ class PullConsumer:
             max_bytes: bytes wanted at most; a hint.
             timeout: seconds; default is the request time-out plus the suspension.
             suspend_ms: how long the broker may wait for a message when there is none.
-            expression: tags wanted, `*` or `A || B`; brokers compare hashes only.
+            expression: tags wanted, `*` or `A || B` (brokers compare hashes only), or `Sql`.
 
         Raises:
             NoRoute: no broker that has the queue is up.
@@ -174,7 +174,7 @@ class PullConsumer:
         instance = self._running()
         if timeout is None:
             timeout = instance.config.request_timeout + suspend_ms / 1000
-        subscription = Subscription.parse(queue.topic, expression, 0)
+        subscription = subscription_to(queue.topic, expression, 0)
         group = self._group or _DEFAULT_GROUP
         wanted = PullRequest(
             group, queue, offset, max_count, subscription, True, suspend_ms, max_bytes, keys=instance.config.keys
@@ -288,7 +288,7 @@ class PullConsumer:
     def _wanted(self, result: PullResult, queue: MessageQueue) -> list[MessageExt]:
         if result.status is not PullStatus.FOUND:
             return []
-        subscription = Subscription.parse(queue.topic, self._expression, 0)
+        subscription = subscription_to(queue.topic, self._expression, 0)
         found = result.messages()
         if not subscription.tags:
             return found
@@ -305,7 +305,7 @@ class PullConsumer:
         # Nobody knows whether a silent pull is held or lost; a broker that can be reached again is no failure any more.
         await self._at_broker(queue, instance.pool.connection)
         self._failures.pop(queue, None)
-        subscription = Subscription.parse(queue.topic, self._expression, 0)
+        subscription = subscription_to(queue.topic, self._expression, 0)
         group = self._group or _DEFAULT_GROUP
         wanted = PullRequest(
             group,

@@ -32,6 +32,7 @@ from raptormq.client.questions import QueueState, RunningInfo
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalancing import Rebalancing
 from raptormq.client.redelivery import Redelivery
+from raptormq.client.sql import Sql, subscription_to
 from raptormq.errors import ClientError
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
 from raptormq.protocol.message import MessageExt, MessageQueue
@@ -69,12 +70,12 @@ class PushConsumer:
         self._listeners: dict[str, Listener | WholeBatches] = {}
         self._running: _Running | None = None
 
-    def subscribe(self, topic: str, expression: str, listener: Listener) -> None:
+    def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
         """Read a topic, from now on when the consumer is started; a second call replaces tags and listener.
 
         Args:
             topic: need not exist yet.
-            expression: `*`, or tags as in `TagA || TagB`.
+            expression: `*`, tags as in `TagA || TagB`, or `Sql` for a filter by properties.
             listener: `async` function of a list of messages, one by default. It returns `None` or
                 `ConsumeResult.SUCCESS` when they are done; after `ConsumeResult.RECONSUME_LATER` or an exception
                 they are delivered again later.
@@ -84,7 +85,7 @@ class PushConsumer:
         """
         self._subscribe(topic, expression, listener)
 
-    def subscribe_batches(self, topic: str, expression: str, listener: BatchListener) -> None:
+    def subscribe_batches(self, topic: str, expression: str | Sql, listener: BatchListener) -> None:
         """Read a topic batch by batch: fewer calls, and messages are decoded only when they are looked at.
 
         What was sent as one batch to a topic of queue type BatchCQ arrives as one `MessageBatch`; of other topics it
@@ -100,9 +101,9 @@ class PushConsumer:
         """
         self._subscribe(topic, expression, WholeBatches(listener))
 
-    def _subscribe(self, topic: str, expression: str, listener: Listener | WholeBatches) -> None:
+    def _subscribe(self, topic: str, expression: str | Sql, listener: Listener | WholeBatches) -> None:
         check_topic(topic)
-        self._subscriptions[topic] = Subscription.parse(topic, expression, time.time_ns() // 1_000_000)
+        self._subscriptions[topic] = subscription_to(topic, expression, time.time_ns() // 1_000_000)
         self._listeners[topic] = listener
         if self._running is not None:
             self._running.members_changed()

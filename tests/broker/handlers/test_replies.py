@@ -125,3 +125,14 @@ async def test_replies_of_full_size_pass_and_larger_ones_do_not(tmp_path: Path) 
         assert len((await pushed(asker)).body) == 1000
         assert (await call).code == 0
         assert (await reply(asker, text(), bytes(1001))).code == 13
+
+
+async def test_a_reply_that_says_it_is_part_of_a_transaction_is_a_reply(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as asker, connected(broker) as replier:
+        await announce(asker)
+        call = asyncio.ensure_future(reply(replier, text() + "TRAN_MSG\x01true\x02", f=4))
+        assert decode_properties((await pushed(asker)).ext_fields["properties"])["TRAN_MSG"] == "true"
+        assert (await call).code == 0
+        assert kept(broker) == 1
+        assert broker._store.queue_bounds("RMQ_SYS_TRANS_HALF_TOPIC", 0) == (0, 0)
+        assert (await reply(replier, text("nobody") + "TRAN_MSG\x01true\x02", f="four")).code == 1

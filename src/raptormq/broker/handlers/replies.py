@@ -28,6 +28,7 @@ from raptormq.protocol.headers.send import (
 )
 from raptormq.protocol.message_id import decode_host, offset_id
 from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.record import SysFlag
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 MAX_PUSHES = 10_000
 """Replies on their way to clients at a time; one more is refused."""
 _CLIENT_SECONDS = 10.0
+_TRANSACTION_BITS = int(SysFlag.TRANSACTION_ROLLBACK)
 _ReplyHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
@@ -72,7 +74,7 @@ class ReplyHandlers:
         """324, 325: answered when the requester has taken the reply, or cannot be reached."""
         send_code = RequestCode.SEND_MESSAGE if command.code == 324 else RequestCode.SEND_MESSAGE_V2
         born_host = peer_host(*connection.peer)
-        admitted = self._admission.admit(dataclasses.replace(command, code=int(send_code)), born_host)
+        admitted = self._admission.admit(_ordinary(command, int(send_code)), born_host)
         record = admitted.pending
         if not isinstance(record, PendingRecord):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a reply is one message, not a batch")
@@ -131,6 +133,20 @@ class ReplyHandlers:
         finally:
             self._under_way -= 1
         return None if delivered else f"push reply message to {client_id}fail."
+
+
+def _ordinary(command: RemotingCommand, code: int) -> RemotingCommand:
+    """Return a reply as the send of an ordinary message: one that says that it is part of a transaction reaches who
+    asked as it is, but is kept without that, or it would wait for a decision that nobody makes.
+    """
+    properties, flags = ("properties", "sysFlag") if code == RequestCode.SEND_MESSAGE else ("i", "f")
+    fields = command.ext_fields
+    found = decode_properties(fields.get(properties, ""))
+    if found.pop(names.TRANSACTION_PREPARED, None) is not None:
+        flag = fields.get(flags, "0")
+        plain = str(int(flag) & ~_TRANSACTION_BITS) if flag.isdecimal() else flag
+        fields = fields | {properties: encode_properties(found), flags: plain}
+    return dataclasses.replace(command, code=code, ext_fields=fields)
 
 
 def _text(host: bytes) -> str:

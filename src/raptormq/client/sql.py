@@ -1,0 +1,37 @@
+"""What consumers may say they want of a topic: tags, as a string, or a filter by properties, as `Sql`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.errors import FilterError, MessageError
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.sql92.message_filter import compile_filter
+
+SQL92 = "SQL92"
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A filter by properties in RocketMQ's SQL92, decided by the broker (`enablePropertyFilter=true`).
+
+        Sql("price > 100 AND region IN ('north', 'south')")
+
+    Raises:
+        MessageError: the text is no such expression.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        try:
+            compile_filter(self.text)
+        except FilterError as error:
+            raise MessageError(f"not a filter: {error}") from None
+
+
+def subscription_to(topic: str, expression: str | Sql, version: int = 0) -> Subscription:
+    """Return what heartbeats and pulls say; raises `MessageError` for what is no expression of tags."""
+    if isinstance(expression, Sql):
+        return Subscription(topic, expression.text, version=version, expression_type=SQL92)
+    return Subscription.parse(topic, expression, version)
