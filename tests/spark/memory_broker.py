@@ -31,6 +31,7 @@ from raptormq.protocol.tags import parse_expression, tag_hash
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 from raptormq.transport.server import Server
+from raptormq.transport.tls import ServerTls
 
 BROKER = "broker-a"
 
@@ -54,7 +55,7 @@ class MemoryBroker:
         pull_count: most messages in one answer; real brokers have such a limit too.
     """
 
-    def __init__(self, pull_count: int = 32) -> None:
+    def __init__(self, pull_count: int = 32, tls: ServerTls | None = None) -> None:
         self.pull_count = pull_count
         self.topics: dict[str, list[MemoryQueue]] = {}
         self.committed: dict[tuple[str, str, int], int] = {}
@@ -62,7 +63,7 @@ class MemoryBroker:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.closed_connections = 0
-        self._server = Server(self._router(), "127.0.0.1", 0)
+        self._server = Server(self._router(), "127.0.0.1", 0, tls=tls)
 
     @property
     def address(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from raptormq.errors import ServerError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.record import iter_records
+from raptormq.transport.tls import ServerTls
+from tests.certificates import Authority
 from tests.spark.memory_broker import BROKER, MemoryBroker
 
 Q0, Q1 = MessageQueue("t", BROKER, 0), MessageQueue("t", BROKER, 1)
@@ -50,6 +53,26 @@ def test_a_pull(cluster: Cluster) -> None:
     assert result.status is PullStatus.FOUND
     assert result.next_offset == 7
     assert [record.body for record in iter_records(result.body)] == [b"body 1", b"body 2"]
+
+
+def test_the_environment_says_how_to_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path, "authority")
+    issued, own = authority.issue("servers"), authority.issue("executor")
+    mutual = ServerTls(True, str(issued.cert), str(issued.key), "", str(authority.cert), "require")
+    for name, path in (("CA", authority.cert), ("CERT", own.cert), ("KEY", own.key)):
+        monkeypatch.setenv(f"RAPTORMQ_TLS_{name}", str(path))
+    with MemoryBroker(tls=mutual) as running:
+        running.create("t", 1)
+        running.send("t", 0, b"secret")
+        connected = Cluster((running.address,), request_timeout_s=5.0, retry_timeout_s=5.0)
+        result = connected.start_pull(Q0, 0, 2, 1000, "*").result()
+        assert [record.body for record in iter_records(result.body)] == [b"secret"]
+        connected.close()
+        monkeypatch.setenv("RAPTORMQ_TLS", "false")
+        plain = Cluster((running.address,), request_timeout_s=2.0, retry_timeout_s=0.5)
+        with pytest.raises(NameServerUnreachable):
+            plain.topics()
+        plain.close()
 
 
 def test_progress_is_reported_for_a_group(cluster: Cluster, broker: MemoryBroker) -> None:
