@@ -14,8 +14,6 @@ Source: Apache RocketMQ ``MessageDecoder.decodeMessage``, ``SendMessageProcessor
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
 from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
@@ -81,14 +79,19 @@ def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> l
     records = decode_batch(plain_body(wrapper, max_bytes), MAX_BATCH_RECORDS)
     if len(records) != inner_count(wrapper.properties):
         raise RecordError(f"the inner batch at {wrapper.physical_offset} holds {len(records)} messages, not as it says")
-    plain = replace(wrapper, sys_flag=wrapper.sys_flag & ~_OF_THE_WRAPPER, reconsume_times=0, total_size=0)
+    sys_flag = wrapper.sys_flag & ~_OF_THE_WRAPPER
     messages: list[StoredMessage] = []
-    for offset, record in enumerate(records, wrapper.queue_offset):
+    for offset, (flag, body, own) in enumerate(records, wrapper.queue_offset):
         try:
-            properties = record.properties.decode()
+            properties = own.decode()
         except UnicodeDecodeError as error:
             raise RecordError(f"properties in an inner batch are not UTF-8: {error}") from error
         if find_property(properties, INNER_NUM) is not None:
             raise RecordError("an inner batch holds another one")
-        messages.append(replace(plain, flag=record.flag, body=record.body, properties=properties, queue_offset=offset))
+        messages.append(
+            StoredMessage(
+                wrapper.topic, wrapper.queue_id, body, properties, flag, sys_flag, offset, wrapper.physical_offset,
+                wrapper.born_timestamp, wrapper.store_timestamp, wrapper.born_host, wrapper.store_host,
+            )
+        )  # fmt: skip
     return messages

@@ -22,7 +22,7 @@ from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.key_hash import key_hash
-from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingRecord
+from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingBatch, PendingRecord
 from raptormq.storage.message_keys import hashes_of_keys
 
 logger = logging.getLogger(__name__)
@@ -112,10 +112,7 @@ class KeyIndex:
         """Note the keys of the messages in a batch that is stored whole, unless it is compressed."""
         if wrapper.sys_flag & _COMPRESSED:
             return
-        try:
-            texts = list(map(_PROPERTIES, scan_batch(bytes(wrapper.body))))
-        except RecordError:
-            return
+        texts = wrapper.texts if isinstance(wrapper, PendingBatch) else _texts(bytes(wrapper.body))
         noted = self._noted
         noted.topics.extend([wrapper.topic] * len(texts))
         noted.texts.extend(texts)
@@ -229,3 +226,11 @@ def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:
     while 0 < count < len(offsets) and offsets[count] == offsets[count - 1]:
         count -= 1
     return count
+
+
+def _texts(batch: bytes) -> list[bytes]:
+    """Return the properties of the messages of a batch; none of one that is damaged."""
+    try:
+        return list(map(_PROPERTIES, scan_batch(batch)))
+    except RecordError:
+        return []

@@ -42,6 +42,13 @@ class PendingRecord(NamedTuple):
     prepared_transaction_offset: int = 0
 
 
+class PendingBatch(PendingRecord):
+    """A batch that is stored whole, whose messages somebody has looked at already."""
+
+    texts: Sequence[bytes] = ()
+    """Properties of each message."""
+
+
 class PendingList(NamedTuple):
     """Messages for one queue on their way into the log, in the bytes that their producer sent; each becomes a record
     of its own. The same limits hold as for :class:`PendingRecord`.

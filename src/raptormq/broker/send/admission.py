@@ -40,7 +40,7 @@ from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
 from raptormq.storage.delay_levels import parse_delay_levels
-from raptormq.storage.log_batch import PendingList, PendingRecord
+from raptormq.storage.log_batch import PendingBatch, PendingList, PendingRecord
 from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.transport.router import Refused
 
@@ -260,11 +260,12 @@ class Admission:
         topic, queue_id, sys_flag, born, born_host, flag, _ = place
         body = request.body
         try:
-            properties, messages = wrap(body, text, self._common_properties, sys_flag)
+            properties, messages, texts = wrap(body, text, self._common_properties, sys_flag)
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         code, sys_flag = tag_code(properties), sys_flag | INNER_BATCH
-        record = PendingRecord(topic, queue_id, body, properties, code, born, born_host, flag, sys_flag)
+        record = PendingBatch(topic, queue_id, body, properties, code, born, born_host, flag, sys_flag)
+        record.texts = texts
         wait = "WAIT\x01false" not in text
         return Admitted(request, record, False, 1, queue_id, unique_key, wait, in_batch=messages)
 
