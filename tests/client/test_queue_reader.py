@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from raptormq.client import ClientConfig, ConsumerConfig, MessageExt, MessageQueue
+from raptormq.client import ClientConfig, ConsumerConfig, EncryptionKeys, MessageExt, MessageQueue
 from raptormq.client.instance import ClientInstance
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
+from raptormq.errors import KeyMissing
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.encryption import seal
 from raptormq.protocol.headers.offset import OffsetResponseHeader
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
 from raptormq.protocol.record import StoredMessage, encode_record
@@ -80,11 +82,12 @@ async def reading(
     expression: str = "*",
     config: ConsumerConfig | None = None,
     whole: bool = False,
+    keys: EncryptionKeys | None = None,
 ) -> AsyncIterator[tuple[QueueReader, Handed]]:
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
     peer.on(RequestCode.QUERY_CONSUMER_OFFSET, answer(header=OffsetResponseHeader(committed)))
     peer.on(PULL, *pulls)
-    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5, keys=keys))
     instance.join_consumers("g", Member())
     handed = Handed()
     subscription = Subscription.parse("t", expression, 1)
@@ -248,6 +251,48 @@ async def test_messages_of_a_batch_are_filtered_by_their_own_tags(whole: bool) -
         assert handed.offsets == [6, 8]
         assert reader.progress is not None
         assert reader.progress.commit_offset == 6
+
+
+class LateKeys:
+    """A key that arrives after it has been asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", bytes(16)
+
+    def key(self, key_id: str) -> bytes:
+        self.asked += 1
+        if self.asked == 1:
+            raise KeyMissing(f"no key {key_id}")
+        return bytes(16)
+
+
+async def test_a_missing_key_stops_the_queue_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    sealed = seal(b"secret", 0, "k1", bytes(16), b"n" * 12)
+    stored = encode_record(StoredMessage("t", 0, sealed, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=5))
+    async with (
+        ScriptedPeer() as peer,
+        reading(peer, pulled(stored, following=6), pulled(stored, following=6), silence, keys=LateKeys()) as (
+            _,
+            handed,
+        ),
+    ):
+        await handed.until(1)
+        [(_, _, [message])] = handed.calls
+        assert (message.body, message.queue_offset) == (b"secret", 5)
+    assert "no key k1" in caplog.text
+
+
+async def test_a_body_that_nobody_can_read_is_left_out_and_the_queue_goes_on() -> None:
+    broken = encode_record(StoredMessage("t", 0, b"not zlib", "", sys_flag=0x301, queue_offset=5))
+    async with (
+        ScriptedPeer() as peer,
+        reading(peer, pulled(broken, inner_batch(6, 1), following=7), silence) as (_, handed),
+    ):
+        await handed.until(1)
+        assert handed.offsets == [6]
 
 
 async def test_a_batch_that_lies_is_left_out_and_the_queue_goes_on() -> None:
