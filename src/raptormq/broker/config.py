@@ -162,6 +162,10 @@ class Pulling:
     """Pulls waiting at a time; one more is answered at once with PULL_NOT_FOUND."""
     max_outstanding_pops: int = setting(100_000, "maxOutstandingPops", parse=_COUNT)
     """Pops whose messages are not all acknowledged yet; one more is answered with POLLING_FULL."""
+    retry_topic_v2: bool = setting(False, "enableRetryTopicV2", parse=parse_bool)
+    """Whether what was popped in vain comes back by ``%RETRY%group+topic`` instead of ``%RETRY%group_topic``."""
+    retry_topic_v1_too: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", parse=parse_bool)
+    """Whether the latter is popped from, too, for what is still in it."""
     memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=size(1, 16 << 20), live=True)
     memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT, live=True)
     asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size(1, 8 << 20), live=True)

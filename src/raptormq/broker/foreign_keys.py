@@ -27,7 +27,7 @@ _BROKER = """
     disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConsumeQueueExt
     enableDetailStat enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
-    enableRemoteEscape enableRetryTopicV2 enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
+    enableRemoteEscape enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
     enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
     expectConsumerNumUseFilter fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
     fetchNamesrvAddrByAddressServer fetchNamesrvAddrByDnsLookup filterDataCleanTimeSpan filterSupportRetry
@@ -42,7 +42,7 @@ _BROKER = """
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
     realTimeNotifyConsumerChange recoverConcurrently recoverThreadPoolNums
-    rejectPullConsumerEnable replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
+    rejectPullConsumerEnable replyThreadPoolQueueCapacity reviveAckWaitMs
     reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline slaveReadEnable
     startAcceptSendRequestTimeStamp subscriptionExpiredTimeout syncBrokerMemberGroupPeriod

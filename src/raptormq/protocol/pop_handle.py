@@ -67,9 +67,11 @@ def topic_kind(topic: str) -> str:
     return "2" if "+" in topic else "1"
 
 
-def pop_retry_topic(topic: str, group: str) -> str:
-    """Return the topic of what ``group`` has popped from ``topic`` and not acknowledged in time."""
-    return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"
+def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
+    """Return the topic of what ``group`` has popped from ``topic`` and not acknowledged in time; its second form cannot
+    be that of another pair of names.
+    """
+    return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
 def real_topic(topic: str, group: str, kind: str) -> str:

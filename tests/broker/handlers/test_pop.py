@@ -275,3 +275,35 @@ async def test_what_is_not_acknowledged_has_a_limit(tmp_path: Path) -> None:
         assert (full.code, full.body) == (ResponseCode.POLLING_FULL, b"")
         await ack(peer, handle_of(first, 0), 0)
         assert bodies(await pop(peer, maxMsgNums=1)) == [b"2"]
+
+
+async def test_retry_topics_of_the_second_form_and_what_is_left_in_the_first(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"old")
+        await pop(peer, invisibleTime=1)
+        while broker._store.queue_bounds(RETRY, 0)[1] < 1:
+            await asyncio.sleep(0.01)
+    async with running(tmp_path, {"enableRetryTopicV2": "true"}) as broker, connected(broker) as peer:
+        await peer.send("t", b"new")
+        await pop(peer, invisibleTime=1)
+        second = "%RETRY%consumers+t"
+        while broker._store.queue_bounds(second, 0)[1] < 1:
+            await asyncio.sleep(0.01)
+        found = {each.body: each for each in await come_back(peer, 2)}
+        assert set(found) == {b"old", b"new"}
+        kinds = {body: decode_properties(each.properties)["POP_CK"].split(" ")[4] for body, each in found.items()}
+        assert kinds == {b"old": "1", b"new": "2"}
+        await peer.send("t", b"last")
+        await pop(peer, invisibleTime=300)
+        assert bodies(await pop(peer, queueId=-1, pollTime=20_000)) == [b"last"]  # an arrival there ends the wait
+
+
+async def test_the_first_form_can_be_left_alone(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"old")
+        await pop(peer, invisibleTime=1)
+        while broker._store.queue_bounds(RETRY, 0)[1] < 1:
+            await asyncio.sleep(0.01)
+    settings = {"enableRetryTopicV2": "true", "retrieveMessageFromPopRetryTopicV1": "false"}
+    async with running(tmp_path, settings) as broker, connected(broker) as peer:
+        assert (await pop(peer, queueId=-1)).code == ResponseCode.POLLING_TIMEOUT

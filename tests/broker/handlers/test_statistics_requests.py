@@ -8,7 +8,10 @@ from pathlib import Path
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.tags import tag_hash
+from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.harness import Peer, connected, running
+
+CLUSTER = "DefaultCluster"
 
 
 async def statistic(peer: Peer, name: str, key: str) -> RemotingCommand:
@@ -25,6 +28,15 @@ async def test_a_batch_counts_as_its_messages(tmp_path: Path) -> None:
         await peer.pull("t", 0)
         got = loads_object((await statistic(peer, "GROUP_GET_NUMS", "t@consumers")).body)
         assert (got["statsDay"]["sum"], got["statsDay"]["avgpt"]) == (3, 3.0)
+
+
+async def test_a_batch_that_is_stored_whole_counts_as_its_messages(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await create_topic(peer)).code == 0
+        assert (await send_batch(peer, named("a", "b", "c"))).code == 0
+        await peer.pull("b", 0)
+        for name, key in (("TOPIC_PUT_NUMS", "b"), ("GROUP_GET_NUMS", "b@consumers"), ("BROKER_PUT_NUMS", CLUSTER)):
+            assert loads_object((await statistic(peer, name, key)).body)["statsDay"]["sum"] == 3
 
 
 async def test_a_statistic_that_nothing_was_counted_for_is_refused(tmp_path: Path) -> None:

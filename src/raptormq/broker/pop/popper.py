@@ -31,6 +31,7 @@ from raptormq.protocol.pop_handle import (
 )
 from raptormq.protocol.properties import decode_properties, encode_properties
 from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
+from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.record_parser import peek
 from raptormq.storage.results import GetResult, GetStatus
@@ -139,10 +140,12 @@ class Popper:
     def _places(self, asked: PopRequest) -> list[tuple[str, int]]:
         queues = [asked.queue_id] if asked.queue_id >= 0 else self._queues(asked.topic)
         own = [(asked.topic, queue_id) for queue_id in queues]
-        retry_topic = pop_retry_topic(asked.topic, asked.group)
-        if asked.orderly or retry_topic == asked.topic:
+        if asked.orderly or asked.topic.startswith(RETRY_PREFIX):
             return own
-        retries = [(retry_topic, queue_id) for queue_id in self._queues(retry_topic)]
+        v2, v1_too = self._pulling.retry_topic_v2, self._pulling.retry_topic_v1_too
+        kinds = [True, False] if v2 and v1_too else [v2]
+        topics = [pop_retry_topic(asked.topic, asked.group, v2=kind) for kind in kinds]
+        retries = [(topic, queue_id) for topic in topics for queue_id in self._queues(topic)]
         return retries + own if random.random() < _RETRY_FIRST else own + retries
 
     def _queues(self, topic: str) -> list[int]:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from raptormq.broker.config import Pulling
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
@@ -52,6 +53,7 @@ class PopRevival:
         outstanding: Outstanding,
         checkpoints: CheckPoints,
         revive_topic: str,
+        pulling: Pulling,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
@@ -62,6 +64,7 @@ class PopRevival:
         self._outstanding = outstanding
         self._checkpoints = checkpoints
         self._revive_topic = revive_topic
+        self._pulling = pulling
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self.ready = asyncio.Event()
@@ -145,7 +148,7 @@ class PopRevival:
         if self._topics.get(checkpoint.topic) is None or self._groups.get(checkpoint.group) is None:
             return
         copies: list[PendingRecord] = []
-        topic = pop_retry_topic(checkpoint.topic, checkpoint.group)
+        topic = pop_retry_topic(checkpoint.topic, checkpoint.group, v2=self._pulling.retry_topic_v2)
         for offset in offsets:
             try:
                 message = await self._read(checkpoint, offset)

@@ -19,7 +19,8 @@ class Waiter:
     """One waiting pop; armed anew for every try."""
 
     def __init__(self, topic: str, group: str, queue_id: int) -> None:
-        self.keys: tuple[_Key, ...] = ((topic, group), (pop_retry_topic(topic, group), group))
+        retries = (pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True))
+        self.keys: tuple[_Key, ...] = tuple((each, group) for each in (topic, *retries))
         self.queue_id = queue_id
         self.woken = asyncio.Event()
 

@@ -52,7 +52,7 @@ class Popping:
         self.waiters = Waiters(config.pulling.max_held)
         self.revival = PopRevival(
             store, writer, topics, topics_saver, groups, outstanding, checkpoints,
-            revive_topic(identity.cluster_name), clock,
+            revive_topic(identity.cluster_name), config.pulling, clock,
         )  # fmt: skip
         popper = Popper(store, topics, checkpoints, orderly, resets, identity.broker_name, config.pulling, clock)
         ready = self.revival.ready
