@@ -30,7 +30,7 @@ CLUSTERS: list[Case] = [
     ("demo", {"config": {"a": "x\ny"}}, "should match"),
     ("demo", {"metrics": {"port": 10911}}, "must differ"),
     ("demo", {"storage": {"size": "lots"}}, "should match"),
-    ("demo", {"tls": {"secretName": "certificate"}}, ""),
+    ("demo", {"tls": {"secretName": "certificate", "clientAuth": "require"}}, ""),
     ("demo", {"tls": {"mode": "enforcing"}}, "secretName"),
     ("demo", {"tls": {"secretName": "certificate", "mode": "disabled"}}, "Unsupported value"),
     ("demo", {"podTemplate": {"labels": {"raptormq.io/x": "y"}}}, "belong to the operator"),

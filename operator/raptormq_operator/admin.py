@@ -1,7 +1,8 @@
 """The few questions that the operator asks name servers and brokers, over `raptormq.client.AdminClient`.
 
 `Admin` is the seam that tests replace; `ClientAdmin` is the only place where the operator uses the client. To a cluster
-with TLS it speaks TLS, without looking at the certificate: it sends nothing that is secret, and may not read Secrets.
+with TLS it speaks TLS, as the environment of its process says: with a certificate of its own or without, verifying the
+servers' or not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
 from raptormq.client import AdminClient, ClientConfig, ClientTls
+from raptormq.client.tls import tls_from_environment
 from raptormq.errors import ConnectionClosed
 from raptormq_operator.model.cluster import Tls
 
@@ -60,7 +62,7 @@ class ClientAdmin:
     """`Admin` over the network. Use as an asynchronous context manager."""
 
     def __init__(self) -> None:
-        self._plain, self._encrypted = ClientConfig(tls=None), ClientConfig(tls=ClientTls())
+        self._plain, self._encrypted = ClientConfig(tls=None), ClientConfig(tls=tls_from_environment() or ClientTls())
         self._clients = {config: AdminClient(client_config=config) for config in (self._plain, self._encrypted)}
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from e2e.tools import tool
+from raptormq.client.tls import ClientTls, tls_from_environment
 from raptormq_operator.handlers import CHILDREN
 from raptormq_operator.kube.api import RESOURCES
 from raptormq_operator.service import LEASE_NAME
@@ -64,6 +65,19 @@ def test_the_operator_gets_settings_that_it_understands() -> None:
 def test_brokers_run_the_image_that_the_operator_runs() -> None:
     values = environment("--set", "image.repository=registry.example/mq,image.tag=7.1.0")
     assert values["RAPTORMQ_IMAGE"] == "registry.example/mq:7.1.0"
+
+
+def test_a_secret_for_tls_is_mounted_where_the_environment_says() -> None:
+    assert not any(name.startswith("RAPTORMQ_TLS") for name in environment())
+    options = ("--set", "tls.secretName=own,tls.verify=true")
+    pod = deployment(*options)["spec"]["template"]["spec"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "tls"]
+    assert volume["secret"] == {"secretName": "own", "defaultMode": 0o440}
+    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "tls"]
+    tls = tls_from_environment(environment(*options))
+    authority, certificate, key = (f"{mount['mountPath']}/{name}" for name in ("ca.crt", "tls.crt", "tls.key"))
+    assert tls == ClientTls(authority, certificate, key, auth_server=True)
+    assert "RAPTORMQ_TLS_CA" not in environment("--set", "tls.secretName=own")
 
 
 def test_the_pod_fits_the_restricted_standard() -> None:

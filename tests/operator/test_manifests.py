@@ -40,7 +40,7 @@ SPECS: dict[str, dict[str, Any]] = {
             "tolerations": [{"key": "brokers", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
         },
-        "tls": {"secretName": "certificate", "mode": "enforcing"},
+        "tls": {"secretName": "certificate", "mode": "enforcing", "clientAuth": "require"},
         "metrics": {"enabled": False, "port": 9100},
         "podTemplate": {"labels": {"team": "shop"}, "annotations": {"note": "x"}, "terminationGracePeriodSeconds": 30},
     },

@@ -20,21 +20,32 @@ from tests.operator.resources import SURROUNDINGS, cluster_body
 HERE = {"bindAddress": "127.0.0.1", "listenPort": "0"}
 
 
-@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
-async def test_a_broker_registers_and_both_answer_the_operator(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "client_auth"),
+    [("permissive", "none"), ("enforcing", "none"), ("enforcing", "optional"), ("enforcing", "require")],
+)
+async def test_a_broker_registers_and_both_answer_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, client_auth: str
+) -> None:
     secret = tmp_path / "secret"
     secret.mkdir()
-    issued = Authority(tmp_path, "authority").issue("servers")
+    authority = Authority(tmp_path, "authority")
+    issued, shown = authority.issue("servers"), authority.issue("operator")
     issued.cert.rename(secret / "tls.crt")
     issued.key.rename(secret / "tls.key")
-    body = cluster_body(tls={"secretName": "certificate", "mode": mode})
+    authority.cert.rename(secret / "ca.crt")
+    if client_auth == "require":  # what the chart sets
+        files = {"CERT": shown.cert, "KEY": shown.key, "CA": secret / "ca.crt"}
+        for name, path in files.items():
+            monkeypatch.setenv(f"RAPTORMQ_TLS_{name}", str(path))
+    body = cluster_body(tls={"secretName": "certificate", "mode": mode, "clientAuth": client_auth})
     cluster = Cluster.from_object(body, SURROUNDINGS)
 
     def here(properties: dict[str, str]) -> dict[str, str]:
         return {key: value.replace(TLS_DIRECTORY, str(secret)) for key, value in properties.items()} | HERE
 
-    files = {"kvConfigPath": str(tmp_path / "kv.json")}
-    name_server = NameServer(NameServerConfig.from_pairs(here(name_server_properties(cluster)) | files))
+    state = {"kvConfigPath": str(tmp_path / "kv.json")}
+    name_server = NameServer(NameServerConfig.from_pairs(here(name_server_properties(cluster)) | state))
     await name_server.start()
     own = {
         "brokerIP1": "127.0.0.1",

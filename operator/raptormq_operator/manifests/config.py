@@ -16,6 +16,8 @@ DATA_DIRECTORY = "/var/lib/raptormq"
 CONFIG_DIRECTORY = "/etc/raptormq"
 TLS_DIRECTORY = "/etc/raptormq-tls"
 """Beside the configuration and not in it: a volume cannot be mounted into another one that is read-only."""
+TLS_CERTIFICATE = f"{TLS_DIRECTORY}/tls.crt"
+TLS_KEY = f"{TLS_DIRECTORY}/tls.key"
 BROKER_FILE = "broker.conf"
 NAME_SERVER_FILE = "namesrv.conf"
 
@@ -86,7 +88,7 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
         "namesrvAddr": cluster.name_server_service_address,
         "storePathRootDir": f"{DATA_DIRECTORY}/store",
         **_tls_properties(cluster),
-        **({"useTLS": "true"} if cluster.tls is not None else {}),
+        **_own_tls_properties(cluster),
     }
 
 
@@ -101,14 +103,26 @@ def name_server_properties(cluster: Cluster) -> dict[str, str]:
 
 
 def _tls_properties(cluster: Cluster) -> dict[str, str]:
+    if cluster.tls is None:
+        return {}
+    properties = {
+        "tls.server.mode": cluster.tls.mode,
+        "tls.server.certPath": TLS_CERTIFICATE,
+        "tls.server.keyPath": TLS_KEY,
+    }
+    if cluster.tls.client_auth != "none":
+        properties |= {
+            "tls.server.need.client.auth": cluster.tls.client_auth,
+            "tls.server.trustCertPath": f"{TLS_DIRECTORY}/ca.crt",
+        }
+    return properties
+
+
+def _own_tls_properties(cluster: Cluster) -> dict[str, str]:
     """Name servers are rolled first, so that brokers with `useTLS` always find them speaking TLS."""
     if cluster.tls is None:
         return {}
-    return {
-        "tls.server.mode": cluster.tls.mode,
-        "tls.server.certPath": f"{TLS_DIRECTORY}/tls.crt",
-        "tls.server.keyPath": f"{TLS_DIRECTORY}/tls.key",
-    }
+    return {"useTLS": "true", "tls.client.certPath": TLS_CERTIFICATE, "tls.client.keyPath": TLS_KEY}
 
 
 def broker_config(cluster: Cluster, member: Member) -> Manifest:

@@ -86,6 +86,12 @@ class Tls:
     secret_name: str
     mode: str
     """`permissive` or `enforcing`."""
+    client_auth: str = "none"
+    """`none`, `optional` or `require`."""
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Tls:
+        return cls(spec["secretName"], spec["mode"], spec["clientAuth"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +195,7 @@ class Cluster:
             config=spec["config"],
             resources=spec["resources"],
             scheduling=Scheduling.from_spec(spec["scheduling"]),
-            tls=Tls(spec["tls"]["secretName"], spec["tls"]["mode"]) if "tls" in spec else None,
+            tls=Tls.from_spec(spec["tls"]) if "tls" in spec else None,
             metrics_enabled=spec["metrics"]["enabled"],
             metrics_port=spec["metrics"]["port"],
             pod_template=PodTemplate(
