@@ -1,0 +1,75 @@
+"""Batches that our client has compressed as a whole, read by the official Java client from brokers of both kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import AdminClient, Compression, Message, Producer, ProducerConfig, PullConsumer
+from raptormq.protocol.inner_batch import is_inner_batch
+from raptormq.protocol.record import SysFlag, iter_records
+from tests.interop.raptormq_dev import RaptorMQDev
+from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, java
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+CONSUMER = "io.raptormq.interop.consume.PrintMessages"
+TOPIC = "compressed"
+
+
+@pytest.fixture(scope="module")
+def built() -> JavaBuild:
+    return build()
+
+
+@pytest.fixture(params=["RaptorMQ", "Apache RocketMQ"])
+def name_servers(request: pytest.FixtureRequest, built: JavaBuild, tmp_path: Path) -> Iterator[str]:
+    servers = RaptorMQDev(tmp_path / "servers") if request.param == "RaptorMQ" else RocketMQServers(built, tmp_path)
+    with servers:
+        yield servers.name_servers
+
+
+async def send(name_servers: str) -> list[tuple[str, str]]:
+    """Send two batches with each compression, of which the second one is compressed; return ids and bodies."""
+    sent: list[tuple[str, str]] = []
+    async with AdminClient(name_servers=name_servers) as admin:
+        await admin.create_topic(TOPIC, 1, 1, attributes={"queue.type": "BatchCQ"})
+        while await admin.route(TOPIC) is None:
+            await asyncio.sleep(0.05)
+    for compression in Compression:
+        config = ProducerConfig(compress_batches=True, compression=compression)
+        async with Producer("p", name_servers=name_servers, config=config) as producer:
+            for _ in range(2):
+                bodies = [f"{len(sent) + n} again and again " * 100 for n in range(4)]
+                result = await producer.send_batch([Message(TOPIC, body.encode()) for body in bodies])
+                sent += zip(result.message_id.split(","), bodies, strict=True)
+    return sent
+
+
+async def stored_flags(name_servers: str, count: int) -> list[int]:
+    """The SYSFLAG of every record that the topic has."""
+    flags: list[int] = []
+    async with PullConsumer(name_servers=name_servers) as consumer:
+        [queue] = await consumer.queues(TOPIC)
+        offset = 0
+        while offset < count:
+            pulled = await consumer.pull(queue, offset, suspend_ms=2000)
+            flags += [record.sys_flag for record in iter_records(pulled.body)]
+            offset = pulled.next_offset
+    return flags
+
+
+async def test_the_java_client_reads_them(name_servers: str, built: JavaBuild, tmp_path: Path) -> None:
+    sent = await send(name_servers)
+    flags = await stored_flags(name_servers, len(sent))
+    assert all(map(is_inner_batch, flags))
+    assert [bool(flag & SysFlag.COMPRESSED) for flag in flags] == [False, True] * len(Compression)
+    arguments = (name_servers, TOPIC, str(len(sent)))
+    consumer = java(CONSUMER, arguments, class_path=built.client_class_path, log=tmp_path / "java.log")
+    [line] = [line for line in await asyncio.to_thread(consumer.finish, 90) if line.startswith("messages ")]
+    found = json.loads(line.removeprefix("messages "))
+    assert found == [[offset, *message] for offset, message in enumerate(sent)]
