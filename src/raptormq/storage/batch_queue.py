@@ -26,7 +26,7 @@ from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.filesystem import Buffer
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.log_batch import PendingBatch, PendingRecord
 
 BATCH_ITEM = struct.Struct(">qiqqqhii")
 BATCH_ITEM_BYTES = BATCH_ITEM.size
@@ -44,6 +44,11 @@ class BatchItem(NamedTuple):
     stored: int
     base: int
     messages: int
+
+    @property
+    def is_sound(self) -> bool:
+        """False for an item that a disk has damaged, as far as it can be seen by itself."""
+        return self.physical >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
 
     @property
     def end(self) -> int:
@@ -88,6 +93,8 @@ def message_count(record: PendingRecord) -> int:
     """Return how many messages a record is: what INNER_NUM says for the wrapper of a batch, else 1."""
     if not record[8] & _INNER_BATCH:
         return 1
+    if isinstance(record, PendingBatch) and record.texts:
+        return len(record.texts)
     try:
         return inner_count(record[3].decode("utf-8", "replace"))
     except RecordError:

@@ -85,6 +85,12 @@ class BatchReader:
         number = self._search.with_offset(queue, offset, wait=wait)
         found = _Found(offset)
         for item in self._items(queue, number, wishes, wait):
+            if not self._is_sound(item):
+                logger.warning(
+                    "item %d of %s/%d is damaged, its messages are lost", number, queue.topic, queue.queue_id
+                )
+                number += 1
+                continue
             alive = item.end > offset and item.physical >= self._log.min_offset
             if alive and not self._take(item, offset, wishes, found, wait):
                 break
@@ -92,12 +98,29 @@ class BatchReader:
             number += 1
         if found.missing:
             raise PagesMissing(found.missing)
+        if found.next_offset <= offset:  # nothing but damaged items
+            found.next_offset = self._next_base(queue, number, offset, wait)
         queue.seen = found.next_offset, number
         status = GetStatus.FOUND
         if not found.buffers:
             filtered = wishes.tags is not None or wishes.properties is not None
             status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
         return GetResult(status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes)
+
+    def _is_sound(self, item: BatchItem) -> bool:
+        """False for an item that cannot have been written so."""
+        end = item.physical + item.size
+        segment_size = self._log.segment_size
+        in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
+        return item.is_sound and in_log
+
+    def _next_base(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
+        """Return where the first sound item from ``number`` on begins that is behind ``offset``."""
+        for each in range(number, queue.item_count):
+            item = self._search.item(queue, each, wait=wait)
+            if self._is_sound(item) and item.base > offset:
+                return item.base
+        return queue.max_offset
 
     def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""

@@ -35,7 +35,34 @@ class BatchSearch:
         seen_offset, seen_item = queue.seen
         if seen_offset == offset and queue.live_item <= seen_item < queue.item_count:
             return seen_item
-        return self._first(queue, lambda item: item.base > offset, wait=wait) - 1
+        number = self._first(queue, lambda item: item.base > offset, wait=wait) - 1
+        return number if self._covers(queue, number, offset, wait) else self._walk_to(queue, number, offset, wait)
+
+    def _covers(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
+        item = self.item(queue, number, wait=wait) if number >= queue.live_item else None
+        return item is not None and item.is_sound and item.base <= offset < item.end
+
+    def _walk_to(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
+        """Return the last sound item that begins at ``offset`` or before, going item by item from ``number`` on.
+
+        Only a gap, or an item that a disk has damaged and a bisection has met, leads here.
+        """
+        low, high = queue.live_item, queue.item_count
+        number = max(low, number)
+        while number > low and not self._begins_by(queue, number, offset, wait):
+            number -= 1
+        ahead = number + 1
+        while ahead < high and (self._begins_by(queue, ahead, offset, wait) or not self._is_sound(queue, ahead, wait)):
+            number = ahead if self._is_sound(queue, ahead, wait) else number
+            ahead += 1
+        return number
+
+    def _begins_by(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
+        item = self.item(queue, number, wait=wait)
+        return item.is_sound and item.base <= offset
+
+    def _is_sound(self, queue: BatchConsumeQueue, number: int, wait: bool) -> bool:
+        return self.item(queue, number, wait=wait).is_sound
 
     def live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
         """Return the number of the first item whose record a log that starts at ``log_min`` still has."""

@@ -25,7 +25,9 @@ _PLACE = struct.Struct(">qi")
 
 
 class QueueFilesMissing(Exception):
-    """Not an error: a queue lacks a file in the middle, so that all queues have to be built again from the log."""
+    """Not an error: a queue lacks a file or an item in the middle, so that all queues have to be built again from the
+    log.
+    """
 
 
 def load_queues(filesystem: FileSystem, table: QueueTable, replay_from: int | None, *, rebuild: bool = False) -> None:
@@ -97,6 +99,8 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
         block, items = _last_block(table, queue, first, limit)
         item = partial(_item_of, items, item_bytes)
         count = _first_over(0, len(items) // item_bytes, item, limit)
+        if limit == _NO_LIMIT and queue.is_batch and not _is_whole(items, item_bytes, count):
+            raise QueueFilesMissing
         if count:
             physical, size = item(count - 1)
             queue.max_physical = physical if size != FILLER_SIZE else -1
@@ -135,6 +139,12 @@ def _item_of(items: Buffer, item_bytes: int, index: int) -> tuple[int, int]:
     """Return physical offset and size, with which items of both types begin."""
     physical, size = _PLACE.unpack_from(items, index * item_bytes)
     return physical, size
+
+
+def _is_whole(items: Buffer, item_bytes: int, count: int) -> bool:
+    """False when one of the first ``count`` items has been damaged by a disk, or what was taken for the end has."""
+    believed = [_is_believed(_item_of(items, item_bytes, each), _NO_LIMIT) for each in range(len(items) // item_bytes)]
+    return all(believed[:count]) and not any(believed[count:])
 
 
 def _is_believed(item: tuple[int, int], limit: int) -> bool:
