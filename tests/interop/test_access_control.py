@@ -1,4 +1,4 @@
-"""Access control as the official Java client 5.3.3 meets it: the same codes and remarks as on Apache RocketMQ 5.3.3.
+"""Access control as the official clients for Java, Node.js and Go meet it: codes and remarks of Apache RocketMQ 5.3.3.
 
 Needs servers of its own. `reference_access_control.json` is the outcome on the reference; this makes it anew::
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import RocketMQServers, build
-from tests.interop.scenarios import play_some
+from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build
+from tests.interop.scenarios import Outcomes, Servers, play_some
 
 REFERENCE = Path(__file__).with_name("reference_access_control.json")
 SECURED = {
@@ -28,11 +28,25 @@ SECURED = {
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
-def test_access_control_ends_as_on_the_reference(tmp_path: Path) -> None:
-    with RaptorMQDev(tmp_path, settings=SECURED) as servers:
-        entry = play_some(build(), servers, ["AccessControl"])["json/AccessControl"]
-    assert entry.get("error") is None
-    assert entry["outcome"] == json.loads(REFERENCE.read_text(encoding="utf-8"))
+SCENARIOS = ("json/AccessControl", "node/Signed", "go/Signed")
+"""The first one makes the user that the others are."""
+
+
+def play_secured(built: JavaBuild, servers: Servers) -> Outcomes:
+    outcomes = play_some(built, servers, SCENARIOS[:1])
+    return outcomes | play_some(built, servers, SCENARIOS[1:])
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    with RaptorMQDev(tmp_path_factory.mktemp("secured"), settings=SECURED) as servers:
+        return play_secured(build(), servers)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_access_control_ends_as_on_the_reference(outcomes: Outcomes, name: str) -> None:
+    assert outcomes[name].get("error") is None
+    assert outcomes[name]["outcome"] == json.loads(REFERENCE.read_text(encoding="utf-8"))[name]
 
 
 def make_reference() -> None:
@@ -46,10 +60,12 @@ def make_reference() -> None:
     built = build()
     settings = SECURED | providers | {"diskMaxUsedSpaceRatio": "95"}
     with tempfile.TemporaryDirectory() as scratch, RocketMQServers(built, Path(scratch), settings=settings) as servers:
-        entry = play_some(built, servers, ["AccessControl"])["json/AccessControl"]
-    if "error" in entry:
-        raise SystemExit(entry["error"])
-    text = json.dumps(entry["outcome"], indent=1, ensure_ascii=False, sort_keys=True)
+        outcomes = play_secured(built, servers)
+    errors = [f"{name}: {entry['error']}" for name, entry in outcomes.items() if "error" in entry]
+    if errors:
+        raise SystemExit("\n".join(errors))
+    document = {name: entry["outcome"] for name, entry in outcomes.items()}
+    text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True)
     REFERENCE.write_text(text + "\n", encoding="utf-8")
 
 

@@ -29,13 +29,13 @@ func adminRequests(cluster *Cluster) Outcome {
 	must(err)
 	outcome["listed"] = strings.Contains(strings.Join(list.TopicList, " "), topic)
 	member, _ := cluster.consumer("admin", topic, tag("*"), nil)
-	groups, err := cluster.admin.GetAllSubscriptionGroup(ctx, cluster.broker, 5*time.Second)
+	groups, err := cluster.admin.GetAllSubscriptionGroup(ctx, cluster.brokerAddress(), 5*time.Second)
 	must(err)
 	group := groups.SubscriptionGroupTable[cluster.name("admin")]
 	outcome["group"] = []interface{}{group.ConsumeEnable, group.ConsumeBroadcastEnable, group.RetryQueueNums, group.RetryMaxTimes,
 		group.BrokerId, group.WhichBrokerWhenConsumeSlowly}
 	must(member.Shutdown())
-	must(cluster.admin.DeleteTopic(ctx, admin.WithTopicDelete(topic), admin.WithBrokerAddrDelete(cluster.broker),
+	must(cluster.admin.DeleteTopic(ctx, admin.WithTopicDelete(topic), admin.WithBrokerAddrDelete(cluster.brokerAddress()),
 		admin.WithNameSrvAddr([]string{cluster.nameServer})))
 	_, err = cluster.admin.FetchPublishMessageQueues(ctx, topic)
 	outcome["after it was deleted"] = cluster.remark(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/apache/rocketmq-client-go/v2"
@@ -22,9 +23,10 @@ var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+(:\d+)?`)
 type Cluster struct {
 	nameServer string
 	prefix     string
-	broker     string
 	instances  int64
 	admin      admin.Admin
+	once       sync.Once
+	broker     string
 }
 
 func newCluster(nameServer, prefix string) *Cluster {
@@ -32,19 +34,21 @@ func newCluster(nameServer, prefix string) *Cluster {
 	created, err := admin.NewAdmin(admin.WithResolver(cluster.resolver()))
 	must(err)
 	cluster.admin = created
-	cluster.broker = cluster.findBroker()
 	return cluster
 }
 
-// The address of the broker: the client tells it by no call, but its send results name it by their offset ids.
-func (cluster *Cluster) findBroker() string {
-	sender := cluster.producer("finder")
-	defer func() { must(sender.Shutdown()) }()
-	sent, err := sender.SendSync(context.Background(), message(cluster.name("finder"), "where are you?"))
-	must(err)
-	id, err := primitive.UnmarshalMsgID([]byte(sent.OffsetMsgID))
-	must(err)
-	return fmt.Sprintf("%s:%d", id.Addr, id.Port)
+// brokerAddress finds the broker: the client tells it by no call, but its send results name it by their offset ids.
+func (cluster *Cluster) brokerAddress() string {
+	cluster.once.Do(func() {
+		sender := cluster.producer("finder")
+		defer func() { must(sender.Shutdown()) }()
+		sent, err := sender.SendSync(context.Background(), message(cluster.name("finder"), "where are you?"))
+		must(err)
+		id, err := primitive.UnmarshalMsgID([]byte(sent.OffsetMsgID))
+		must(err)
+		cluster.broker = fmt.Sprintf("%s:%d", id.Addr, id.Port)
+	})
+	return cluster.broker
 }
 
 func (cluster *Cluster) name(name string) string {
@@ -68,7 +72,7 @@ func (cluster *Cluster) createTopic(name string, queues, perm int) string {
 
 func (cluster *Cluster) create(topic string, queues, perm int) error {
 	return cluster.admin.CreateTopic(context.Background(), admin.WithTopicCreate(topic),
-		admin.WithBrokerAddrCreate(cluster.broker), admin.WithReadQueueNums(queues), admin.WithWriteQueueNums(queues),
+		admin.WithBrokerAddrCreate(cluster.brokerAddress()), admin.WithReadQueueNums(queues), admin.WithWriteQueueNums(queues),
 		admin.WithPerm(perm))
 }
 

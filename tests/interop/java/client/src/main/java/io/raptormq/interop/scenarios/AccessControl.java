@@ -45,6 +45,10 @@ final class AccessControl implements Scenario {
         }));
         root.updateUser(broker, "alice", null, null, "disable");
         outcome.put("disabled", sent(cluster, "orders", hook("alice", "alice-secret")));
+        // bob is for the clients in other languages, whose turn comes next
+        root.createUser(broker, "bob", "bob-secret", "Normal");
+        root.createAcl(broker, "User:bob", List.of("Topic:orders"), List.of("Pub", "Sub"), null, "Allow");
+        root.createAcl(broker, "User:bob", List.of("Group:*"), List.of("Sub"), null, "Allow");
         root.shutdown();
         return outcome;
     }
