@@ -27,9 +27,9 @@ def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path) -> None
         asyncio.run(fill(contents, rocketmq.name_servers, "first"))
     assert contents.message_count > 100_000
     with RaptorMQDev(tmp_path, settings=SETTINGS) as raptormq:
-        assert asyncio.run(look_through(contents, raptormq.name_servers)) == expected(contents)
+        assert asyncio.run(look_through(contents, raptormq.name_servers, may_ask_twice=False)) == expected(contents)
         asyncio.run(fill(contents, raptormq.name_servers, "second"))
     assert contents.message_count > 200_000
     with RocketMQServers(built, tmp_path, settings=PATIENCE | SETTINGS) as rocketmq:
-        assert asyncio.run(look_through(contents, rocketmq.name_servers)) == expected(contents)
+        assert asyncio.run(look_through(contents, rocketmq.name_servers, may_ask_twice=True)) == expected(contents)
         rocketmq.kill()
