@@ -122,8 +122,8 @@ class MessageReader:
         return places, offset, found, total
 
     def _single_run(self, items: Buffer, max_count: int, max_bytes: int) -> tuple[int, int, int] | None:
-        """Return count, log offset and bytes of the first ``max_count`` items if their records are neighbours, as batches
-        leave them, and all fit: the most frequent case in a fifth of the time.
+        """Return count, log offset and bytes of the first ``max_count`` items if their records are neighbours, as
+        batches leave them, and all fit: the most frequent case in a fifth of the time.
         """
         count = min(len(items) // ITEM_BYTES, max_count)
         if not 0 < count <= _MOST_IN_ROW:
