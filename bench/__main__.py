@@ -12,7 +12,6 @@ import click
 
 from bench import (
     backlog,
-    batch,
     client_load,
     client_load_table,
     figure,
@@ -24,6 +23,7 @@ from bench import (
     starting,
     wake_up,
 )
+from bench.batch.command import command as batch_command
 from bench.client_load import Layout
 from bench.figure import Figure
 from bench.peers import System
@@ -38,6 +38,9 @@ def main(context: click.Context) -> None:
     """Measure RaptorMQ beside its peers; without a command: client-load."""
     if context.invoked_subcommand is None:
         context.invoke(client_load_command)
+
+
+main.add_command(batch_command)
 
 
 @main.command("client-load")
@@ -67,18 +70,6 @@ def client_load_command(
     text = output.show(client_load_table.table(measured), load_before)
     if not (quick or names or layouts):
         output.keep("client_load", text, client_load_table.values(measured), load_before)
-
-
-@main.command("batch")
-@click.option("--quick", is_flag=True, help="One short round of off and on, not kept: to see that it works.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
-def batch_command(quick: bool, rounds: int) -> None:
-    """AutoBatch off and on with our own client on RaptorMQ."""
-    load_before = machine.load_average()
-    measured = batch.measure(batch.QUICK, 1, 3) if quick else batch.measure(batch.FULL, rounds, 10)
-    text = output.show(batch.table(measured), load_before)
-    if not quick:
-        output.keep("batch", text, [asdict(each) for each in measured], load_before)
 
 
 @main.command("backlog")

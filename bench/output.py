@@ -25,13 +25,13 @@ def show(table: str, load_before: float) -> str:
     return text
 
 
-def keep(name: str, text: str, values: Any, load_before: float) -> None:
+def keep(name: str, text: str, values: Any, load_before: float, folder: Path = RESULTS) -> None:
     """Keep what `show` returned as `name`.md and the values behind it as `name`.json."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
     document = {"machine": machine.describe(), "load_average_before": load_before, "values": values}
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    errors.print(f"kept in {RESULTS / name}.md and .json")
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    errors.print(f"kept in {folder / name}.md and .json")
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

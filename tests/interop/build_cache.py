@@ -35,7 +35,7 @@ def cached(kind: str, project: Path, sources: Iterable[Path], build: Callable[[P
         with (cache / f"{kind}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / "complete").exists():
-                sys.stderr.write(f"building {project.name} programs of tests/interop into {folder} (first time only)\n")
+                sys.stderr.write(f"building {kind} programs into {folder} (first time only)\n")
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
                 build(folder)

@@ -1,0 +1,84 @@
+"""`python -m bench batch`: options, and where the results go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from bench import machine, output
+from bench.batch import measure, plan
+from bench.batch.plan import steps
+from bench.batch.result import Run
+from bench.batch.systems import System
+from bench.batch.table import report
+from bench.output import RESULTS
+
+NAMES = {"raptormq": System.RAPTORMQ, "rocketmq": System.ROCKETMQ, "kafka": System.KAFKA}
+SECONDS_OF_OTHER_WORK = 18
+"""What starting, getting ready, draining and deleting take beside warm-up and measuring, for the estimate."""
+
+
+@click.command("batch")
+@click.option("--quick", is_flag=True, help="Few and short runs, not kept: to see that it works; 3 minutes.")
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--system", "names", type=click.Choice(list(NAMES)), multiple=True, help="Only this one; not kept.")
+@click.option("--only", multiple=True, metavar="WORKLOAD", help="Only this one (own-* for several); not kept.")
+@click.option("--list", "listed", is_flag=True, help="List the workloads and end.")
+@click.option("--redraw", is_flag=True, help="Table and picture anew from the kept results.")
+@click.option("--into", type=click.Path(path_type=Path), help="Keep the results in this folder, whatever was run.")
+def command(
+    quick: bool,
+    rounds: int,
+    names: tuple[str, ...],
+    only: tuple[str, ...],
+    listed: bool,
+    redraw: bool,
+    into: Path | None,
+) -> None:
+    """Batches on RaptorMQ, Apache RocketMQ and Apache Kafka: the OpenMessaging Benchmark's workloads; 25 minutes."""
+    if listed:
+        for workload, on in plan.PLAN.items():
+            click.echo(f"{workload.name:28} {workload.title} ({', '.join(system.value for system in on)})")
+        return
+    if redraw:
+        _redraw(into or RESULTS)
+        return
+    chosen = plan.QUICK_PLAN if quick and not only else plan.PLAN
+    timing = plan.QUICK_TIMING if quick else plan.FULL_TIMING
+    todo = list(steps(chosen, rounds, only, [NAMES[name] for name in names]))
+    if not todo:
+        raise click.UsageError("no run is left; --list names the workloads")
+    seconds = len(todo) * (timing.warm_up_seconds + timing.seconds + SECONDS_OF_OTHER_WORK)
+    output.errors.print(f"{len(todo)} runs, about {seconds / 60:.0f} minutes")
+    load_before = machine.load_average()
+    runs = measure.measure(todo, measure.builds_for(todo), timing)
+    whole = len(runs) == len(todo) and not (quick or names or only)
+    _show(runs, load_before, into or (RESULTS if whole else None))
+
+
+def _show(runs: Sequence[Run], load_before: float, folder: Path | None) -> None:
+    if not runs:
+        return
+    text = output.show(report(runs), load_before)
+    if folder is not None:
+        output.keep("batch", text, measure.to_json(runs), load_before, folder)
+        _draw(runs, folder)
+
+
+def _redraw(folder: Path) -> None:
+    """The machine is told of as it was then: only the tables are new."""
+    document = json.loads((folder / "batch.json").read_text(encoding="utf-8"))
+    runs = measure.from_json(document["values"])
+    about = (folder / "batch.md").read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
+    (folder / "batch.md").write_text(f"{report(runs)}\n\n{about}\n", encoding="utf-8")
+    _draw(runs, folder)
+
+
+def _draw(runs: Sequence[Run], folder: Path) -> None:
+    from bench.batch import plot  # matplotlib takes a second to import, and --list does not need it
+
+    plot.draw(runs, folder, "batch")
+    output.errors.print(f"drawn: {folder / 'batch.png'} and .svg")

@@ -1,0 +1,85 @@
+"""How far the queues of a broker are behind its log, seen from outside while a load runs.
+
+The broker is asked for its runtime figures (request 28) some times a second; `dispatchBehindBytes` over the speed at
+which `commitLogMaxOffset` grows is the lag as time. RaptorMQ and Apache RocketMQ answer alike. A figure of an instant:
+what happens between two looks is not seen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from raptormq.client import BlockingAdminClient
+from raptormq.errors import RaptorMQError
+from raptormq.protocol.bodies.route import MASTER_ID
+
+_PERIOD_SECONDS = 0.25
+_MOST_RUNTIME_FIGURES_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """One answer of the broker."""
+
+    seconds: float
+    log_end: int
+    behind: int
+
+
+def lag_ms(looks: list[Look]) -> float | None:
+    """The largest lag of some looks as milliseconds of writing; None when they say nothing of the speed."""
+    if len(looks) < 2 or looks[-1].log_end == looks[0].log_end:
+        return None
+    bytes_per_ms = (looks[-1].log_end - looks[0].log_end) / (looks[-1].seconds - looks[0].seconds) / 1000
+    return max(look.behind for look in looks) / bytes_per_ms
+
+
+@dataclass
+class IndexLag:
+    """Looks at a broker between `begin` and `end`, while the context lasts."""
+
+    name_server: str
+    _looks: list[Look] = field(default_factory=list)
+    _looking: threading.Event = field(default_factory=threading.Event)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        self._looking.set()
+
+    def end(self) -> float | None:
+        """The largest lag seen since `begin`, in milliseconds."""
+        self._looking.clear()
+        return lag_ms(list(self._looks))
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run, name="index lag", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        assert self._thread is not None
+        self._thread.join(_MOST_RUNTIME_FIGURES_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            with BlockingAdminClient(name_servers=self.name_server) as admin:
+                brokers = admin.cluster_info().brokers.values()
+                address = next(iter(brokers)).broker_addrs[MASTER_ID]
+                while not self._over.wait(_PERIOD_SECONDS):
+                    if self._looking.is_set():
+                        self._looks.append(_look(admin, address))
+        except RaptorMQError:
+            return  # a broker too busy to answer: what was seen until then counts
+
+
+def _look(admin: BlockingAdminClient, address: str) -> Look:
+    figures = admin.runtime_info(address)
+    return Look(time.monotonic(), int(figures["commitLogMaxOffset"]), int(figures["dispatchBehindBytes"]))

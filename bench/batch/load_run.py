@@ -1,0 +1,63 @@
+"""One run of a load program on a running system, and what broker and load used in the measured part of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.batch.index_lag import IndexLag
+from bench.batch.load_program import LoadProgram, load_program
+from bench.batch.result import Costs, LoadResult
+from bench.batch.systems import Builds, Running, System
+from bench.batch.workload import Timing, Workload
+from bench.process_usage import cpu_seconds, memory
+from tests.interop.rocketmq_java import ProcessError, WatchedProcess
+
+
+@dataclass
+class _Meter:
+    """Reads the counters of broker and load when the load says so."""
+
+    program: LoadProgram
+    broker_pid: int
+    lag: IndexLag | None
+    load_pid: int = 0
+    costs: Costs | None = None
+    _broker_began: float = 0.0
+    _load_began: float = 0.0
+
+    def line(self, line: str) -> None:
+        if self.program.begins in line:
+            self._broker_began, self._load_began = cpu_seconds(self.broker_pid), cpu_seconds(self.load_pid)
+            if self.lag is not None:
+                self.lag.begin()
+        elif self.program.ends in line:
+            used = memory(self.broker_pid)
+            self.costs = Costs(
+                cpu_seconds(self.broker_pid) - self._broker_began,
+                cpu_seconds(self.load_pid) - self._load_began,
+                used.resident,
+                used.anonymous,
+                self.lag.end() if self.lag is not None else None,
+            )
+
+
+def run(
+    workload: Workload, system: System, running: Running, builds: Builds, timing: Timing, folder: Path
+) -> tuple[LoadResult, Costs]:
+    """Put `workload` on a running system; raises ProcessError."""
+    program = load_program(workload, system, running.address, builds, timing, folder)
+    with ExitStack() as stack:
+        lag = stack.enter_context(IndexLag(running.address)) if running.tells_index_lag else None
+        meter = _Meter(program, running.broker_pid, lag)
+        process = WatchedProcess(
+            program.name, program.command, log=folder / "load.log", folder=program.folder, on_line=meter.line
+        )
+        stack.callback(process.kill)  # an interrupted run leaves nothing behind
+        meter.load_pid = process.pid
+        lines = process.finish(program.timeout_seconds)
+    result = program.result(lines)
+    if meter.costs is None or not result.sent:
+        raise ProcessError(f"{result.sent} messages were sent, {result.failed} failed:\n{process.tail()}")
+    return result, meter.costs

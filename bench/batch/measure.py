@@ -1,0 +1,128 @@
+"""Runs the plan: a fresh system over an empty folder for each load, a failed run noted and not the end of the rest.
+
+On Ctrl-C or SIGTERM what runs is ended and deleted, and the runs that are done are handed back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench.batch import load_run, programs, systems
+from bench.batch.plan import Step
+from bench.batch.result import Costs, LoadResult, Run
+from bench.batch.systems import Builds, System
+from bench.batch.workload import Client, Timing
+from bench.output import errors
+from tests.interop.rocketmq_java import BuildError, ProcessError, build
+
+_REASON_LINES = 6
+
+
+def builds_for(steps: Sequence[Step]) -> Builds:
+    """Build what the steps need, and nothing else; raises BuildError."""
+    official = any(step.workload.client is Client.OFFICIAL for step in steps)
+    rocketmq = any(step.system is System.ROCKETMQ for step in steps)
+    return Builds(build() if rocketmq else None, programs.build() if official else None)
+
+
+def measure(steps: Sequence[Step], builds: Builds, timing: Timing) -> list[Run]:
+    """All runs that were begun; fewer than `steps` after Ctrl-C."""
+    runs: list[Run] = []
+    begin = time.monotonic()
+    try:
+        with _interrupted_by_sigterm():
+            for number, step in enumerate(steps, start=1):
+                errors.print(f"{number}/{len(steps)} {_minutes(begin)} {step.title}", highlight=False, soft_wrap=True)
+                runs.append(_measure_or_fail(step, builds, timing))
+                errors.print(f"    {_summary(runs[-1])}", highlight=False, markup=False, soft_wrap=True)
+    except KeyboardInterrupt:
+        errors.print(f"interrupted: {len(runs)} of {len(steps)} runs are done")
+    return runs
+
+
+def _measure_or_fail(step: Step, builds: Builds, timing: Timing) -> Run:
+    try:
+        return measure_once(step, builds, timing)
+    except (BuildError, ProcessError, OSError, ValueError) as error:
+        return Run(step.workload.name, step.system, step.round, failure=_reason(error))
+
+
+def measure_once(step: Step, builds: Builds, timing: Timing) -> Run:
+    """One run; raises ProcessError or OSError."""
+    folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
+    try:
+        with systems.running(step.system, builds, folder, step.workload.broker_settings) as running:
+            os.sync()  # the files of the run before are not written during this one
+            load, costs = load_run.run(step.workload, step.system, running, builds, timing, folder)
+        return Run(step.workload.name, step.system, step.round, load, costs)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the runs as Ctrl-C does."""
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _minutes(begin: float) -> str:
+    seconds = round(time.monotonic() - begin)
+    return f"{seconds // 60}:{seconds % 60:02}"
+
+
+def _reason(error: Exception) -> str:
+    """The first line, and the end of what the program has printed."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return "\n".join(lines if len(lines) <= _REASON_LINES else [lines[0], *lines[1 - _REASON_LINES :]])
+
+
+def _summary(run: Run) -> str:
+    load, costs = run.load, run.costs
+    if load is None or costs is None:
+        return f"failed: {run.failure}"
+    text = f"{load.sent_per_second:,.0f} msg/s sent"
+    if load.received_per_second is not None:
+        text += f", {load.received_per_second:,.0f} consumed, backlog {load.backlog:,}"
+        if load.undelivered:
+            text += f", {load.undelivered:,} not delivered after {load.drain_seconds:.0f} s"
+    if load.failed:
+        text += f", {load.failed:,} failed"
+    return f"{text}; publish p50 {load.publish_p50_ms:,.1f} p99 {load.publish_p99_ms:,.1f} ms"
+
+
+def to_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Every single run, for the JSON file."""
+    return [asdict(run) for run in runs]
+
+
+def from_json(values: Sequence[dict[str, Any]]) -> list[Run]:
+    """Runs as `to_json` has written them."""
+    return [
+        Run(
+            value["workload"],
+            System(value["system"]),
+            value["round"],
+            LoadResult(**value["load"]) if value["load"] else None,
+            Costs(**value["costs"]) if value["costs"] else None,
+            value["failure"],
+        )
+        for value in values
+    ]

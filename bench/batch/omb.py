@@ -1,0 +1,126 @@
+"""The OpenMessaging Benchmark itself as the load, where `OMB_DIR` names a built checkout or an unpacked distribution.
+
+Its smallest measured part is a minute and it does not end after a number of messages: a run needs up to 20 GB of disk.
+Our Java program measures the same in less time; this is for comparing the two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from bench.batch.result import LoadResult
+from bench.batch.workload import BODY_BYTES, REQUESTS_UNDER_WAY, TOTAL_BATCH_BYTES, Workload
+from tests.interop.rocketmq_java import ProcessError
+
+VARIABLE = "OMB_DIR"
+BEGINS = "Starting benchmark traffic"
+ENDS = "Aggregated Pub Latency"
+TIMEOUT_SECONDS = 300.0
+_PERIOD_SECONDS = 10
+
+
+def class_path(installed: Path) -> str:
+    """Of a distribution (`lib`) or of a checkout (what its build has written); raises ProcessError."""
+    if (installed / "lib").is_dir():
+        return str(installed / "lib/*")
+    built = installed / "benchmark-framework/target"
+    if not (built / "classpath.txt").is_file():
+        raise ProcessError(f"{VARIABLE} names no built OpenMessaging Benchmark: {built}/classpath.txt is missing")
+    return os.pathsep.join([str(built / "classes"), (built / "classpath.txt").read_text().strip()])
+
+
+def rocketmq_driver(workload: Workload, address: str) -> str:
+    """Settings of its driver for RocketMQ, with the values that it comes with."""
+    return _yaml(
+        {
+            "name": "RocketMQ",
+            "driverClass": "io.openmessaging.benchmark.driver.rocketmq.RocketMQBenchmarkDriver",
+            "clusterName": "DefaultCluster",
+            "namesrvAddr": address,
+            "vipChannelEnabled": "false",
+            "batchCQ": str(workload.queue_type == "BatchCQ").lower(),
+            "autoBatch": str(workload.auto_batch).lower(),
+            "batchMaxBytes": workload.batch_bytes,
+            "batchMaxDelayMs": workload.delay_ms,
+            "totalBatchMaxBytes": TOTAL_BATCH_BYTES,
+            "enableBackpressure": "true",
+            "backpressureConcurrency": REQUESTS_UNDER_WAY,
+        }
+    )
+
+
+def kafka_driver(workload: Workload, address: str) -> str:
+    """Settings of its driver for Kafka: one replica, batches as wanted, the rest as it comes."""
+    linger, size = (workload.delay_ms, workload.batch_bytes) if workload.auto_batch else (0, 0)
+    return _yaml(
+        {
+            "name": "Kafka",
+            "driverClass": "io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver",
+            "replicationFactor": 1,
+            "topicConfig": '""',
+            "commonConfig": _block([f"bootstrap.servers={address}"]),
+            "producerConfig": _block(["acks=all", f"linger.ms={linger}", f"batch.size={size}"]),
+            "consumerConfig": _block(
+                ["auto.offset.reset=earliest", "enable.auto.commit=false", "max.partition.fetch.bytes=10485760"]
+            ),
+        }
+    )
+
+
+def workload_file(workload: Workload) -> str:
+    """A workload of one minute without warm-up."""
+    return _yaml(
+        {
+            "name": workload.name,
+            "topics": 1,
+            "partitionsPerTopic": workload.queues,
+            "messageSize": BODY_BYTES,
+            "useRandomizedPayloads": "true",
+            "randomBytesRatio": 0.5,
+            "randomizedPayloadPoolSize": 1000,
+            "subscriptionsPerTopic": min(workload.consumers, 1),
+            "consumerPerSubscription": workload.consumers,
+            "producersPerTopic": workload.producers,
+            "producerRate": workload.rate,
+            "consumerBacklogSizeGB": 0,
+            "warmupDurationMinutes": 0,
+            "testDurationMinutes": 1,
+        }
+    )
+
+
+def read_result(output: Path) -> LoadResult:
+    """What it has written; raises ProcessError when it has not."""
+    try:
+        found = json.loads(output.read_text())
+    except (OSError, ValueError) as error:
+        raise ProcessError(f"the OpenMessaging Benchmark has written no result: {error}") from error
+    published, received = found["publishRate"], sum(found["consumeRate"]) * _PERIOD_SECONDS
+    result = LoadResult(
+        seconds=len(published) * _PERIOD_SECONDS,
+        sent=round(sum(published) * _PERIOD_SECONDS),
+        failed=round(sum(found["publishErrorRate"]) * _PERIOD_SECONDS),
+        publish_p50_ms=found["aggregatedPublishLatency50pct"],
+        publish_p99_ms=found["aggregatedPublishLatency99pct"],
+    )
+    if not received:
+        return result
+    return LoadResult(
+        **vars(result)
+        | {
+            "received": round(received),
+            "end_to_end_p50_ms": found["aggregatedEndToEndLatency50pct"],
+            "end_to_end_p99_ms": found["aggregatedEndToEndLatency99pct"],
+            "backlog": found["backlog"][-1],
+        }
+    )
+
+
+def _yaml(values: dict[str, object]) -> str:
+    return "".join(f"{key}: {value}\n" for key, value in values.items())
+
+
+def _block(lines: list[str]) -> str:
+    return "|\n" + "\n".join(f"  {line}" for line in lines)

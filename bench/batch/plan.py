@@ -1,0 +1,143 @@
+"""Which workloads are put on which systems, the most wanted first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from bench.batch.systems import System
+from bench.batch.workload import Client, Timing, Workload
+
+US, ROCKETMQ, KAFKA = System.RAPTORMQ, System.ROCKETMQ, System.KAFKA
+ALL = (US, ROCKETMQ, KAFKA)
+
+FULL_TIMING = Timing(warm_up_seconds=5, seconds=12, max_messages=4_000_000)
+QUICK_TIMING = Timing(warm_up_seconds=2, seconds=3, max_messages=500_000)
+
+FULL_SPEED = Workload("full-speed", "as fast as it goes, 16 queues")
+FIXED = Workload("fixed-rate", "20,000 msg/s, 16 queues", rate=20_000)
+PUBLISH = replace(FULL_SPEED, name="publish-only", title="publish only, 16 queues", consumers=0)
+SINGLE = replace(
+    FULL_SPEED,
+    name="no-batching",
+    title="without batching (SimpleCQ), 16 queues",
+    auto_batch=False,
+    queue_type="SimpleCQ",
+)
+SINGLE_PUBLISH = replace(SINGLE, name="no-batching-publish-only", title="without batching, publish only", consumers=0)
+SIMPLECQ_PUBLISH = replace(
+    PUBLISH, name="simplecq-publish-only", title="AutoBatch on SimpleCQ, publish only", queue_type="SimpleCQ"
+)
+QUEUES_1000 = replace(FULL_SPEED, name="queues-1000", title="as fast as it goes, 1,000 queues", queues=1_000)
+QUEUES_10000 = replace(FULL_SPEED, name="queues-10000", title="as fast as it goes, 10,000 queues", queues=10_000)
+BYTES = tuple(
+    replace(FULL_SPEED, name=f"batch-{kib}k", title=f"as fast as it goes, batches of {kib} KiB", batch_bytes=kib << 10)
+    for kib in (8, 128)
+)
+DELAYS = tuple(
+    replace(FIXED, name=f"delay-{delay}", title=f"20,000 msg/s, delay {delay} ms", delay_ms=delay) for delay in (1, 50)
+)
+
+OWN = replace(FULL_SPEED, client=Client.OWN)
+OWN_BATCHCQ = replace(OWN, name="own-batchcq", title="our client: BatchCQ, AutoBatch")
+OWN_PUBLISH = replace(OWN, name="own-publish", title="our client: BatchCQ, AutoBatch, publish only", consumers=0)
+OWN_SIMPLECQ_PUBLISH = replace(
+    OWN_PUBLISH, name="own-publish-on", title="our client: SimpleCQ, AutoBatch on, publish only", queue_type="SimpleCQ"
+)
+OWN_SINGLE_PUBLISH = replace(
+    OWN_SIMPLECQ_PUBLISH,
+    name="own-publish-off",
+    title="our client: SimpleCQ, AutoBatch off, publish only",
+    auto_batch=False,
+)
+OWN_10000 = replace(OWN, name="own-queues-10000", title="our client: BatchCQ, AutoBatch, 10,000 queues", queues=10_000)
+OWN_BYTES = tuple(
+    replace(OWN, name=f"own-batch-{kib}k", title=f"our client: BatchCQ, batches of {kib} KiB", batch_bytes=kib << 10)
+    for kib in (8, 128)
+)
+OWN_FIXED = tuple(
+    replace(OWN, name=f"own-delay-{ms}", title=f"our client: 20,000 msg/s, delay {ms} ms", rate=20_000, delay_ms=ms)
+    for ms in (1, 10, 50)
+)
+
+
+def first_run(auto_batch: bool, concurrent_build: bool) -> Workload:
+    """The published first run on SimpleCQ: 100 queues, 4 producers, 4 consumers."""
+    batch, build = "on" if auto_batch else "off", "on" if concurrent_build else "off"
+    return replace(
+        OWN,
+        name=f"own-first-run-{batch}-{build}",
+        title=f"our client: SimpleCQ, 100 queues, 4 + 4, AutoBatch {batch}, concurrent build {build}",
+        queues=100,
+        producers=4,
+        consumers=4,
+        auto_batch=auto_batch,
+        concurrent_build=concurrent_build,
+        queue_type="SimpleCQ",
+    )
+
+
+FIRST_RUNS = tuple(first_run(batch, build) for batch in (False, True) for build in (False, True))
+
+PLAN: dict[Workload, tuple[System, ...]] = {
+    FULL_SPEED: ALL,
+    PUBLISH: ALL,
+    QUEUES_1000: ALL,
+    FIXED: ALL,
+    SINGLE: ALL,
+    SINGLE_PUBLISH: (US, ROCKETMQ),
+    SIMPLECQ_PUBLISH: (US, ROCKETMQ),
+    QUEUES_10000: ALL,
+    OWN_BATCHCQ: (US,),
+    OWN_PUBLISH: (US,),
+    OWN_SIMPLECQ_PUBLISH: (US,),
+    OWN_SINGLE_PUBLISH: (US,),
+    **dict.fromkeys(FIRST_RUNS, (US,)),
+    **dict.fromkeys(BYTES, ALL),
+    **dict.fromkeys(DELAYS, ALL),
+    OWN_10000: (US,),
+    **dict.fromkeys((*OWN_BYTES, *OWN_FIXED), (US,)),
+}
+QUICK_PLAN: dict[Workload, tuple[System, ...]] = {
+    FULL_SPEED: ALL,
+    FIXED: (US,),
+    SINGLE: (US, ROCKETMQ),
+    OWN_BATCHCQ: (US,),
+    first_run(auto_batch=True, concurrent_build=True): (US,),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run to do."""
+
+    workload: Workload
+    system: System
+    round: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.workload.title}; {self.system.value}"
+
+
+def steps(
+    plan: dict[Workload, tuple[System, ...]],
+    rounds: int,
+    names: Collection[str] = (),
+    systems: Collection[System] = (),
+) -> Iterator[Step]:
+    """All runs: round after round, in each the systems next to each other, in changing order.
+
+    `names` and `systems` choose (nothing: all); a name that ends with `*` stands for all that begin so.
+    """
+    for number in range(1, rounds + 1):
+        for workload, on in plan.items():
+            if names and not any(_is_chosen(workload.name, name) for name in names):
+                continue
+            for system in on if number % 2 else reversed(on):
+                if not systems or system in systems:
+                    yield Step(workload, system, number)
+
+
+def _is_chosen(name: str, pattern: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

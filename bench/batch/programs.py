@@ -1,0 +1,66 @@
+"""Builds the Maven project `bench/java` into the user's cache, once for each state of its sources.
+
+In the folder:
+    rocketmq/lib/*.jar  rocketmq/classes/   the load with RocketMQ's client
+    kafka/lib/*.jar     kafka/classes/      the load with Kafka's client
+    kafka-server/lib/*.jar                  Apache Kafka
+    conf/                                   logging: warnings to standard output only
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.build_cache import cached, run_tool
+from tests.interop.rocketmq_java.build import LOGBACK_NAMES
+from tests.interop.rocketmq_java.build import PROJECT as PARENT
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = ROOT / "bench/java"
+
+
+@dataclass(frozen=True)
+class BenchBuild:
+    """A finished build in the cache."""
+
+    folder: Path
+
+    @property
+    def rocketmq_class_path(self) -> str:
+        return self._class_path("rocketmq")
+
+    @property
+    def kafka_class_path(self) -> str:
+        return self._class_path("kafka")
+
+    @property
+    def kafka_server_class_path(self) -> str:
+        return self._class_path("kafka-server")
+
+    @property
+    def log4j_configuration(self) -> Path:
+        """For Kafka's broker."""
+        return self.folder / "conf/log4j.properties"
+
+    def _class_path(self, module: str) -> str:
+        paths = (self.folder / "conf", self.folder / module / "classes", self.folder / module / "lib/*")
+        return os.pathsep.join(map(str, paths))
+
+
+def build() -> BenchBuild:
+    """The build of the sources as they are now, made first if the cache does not hold it; raises BuildError."""
+    own = [path for path in PROJECT.rglob("*") if path.suffix in {".xml", ".java", ".properties"}]
+    sources = [*own, PARENT / "pom.xml", PARENT / "logback.xml"]
+    return BenchBuild(cached("java-bench", ROOT, sources, _build_into))
+
+
+def _build_into(folder: Path) -> None:
+    run_tool(["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), f"-Doutput.root={folder}", "package"])
+    (folder / "conf").mkdir()
+    for name in LOGBACK_NAMES:
+        shutil.copy(PARENT / "logback.xml", folder / "conf" / name)
+    shutil.copy(PROJECT / "log4j.properties", folder / "conf")
+    shutil.copy(PROJECT / "simplelogger.properties", folder / "conf")

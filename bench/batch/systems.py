@@ -1,0 +1,71 @@
+"""The three systems, each started over an empty folder and ended whatever happens.
+
+RocketMQ's and Kafka's brokers get a heap of 2 GiB. What a system keeps on the disk is not of interest after a run, so
+the two Java brokers are killed instead of stopped: a clean stop takes some ten seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from bench.batch.kafka_server import KafkaServer
+from bench.batch.programs import BenchBuild
+from bench.peers import ROCKETMQ_HEAP, broker_pid
+from tests.interop.raptormq_dev import RaptorMQDev
+from tests.interop.rocketmq_java import JavaBuild, RocketMQServers
+
+
+class System(StrEnum):
+    """What can be measured."""
+
+    RAPTORMQ = "RaptorMQ"
+    ROCKETMQ = "Apache RocketMQ 5.3.3"
+    KAFKA = "Apache Kafka 3.9.2"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A system that serves."""
+
+    address: str
+    """Of the name server, or of Kafka's broker."""
+    broker_pid: int
+    tells_index_lag: bool
+
+
+@dataclass(frozen=True)
+class Builds:
+    """What the programs need; None where nothing of it runs."""
+
+    servers: JavaBuild | None
+    """Apache RocketMQ."""
+    bench: BenchBuild | None
+    """The load with the official clients, and Kafka."""
+
+
+@contextmanager
+def running(system: System, builds: Builds, folder: Path, settings: Mapping[str, str]) -> Iterator[Running]:
+    """Start `system`; `settings` are for RaptorMQ's broker.conf. Raises ProcessError."""
+    if system is System.RAPTORMQ:
+        with RaptorMQDev(folder, settings=settings) as ours:
+            yield Running(ours.name_servers, broker_pid(ours), tells_index_lag=True)
+    elif system is System.ROCKETMQ:
+        assert builds.servers is not None
+        servers = RocketMQServers(builds.servers, folder, heap=ROCKETMQ_HEAP, settings={"diskMaxUsedSpaceRatio": "95"})
+        servers.start()
+        try:
+            yield Running(servers.name_servers, broker_pid(servers), tells_index_lag=True)
+        finally:
+            servers.kill()
+    else:
+        assert builds.bench is not None
+        kafka = KafkaServer(builds.bench, folder)
+        kafka.start()
+        try:
+            yield Running(kafka.address, kafka.pid, tells_index_lag=False)
+        finally:
+            kafka.kill()

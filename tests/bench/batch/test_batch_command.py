@@ -1,0 +1,42 @@
+"""The command: what it lists, refuses, keeps and draws anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench.batch import measure
+from bench.batch.command import command
+from bench.batch.plan import FULL_SPEED
+from bench.batch.systems import Builds
+from tests.bench.batch.batch_runs import run
+
+
+def test_the_list_names_workloads_and_systems() -> None:
+    result = CliRunner().invoke(command, ["--list"])
+    assert result.exit_code == 0
+    assert "queues-10000" in result.output
+    assert "Apache Kafka" in result.output
+
+
+def test_an_unknown_workload_is_refused() -> None:
+    result = CliRunner().invoke(command, ["--only", "nothing"])
+    assert result.exit_code == 2
+    assert "--list names the workloads" in result.output
+
+
+def test_results_are_kept_and_drawn_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measure, "builds_for", lambda steps: Builds(None, None))
+    monkeypatch.setattr(measure, "measure", lambda steps, builds, timing: [run(FULL_SPEED)])
+    runner = CliRunner()
+    kept = runner.invoke(command, ["--quick", "--into", str(tmp_path)])
+    assert kept.exit_code == 0, kept.output
+    written = {name: (tmp_path / name).read_bytes() for name in ("batch.md", "batch.json", "batch.svg")}
+    (tmp_path / "batch.png").unlink()
+    (tmp_path / "batch.svg").unlink()
+    again = runner.invoke(command, ["--redraw", "--into", str(tmp_path)])
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / "batch.png").exists()
+    assert {name: (tmp_path / name).read_bytes() for name in written} == written
