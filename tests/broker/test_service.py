@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
+import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from raptormq.broker.service import Broker
 from raptormq.errors import ConfigError, StoreDamaged, StoreReadOnly
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import bodies, connected, running, settings
 
@@ -118,9 +121,70 @@ async def test_metrics_and_probes(tmp_path: Path) -> None:
         ("pulls_found_total", "1.0"),
         ("connections", "1.0"),
         ("writable", "1.0"),
-        ("undispatched_bytes", "0.0"),
+        ("dispatch_behind_bytes", "0.0"),
+        ("dispatch_behind_milliseconds", "0.0"),
+        ("recovering", "0.0"),
     ):
         assert re.search(rf"^raptormq_broker_{name}{label} {re.escape(value)}$", text, re.MULTILINE), name
+
+
+class Gate:
+    """A file system whose log can be read only when a test lets it."""
+
+    def __init__(self) -> None:
+        self.reached, self.free = threading.Event(), threading.Event()
+        self.volume = RealFileSystem()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.volume, name)
+
+    def names(self, folder: str) -> list[str]:
+        names = self.volume.names(folder)
+        if folder.endswith("/consumequeue"):
+            self.reached.set()
+            self.free.wait(30)
+        return names
+
+
+async def test_a_recovery_can_be_watched_and_is_not_ready(tmp_path: Path) -> None:
+    pairs = {"metricsPort": "0", "metricsHost": "127.0.0.1"}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+    (tmp_path / "abort").touch()
+    gate = Gate()
+    broker = Broker(settings(tmp_path, pairs), filesystem=cast("FileSystem", gate))
+    start = asyncio.ensure_future(broker.start())
+    try:
+        await asyncio.to_thread(gate.reached.wait, 30)
+        status, text = await get(broker.metrics_port, "/metrics")
+        ready = await get(broker.metrics_port, "/readyz")
+        alive = await get(broker.metrics_port, "/healthz")
+    finally:
+        gate.free.set()
+        await start
+    try:
+        assert status == 200
+        assert re.search(r"^raptormq_broker_recovering\{.*\} 1\.0$", text, re.MULTILINE)
+        assert re.search(r"^raptormq_broker_dispatch_behind_bytes\{.*\} \d", text, re.MULTILINE)
+        assert (ready[0], alive) == (503, (200, "ok\n"))
+        assert ready[1].startswith("recovering, ")
+        assert await get(broker.metrics_port, "/readyz") == (200, "ready\n")
+    finally:
+        await broker.stop()
+
+
+async def test_a_start_that_is_cancelled_waits_for_the_recovery_and_gives_the_folder_back(tmp_path: Path) -> None:
+    gate = Gate()
+    start = asyncio.ensure_future(Broker(settings(tmp_path), filesystem=cast("FileSystem", gate)).start())
+    await asyncio.to_thread(gate.reached.wait, 30)
+    start.cancel()
+    await asyncio.sleep(0)
+    assert not start.done()
+    gate.free.set()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await peer.send("t", b"x")).code == 0
 
 
 async def test_a_disk_that_failed_is_unhealthy_and_a_full_one_is_not(tmp_path: Path) -> None:

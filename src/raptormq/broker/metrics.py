@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from raptormq.broker.counters import Counters
+from raptormq.storage.dispatch import Lag
 from raptormq.storage.results import StoreStats
 
 _COUNTERS = {
@@ -30,10 +31,9 @@ Gauges = Callable[[], dict[str, tuple[str, float]]]
 class BrokerMetrics(Collector):
     """Everything one broker reports, under ``raptormq_broker_*`` with its cluster and name as labels."""
 
-    def __init__(self, cluster: str, broker: str, counters: Counters, stats: Callable[[], StoreStats], gauges: Gauges):
+    def __init__(self, cluster: str, broker: str, counters: Counters, gauges: Gauges):
         self._labels = {"cluster": cluster, "broker": broker}
         self._counters = counters
-        self._stats = stats
         self._gauges = gauges
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -48,21 +48,26 @@ class BrokerMetrics(Collector):
             counter = CounterMetricFamily(f"raptormq_broker_{name}", text, labels=list(self._labels))
             counter.add_metric(list(self._labels.values()), getattr(self._counters, name))
             yield counter
-        for name, (text, value) in (self._gauges() | _store_gauges(self._stats())).items():
+        for name, (text, value) in self._gauges().items():
             gauge = GaugeMetricFamily(f"raptormq_broker_{name}", text, labels=list(self._labels))
             gauge.add_metric(list(self._labels.values()), value)
             yield gauge
 
 
-def _store_gauges(stats: StoreStats) -> dict[str, tuple[str, float]]:
+def lag_gauges(lag: Lag) -> dict[str, tuple[str, float]]:
+    """Return how far what consumers see is behind the log."""
+    return {
+        "dispatch_behind_bytes": ("Bytes of log that queues and index do not have yet", lag.bytes),
+        "dispatch_behind_milliseconds": ("Age of the oldest message among them", lag.milliseconds),
+    }
+
+
+def store_gauges(stats: StoreStats) -> dict[str, tuple[str, float]]:
+    """Return what the store is like."""
     return {
         "log_end_offset_bytes": ("End of the commit log", stats.end_offset),
         "log_size_bytes": ("Bytes between the first and the last record", stats.end_offset - stats.min_offset),
         "unflushed_bytes": ("Bytes of log that the disk may not have yet", stats.end_offset - stats.flushed_offset),
-        "undispatched_bytes": (
-            "Bytes of log that consumers cannot see yet",
-            stats.end_offset - stats.dispatched_offset,
-        ),
         "queues": ("Consume queues with messages", stats.queues),
         "open_queue_files": ("Open consume queue files", stats.open_queue_files),
         "disk_used_ratio": ("Share of the volume that is in use, 0 to 1", stats.disk_used_ratio),

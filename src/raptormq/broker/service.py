@@ -17,10 +17,9 @@ from raptormq.broker.assembly import Assembly, assemble
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.health_server import HealthServer
 from raptormq.broker.maintenance import Maintenance
-from raptormq.broker.metrics import BrokerMetrics
+from raptormq.broker.pages import Pages
 from raptormq.broker.rates import SAMPLE_SECONDS
 from raptormq.broker.store_settings import store_config
-from raptormq.errors import DiskFull, StoreReadOnly
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import MessageStore, now_ms
 from raptormq.transport.server import Server, ServerLimits
@@ -39,6 +38,7 @@ class Broker:
         self._port = listening_port(config.network.bind_address, config.network.listen_port)
         host = store_host(config.network.advertised_host, self._port)
         self._store = MessageStore(store_config(config, host), fs=filesystem, clock=clock)
+        self._pages = Pages(config, self._store)
         self._filesystem = filesystem
         self._store_host = host
         self._assembly: Assembly | None = None
@@ -68,11 +68,29 @@ class Broker:
             StorageError: the store cannot be opened.
             ConfigError: a port is in use, or a setting is malformed.
         """
-        self._store.open()
         try:
+            await self._start_health()
+            await self._open_store()
             await self._serve()
         except BaseException:
             await self.stop()
+            raise
+
+    async def _start_health(self) -> None:
+        """Serve probes and metrics before anything else, so that a long recovery can be watched."""
+        network = self.config.network
+        if network.metrics_port >= 0:
+            health = HealthServer(self._pages.by_path(), network.metrics_host, network.metrics_port)
+            await health.start()
+            self._health = health
+
+    async def _open_store(self) -> None:
+        """Recover in a thread; until it is done nothing else uses the store."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._store.open))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait([opening])
             raise
 
     async def _serve(self) -> None:
@@ -87,10 +105,7 @@ class Broker:
         server = Server(assembly.router, network.bind_address, self._port, limits, config.tls)
         await server.start()
         self._server = server
-        if network.metrics_port >= 0:
-            health = HealthServer(self._pages(assembly, server), network.metrics_host, network.metrics_port)
-            await health.start()
-            self._health = health
+        self._pages.serving(assembly, server)
         self._maintenance = Maintenance(
             (assembly.rates.sample, assembly.statistics.sample, assembly.clients.expire, assembly.expire_locks),
             SAMPLE_SECONDS,
@@ -122,39 +137,3 @@ class Broker:
         await assembly.router.stop()
         await assembly.stop_services()
         await assembly.save_tables()
-
-    def _pages(self, assembly: Assembly, server: Server) -> dict[str, Callable[[], tuple[int, bytes]]]:
-        identity = self.config.identity
-
-        def gauges() -> dict[str, tuple[str, float]]:
-            return {
-                "connections": ("Open client connections", server.connection_count),
-                "held_pulls": ("Pulls that wait for messages", assembly.pulls.held_count),
-                "topics": ("Topics in the table", len(assembly.topics.configs)),
-                "consumer_groups": ("Consumer groups in the table", len(assembly.groups.configs)),
-                "name_servers": ("Name servers that took the last registration", assembly.registrar.registered_count),
-            }
-
-        counters, store = assembly.rates.counters, self._store
-        metrics = BrokerMetrics(identity.cluster_name, identity.broker_name, counters, store.stats, gauges)
-        return {
-            "/metrics": lambda: (200, metrics.render()),
-            "/healthz": self._health_page,
-            "/readyz": lambda: self._readiness(assembly),
-        }
-
-    def _health_page(self) -> tuple[int, bytes]:
-        """Unhealthy is what only a restart can mend: a disk that failed a write. A full disk is not."""
-        try:
-            self._store.check_writable()
-        except StoreReadOnly as error:
-            return 503, f"{error}\n".encode()
-        except DiskFull:
-            pass
-        return 200, b"ok\n"
-
-    def _readiness(self, assembly: Assembly) -> tuple[int, bytes]:
-        """Ready is what clients can find; a full disk is no reason to keep consumers away."""
-        if self.config.identity.name_servers and not assembly.registrar.registered_count:
-            return 503, b"registered with no name server\n"
-        return 200, b"ready\n"

@@ -31,6 +31,7 @@ class Run(NamedTuple):
 
 _HEAD_BYTES = 64
 _RETRY_MS = 1000
+_PAGE_BYTES = 4096
 """Time between attempts to allocate a segment on a full disk."""
 
 
@@ -104,6 +105,21 @@ class CommitLog:
                 except OSError as error:
                     self._gate.fail(SEGMENT, f"cannot allocate {segment.path}", error)
             has_successor = has_successor or any(segment.file.read_at(0, _HEAD_BYTES))
+
+    def estimated_end(self) -> int:
+        """Return where the records probably end: behind the last page that was ever written."""
+        for segment in reversed(self.segments):
+            next_data, written, unwritten = segment.file.next_data, 0, segment.size
+            if next_data(0) is None:
+                continue
+            while unwritten - written > _PAGE_BYTES:
+                middle = (written + unwritten) // 2
+                if next_data(middle) is None:
+                    unwritten = middle
+                else:
+                    written = middle
+            return segment.base + unwritten
+        return self.min_offset
 
     def start_at(self, end_offset: int, *, cut: bool) -> None:
         """Continue at ``end_offset`` after a recovery; with ``cut`` everything behind it becomes zeros first.

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from raptormq.storage.log_batch import Appended, AppendedLists, AppendResult, Arrival
+
+
+class Lag(NamedTuple):
+    """How far what is derived from the log is behind it."""
+
+    bytes: int
+    """Bytes of log that no queue and no index has yet; while a recovery runs, an estimate."""
+    milliseconds: int
+    """Age of the oldest message among them."""
 
 
 class IndexBuilder(Protocol):
@@ -33,6 +42,8 @@ class Dispatcher:
         self.dispatched_offset = 0
         self.last_timestamp = 0
         """Store time of the last record that was dispatched, in ms."""
+        self.expected_end = 0
+        """Where the log probably ends, while a recovery walks through it; else 0."""
 
     def submit(self, batch: Appended) -> None:
         """Queue a batch that has just become part of the log."""
@@ -51,6 +62,14 @@ class Dispatcher:
             waiting.popleft()
             arrivals += batch.arrivals()
         return arrivals
+
+    def lag(self, log_end: int, now: int) -> Lag:
+        """Return how far the builders are behind a log that ends at ``log_end``, at ``now`` (ms)."""
+        behind = max(log_end, self.expected_end) - self.dispatched_offset
+        if behind <= 0:
+            return Lag(0, 0)
+        oldest = self._waiting[0].store_timestamp if self._waiting else self.last_timestamp
+        return Lag(behind, max(0, now - oldest) if oldest else 0)
 
     def drop_topic(self, topic: str) -> None:
         """Let the records of ``topic`` that wait for confirmation stay out of everything derived."""

@@ -78,6 +78,7 @@ class Recovery:
             OSError: the disk failed.
         """
         self.log.load()
+        self.dispatcher.expected_end = self.dispatcher.dispatched_offset = self.log.estimated_end()
         if not self.log.segments:
             self.filesystem.remove_tree(self.paths.queues)
             self.filesystem.remove_tree(self.paths.batch_queues)
@@ -90,8 +91,11 @@ class Recovery:
             self.queues.clear()
             start = self.log.min_offset
             load_queues(self.filesystem, self.queues, start, rebuild=True)
-        report.start_offset = start
-        self._replay(report)
+        report.start_offset = self.dispatcher.dispatched_offset = start
+        try:
+            self._replay(report)
+        finally:
+            self.dispatcher.expected_end = 0
         if not report.clean:
             self.log.sync_from(start)
         self.log.start_at(report.end_offset, cut=not report.clean or self.log.has_bytes_at(report.end_offset))

@@ -19,7 +19,7 @@ from raptormq.storage.background import Background
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
-from raptormq.storage.dispatch import Dispatcher, IndexBuilder
+from raptormq.storage.dispatch import Dispatcher, IndexBuilder, Lag
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.flush_service import FlushCallback, FlushService
 from raptormq.storage.json_file import JsonFile
@@ -371,6 +371,10 @@ class MessageStore:
         """
         if self._opened is not None and self._background is not None:
             await self._opened.housekeeping.clean(self._background, any_hour=any_hour)
+
+    def lag(self) -> Lag:
+        """Return how far queues and index are behind the log; may be asked while :meth:`open` runs elsewhere."""
+        return self._dispatcher.lag(self._log.end_offset, self._clock())
 
     def stats(self) -> StoreStats:
         """Return what the store is like right now."""

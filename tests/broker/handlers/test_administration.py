@@ -117,6 +117,7 @@ async def test_runtime_figures_have_every_key_that_tools_parse(tmp_path: Path) -
     assert 0 <= float(table["commitLogDiskRatio"]) <= 1
     assert (table["brokerVersionDesc"], table["brokerActive"]) == ("V5_3_3", "true")
     assert (table["msgPutTotalTodayNow"], table["dispatchBehindBytes"]) == ("1", "0")
+    assert table["dispatchBehindMilliseconds"] == "0"
 
 
 async def test_settings_in_force(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class RuntimeHandlers:
         stats, rates = self._store.stats(), self._rates
         counters = rates.counters
         first = await self._store.message_at_cold(stats.min_offset)
+        lag = self._store.lag()
         figures = dict.fromkeys(_ALWAYS_ZERO, "0")
         figures |= {
             "bootTimestamp": str(rates.boot_ms),
@@ -78,7 +79,8 @@ class RuntimeHandlers:
             "commitLogMaxOffset": str(stats.end_offset),
             "commitLogMinOffset": str(stats.min_offset),
             "consumeQueueDiskRatio": f"{stats.disk_used_ratio:.4f}",
-            "dispatchBehindBytes": str(stats.end_offset - stats.dispatched_offset),
+            "dispatchBehindBytes": str(lag.bytes),
+            "dispatchBehindMilliseconds": str(lag.milliseconds),
             "earliestMessageTimeStamp": str(peek_store_timestamp(first) if first is not None else NO_TIMESTAMP),
             "getFoundTps": rates.text("pulls_found"),
             "getMissTps": rates.text("pulls_empty"),

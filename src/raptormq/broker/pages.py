@@ -1,0 +1,74 @@
+"""What a broker answers to Prometheus and to the probes of Kubernetes, from the first moment of its start on.
+
+While the store recovers there is little to tell: that it does, and how far the building of queues and index has come.
+Neighbour: :mod:`~raptormq.broker.health_server` serves the pages.
+"""
+
+from __future__ import annotations
+
+from raptormq.broker.assembly import Assembly
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.counters import Counters
+from raptormq.broker.health_server import Page
+from raptormq.broker.metrics import BrokerMetrics, lag_gauges, store_gauges
+from raptormq.errors import DiskFull, StoreReadOnly
+from raptormq.storage.store import MessageStore
+from raptormq.transport.server import Server
+
+
+class Pages:
+    """The pages of one broker; :meth:`serving` tells that clients are served."""
+
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self._identity = config.identity
+        self._store = store
+        self._parts: tuple[Assembly, Server] | None = None
+        self._metrics = self._metrics_of(Counters())
+
+    def serving(self, assembly: Assembly, server: Server) -> None:
+        """Tell of all parts of the broker from now on."""
+        self._parts = assembly, server
+        self._metrics = self._metrics_of(assembly.rates.counters)
+
+    def by_path(self) -> dict[str, Page]:
+        """Return the pages."""
+        return {"/metrics": lambda: (200, self._metrics.render()), "/healthz": self.health, "/readyz": self.readiness}
+
+    def health(self) -> tuple[int, bytes]:
+        """Unhealthy is what only a restart can mend: a disk that failed a write. A full disk is not."""
+        try:
+            self._store.check_writable()
+        except StoreReadOnly as error:
+            return 503, f"{error}\n".encode()
+        except DiskFull:
+            pass
+        return 200, b"ok\n"
+
+    def readiness(self) -> tuple[int, bytes]:
+        """Ready is what clients can find; a full disk is no reason to keep consumers away."""
+        if self._parts is None:
+            return 503, f"recovering, {self._store.lag().bytes} bytes of log are left\n".encode()
+        if self._identity.name_servers and not self._parts[0].registrar.registered_count:
+            return 503, b"registered with no name server\n"
+        return 200, b"ready\n"
+
+    def _metrics_of(self, counters: Counters) -> BrokerMetrics:
+        return BrokerMetrics(self._identity.cluster_name, self._identity.broker_name, counters, self._gauges)
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        gauges = lag_gauges(self._store.lag())
+        gauges["recovering"] = "1 while the store is opened, before clients are served", float(self._parts is None)
+        if self._parts is None:
+            return gauges
+        assembly, server = self._parts
+        return (
+            gauges
+            | {
+                "connections": ("Open client connections", server.connection_count),
+                "held_pulls": ("Pulls that wait for messages", assembly.pulls.held_count),
+                "topics": ("Topics in the table", len(assembly.topics.configs)),
+                "consumer_groups": ("Consumer groups in the table", len(assembly.groups.configs)),
+                "name_servers": ("Name servers that took the last registration", assembly.registrar.registered_count),
+            }
+            | store_gauges(self._store.stats())
+        )
