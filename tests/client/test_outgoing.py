@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from raptormq.client import Message, ProducerConfig
 from raptormq.client.outgoing import prepare_batch, prepare_message
 from raptormq.errors import MessageError
+from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -18,7 +19,9 @@ from raptormq.protocol.properties import decode_properties
 
 NOW_MS = 1_700_000_000_000
 DEFAULT = ProducerConfig()
-words = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02 "), min_size=1, max_size=8)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02 "), min_size=1, max_size=8).filter(
+    lambda word: word not in names.RESERVED
+)
 tags_and_keys = st.tuples(st.none() | words, st.lists(words, max_size=2).map(tuple))
 
 
