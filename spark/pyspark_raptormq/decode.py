@@ -162,11 +162,16 @@ def _refuse_encrypted(index: RecordIndex) -> None:
 def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:
     """Return data[start:end] of every record as a binary column."""
     rows = len(starts)
+    places = np.arange(0, 2 * rows, 2)
+    if np.any(starts[1:] < starts[:-1]):  # decompressed batches stand behind all others; Arrow wants ascending bounds
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+        places[order] = places.copy()
     bounds = np.empty(2 * rows, np.int32)
     bounds[0::2] = starts
     bounds[1::2] = ends
     slices_and_gaps = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-    return slices_and_gaps.take(pa.array(np.arange(0, 2 * rows, 2)))
+    return slices_and_gaps.take(pa.array(places))
 
 
 def _plain_bodies(index: RecordIndex) -> Iterator[tuple[int, int, pa.Array]]:

@@ -78,6 +78,11 @@ def test_times_are_those_of_the_batch_and_ids_those_of_the_messages() -> None:
     assert [row["msgId"] for row in found][:3] == ["id-5", "id-6", "id-7"]
 
 
+def test_a_compressed_batch_before_others() -> None:
+    found = rows(buffer_of(batch(0, 1), message(1, b"1"), batch(2, 1, 1), message(3, b"3")), 2)
+    assert [row["value"] for row in found] == [b"2", b"3"]
+
+
 def test_messages_are_filtered_by_their_own_tags() -> None:
     assert [row["queueOffset"] for row in rows(buffer_of(batch(5, 4)), tags=frozenset("B"))] == [6, 8]
 
