@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 
-from raptormq.broker.hold import BUCKET_MS, HeldPull, PullHolds
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raptormq.broker.hold import BUCKET_MS, LONG_MS, HeldPull, PullHolds
 
 
 def pull(offset: int = 0, tags: set[int] | None = None, *, topic: str = "t", owner: str = "c") -> HeldPull[str]:
@@ -56,6 +59,23 @@ def test_expiry_is_never_early_and_at_most_a_bucket_and_a_sweep_late() -> None:
         del deadlines[expired]
     assert deadlines == {}
     assert len(holds) == 0
+
+
+@given(st.integers(0, 10**13), st.integers(LONG_MS, 10**6))
+def test_long_pulls_end_at_most_a_second_late(now: int, timeout: int) -> None:
+    holds = PullHolds[str](10)
+    holds.hold(pull(), now, timeout)
+    assert holds.take_expired(now + timeout - 1) == []
+    assert len(holds.take_expired(now + timeout + 1000 + BUCKET_MS)) == 1
+
+
+def test_long_pulls_end_together_once_a_second() -> None:
+    holds = PullHolds[str](100)
+    for now in range(0, 3000, 40):
+        holds.hold(pull(now), now, LONG_MS)
+    ends = [len(holds.take_expired(LONG_MS + now)) for now in range(0, 4200, BUCKET_MS)]
+    assert len([count for count in ends if count]) == 3
+    assert sum(ends) == 75
 
 
 def test_a_woken_pull_does_not_expire() -> None:

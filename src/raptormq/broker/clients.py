@@ -59,10 +59,20 @@ class Presence(Generic[C]):
     language: int
     version: int
     now_ms: int
+    members: list[Member[C]] = field(default_factory=list)
+    """The records that this heartbeat has made or renewed."""
 
-    def member(self) -> Member[C]:
-        """A new member record of this client."""
-        return Member(self.client_id, self.connection, self.language, self.version, self.now_ms)
+    def enter(self, members: dict[str, Member[C]]) -> bool:
+        """Make or renew the record of this client among those of a group; True when it has come on this connection."""
+        known = members.get(self.client_id)
+        is_new = known is None or known.connection is not self.connection
+        if known is None or is_new:
+            known = Member(self.client_id, self.connection, self.language, self.version, self.now_ms)
+            members[self.client_id] = known
+        else:
+            known.language, known.version, known.seen_ms = self.language, self.version, self.now_ms
+        self.members.append(known)
+        return is_new
 
 
 class ClientRegistry(Generic[C]):
@@ -72,10 +82,12 @@ class ClientRegistry(Generic[C]):
         self.consumers: dict[str, ConsumerGroup[C]] = {}
         self.producers: dict[str, dict[str, Member[C]]] = {}
         self._announced: dict[C, set[_Place]] = {}
+        self.revision = 0
+        """Grows with every change of members, subscriptions or how a group consumes."""
 
     def heartbeat_producer(self, group: str, presence: Presence[C]) -> None:
         """Note that a client produces as ``group``."""
-        self.producers.setdefault(group, {})[presence.client_id] = presence.member()
+        self.revision += presence.enter(self.producers.setdefault(group, {}))
         self._announced.setdefault(presence.connection, set()).add((_PRODUCER, group, presence.client_id))
 
     def heartbeat_consumer(self, announced: ConsumerData, presence: Presence[C]) -> bool:
@@ -85,14 +97,15 @@ class ClientRegistry(Generic[C]):
         version of one never replaces a newer one.
         """
         group = self.consumers.setdefault(announced.group, ConsumerGroup(announced.group))
-        group.consume_type = announced.consume_type
-        group.message_model = announced.message_model
-        group.consume_from_where = announced.consume_from_where
-        known = group.members.get(presence.client_id)
-        changed = known is None or known.connection is not presence.connection
-        group.members[presence.client_id] = presence.member()
+        consumes = announced.consume_type, announced.message_model, announced.consume_from_where
+        if consumes != (group.consume_type, group.message_model, group.consume_from_where):
+            group.consume_type, group.message_model, group.consume_from_where = consumes
+            self.revision += 1
+        changed = presence.enter(group.members)
         self._announced.setdefault(presence.connection, set()).add((_CONSUMER, group.name, presence.client_id))
-        return _subscribe(group, announced.subscriptions) or changed
+        changed |= _subscribe(group, announced.subscriptions)
+        self.revision += changed
+        return changed
 
     def unregister(self, client_id: str, producer_group: str | None, consumer_group: str | None) -> list[str]:
         """Take a client out of its groups."""
@@ -163,13 +176,17 @@ class ClientRegistry(Generic[C]):
 
     def _remove_producer(self, group: str, client_id: str) -> None:
         members = self.producers.get(group)
-        if members is not None and members.pop(client_id, None) is not None and not members:
+        if members is None or members.pop(client_id, None) is None:
+            return
+        self.revision += 1
+        if not members:
             del self.producers[group]
 
     def _remove_consumer(self, name: str, client_id: str) -> bool:
         group = self.consumers.get(name)
         if group is None or group.members.pop(client_id, None) is None:
             return False
+        self.revision += 1
         if not group.members:
             del self.consumers[name]
         return True

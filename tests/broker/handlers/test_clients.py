@@ -59,6 +59,16 @@ async def test_a_farewell_leaves_the_group_at_once(tmp_path: Path) -> None:
         assert [await noticed(one) for _ in range(3)] == [{"consumerGroup": "g"}] * 3
 
 
+async def test_a_repeated_heartbeat_makes_a_deleted_group_anew(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        for _ in range(2):
+            await peer.heartbeat("me", "g", "t")
+        assert (await peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})).code == 0
+        await peer.heartbeat("me", "g", "t")
+        group = await peer.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+    assert group.code == 0
+
+
 async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         answer = await peer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})

@@ -12,6 +12,7 @@ from raptormq.broker.checks import require_group
 from raptormq.broker.clients import ClientRegistry, Presence
 from raptormq.broker.config import Policies
 from raptormq.broker.groups import GroupTable
+from raptormq.broker.heartbeats import RepeatedHeartbeats
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import Subscriptions, compiled, is_tag_type
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
@@ -47,6 +48,9 @@ class ClientHandlers:
         self._topics = topics
         self._policies = policies
         self._clock = clock
+        self._repeats: RepeatedHeartbeats[Connection] = RepeatedHeartbeats(registry)
+        groups.listen(self._repeats.clear)  # a heartbeat makes groups and retry topics anew that were deleted
+        topics.listen(lambda _: self._repeats.clear())
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -58,12 +62,15 @@ class ClientHandlers:
 
     def heartbeat(self, connection: Connection, command: RemotingCommand, _: None) -> RemotingCommand:
         """34: note who is there; a group's first heartbeat creates the group and its retry topic."""
-        data = HeartbeatData.from_json(command.body)
-        presence = Presence(data.client_id, connection, command.language, command.version, self._clock())
-        for group in data.producer_groups:
-            self._registry.heartbeat_producer(group, presence)
-        for consumer in data.consumers:
-            self._consumer_heartbeat(consumer, presence)
+        said, now = (command.body, command.language, command.version), self._clock()
+        if not self._repeats.renew(connection, said, now):
+            data = HeartbeatData.from_json(command.body)
+            presence = Presence(data.client_id, connection, command.language, command.version, now)
+            for group in data.producer_groups:
+                self._registry.heartbeat_producer(group, presence)
+            for consumer in data.consumers:
+                self._consumer_heartbeat(consumer, presence)
+            self._repeats.remember(connection, said, presence.members)
         return response_to(command, header=HeartbeatResponseHeader())
 
     def _consumer_heartbeat(self, consumer: ConsumerData, presence: Presence[Connection]) -> None:
@@ -107,6 +114,7 @@ class ClientHandlers:
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget the clients of a connection that has ended."""
+        self._repeats.forget(connection)
         self.notify(self._registry.connection_closed(connection))
 
     def expire(self) -> None:
