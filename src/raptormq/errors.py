@@ -18,6 +18,7 @@ another broker)::
     |  |- StoreLocked           another process uses the directory
     |  |- StoreReadOnly         writes are refused: volume read-only, or a flush has failed
     |  |- DiskFull              no space for the next segment or above the configured ratio
+    |  |- ConversionRefused     the queues of a topic cannot become those of the other type
     |  |- BatchEncrypted       a batch is to be taken apart that only consumers with its key can
     |  `- StoreDamaged          a file is not what its format says, and repair would lose records
     |- TransportError
@@ -97,6 +98,10 @@ class DiskFull(StorageError):
 
 class BatchEncrypted(StorageError):
     """A batch would have to be taken apart for its reader, and is encrypted."""
+
+
+class ConversionRefused(StorageError):
+    """Queues cannot be converted to the other type; the text says what stands against it."""
 
 
 class StoreDamaged(StorageError):

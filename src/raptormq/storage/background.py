@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from raptormq.errors import StorageError
 
@@ -18,6 +18,13 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 _THREADS = 2
+
+
+class Runner(Protocol):
+    """Who does what waits for a disk."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run ``work`` somewhere else and return what it returns."""
 
 
 class Background:

@@ -45,6 +45,14 @@ class Dispatcher:
         self.expected_end = 0
         """Where the log probably ends, while a recovery walks through it; else 0."""
 
+    def attach(self, builder: IndexBuilder) -> None:
+        """Give what comes from now on to ``builder`` as well, after all others."""
+        self._builders = (*self._builders, builder)
+
+    def detach(self, builder: IndexBuilder) -> None:
+        """Give ``builder`` nothing more."""
+        self._builders = tuple(each for each in self._builders if each is not builder)
+
     def submit(self, batch: Appended) -> None:
         """Queue a batch that has just become part of the log."""
         self._waiting.append(batch)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raptormq.errors import StorageError
-from raptormq.storage.background import Background
+from raptormq.storage.background import Background, Runner
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
@@ -52,6 +52,7 @@ class Housekeeping:
     offsets: ConsumerOffsets
     gate: WriteGate
     checkpoint_file: CheckpointFile
+    one_checkpoint: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def start(self, background: Background) -> None:
         """Begin with the timers."""
@@ -107,21 +108,30 @@ class Housekeeping:
         self.gate.clear_full(_INDEX)
         return done
 
-    async def _checkpoint(self, background: Background) -> None:
-        timestamp = self.dispatcher.last_timestamp
-        await self._write_tails()
-        await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
-        job = self._take_job(timestamp)
-        if job is not None:
-            try:
-                await background.run(self._run_job, job)
-            except BaseException:
-                put_back(job, self.queues.files, self.index)
-                raise
+    async def make_durable(self, background: Runner) -> None:
+        """Write everything derived that was dispatched before this call and make it durable.
 
-    def _take_job(self, queue_timestamp: int) -> DurabilityJob | None:
-        """Return the next checkpoint, None when the files hold it already. The log is flushed first: it must not be
-        behind its queues.
+        Raises:
+            StorageError: something could not be written.
+        """
+        await self._checkpoint(background, always=True)
+
+    async def _checkpoint(self, background: Runner, *, always: bool = False) -> None:
+        async with self.one_checkpoint:  # a second one would not wait for the files that the first has taken
+            timestamp = self.dispatcher.last_timestamp
+            await self._write_tails()
+            await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
+            job = self._take_job(timestamp, always=always)
+            if job is not None:
+                try:
+                    await background.run(self._run_job, job)
+                except BaseException:
+                    put_back(job, self.queues.files, self.index)
+                    raise
+
+    def _take_job(self, queue_timestamp: int, *, always: bool = False) -> DurabilityJob | None:
+        """Return the next checkpoint, None when the files hold it already, unless ``always``. The log is flushed first:
+        it must not be behind its queues.
         """
         checkpoint = Checkpoint(
             log_timestamp=self.flusher.flushed_timestamp,
@@ -129,7 +139,7 @@ class Housekeeping:
             index_timestamp=queue_timestamp,
             confirmed_offset=self.dispatcher.dispatched_offset,
         )
-        if checkpoint == self.checkpoint_file.saved:
+        if checkpoint == self.checkpoint_file.saved and not always:
             return None
         return take_job(
             self.filesystem, self.config.paths.root, self.queues.files, self.index, self.checkpoint_file, checkpoint

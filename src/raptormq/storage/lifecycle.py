@@ -18,6 +18,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.housekeeping import Housekeeping
 from raptormq.storage.key_index import KeyIndex
+from raptormq.storage.queue_converter import QueueConverter
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.queue_types import declared_batch_topics
 from raptormq.storage.recovery import Recovery, RecoveryReport
@@ -73,6 +74,7 @@ def open_store(
     retention: Retention,
     offsets: ConsumerOffsets,
     gate: WriteGate,
+    converter: QueueConverter,
 ) -> tuple[OpenStore, RecoveryReport]:
     """Lock and recover.
 
@@ -92,22 +94,14 @@ def open_store(
         if index is not None:
             index.open(crashed=marker.crashed)
         queues.batch_topics |= declared_batch_topics(filesystem, paths)
+        converter.prepare()
         recovery = Recovery(filesystem, paths, log, queues, dispatcher, config.concurrent_build)
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
         housekeeping = Housekeeping(
-            config,
-            filesystem,
-            clock,
-            log,
-            queues,
-            index,
-            dispatcher,
-            flusher,
-            retention,
-            offsets,
-            gate,
+            config, filesystem, clock, log, queues, index, dispatcher, flusher, retention, offsets, gate,
             checkpoint_file,
-        )
+        )  # fmt: skip
+        converter.load(None if report.clean else report.start_offset)
         offsets.load()
         flusher.flushed_timestamp = dispatcher.last_timestamp
         marker.mark()

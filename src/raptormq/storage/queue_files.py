@@ -44,7 +44,7 @@ class QueueFiles:
         self._filesystem = filesystem
         self._root = paths.root
         self._max_open = max_open
-        self._open: OrderedDict[tuple[str, int, int], File] = OrderedDict()
+        self._open: OrderedDict[tuple[ConsumeQueue, int], File] = OrderedDict()
         self._unsynced: set[str] = set()
         self._unsynced_folders: set[str] = set()
         self.formats = (
@@ -73,7 +73,7 @@ class QueueFiles:
         return f"{self.folder(queue)}/{file_name(start)}"
 
     def _file(self, queue: ConsumeQueue, start: int, *, create: bool = False) -> File:
-        key = (queue.topic, queue.queue_id, start)
+        key = (queue, start)
         file = self._open.get(key)
         if file is not None:
             self._open.move_to_end(key)
@@ -192,13 +192,19 @@ class QueueFiles:
         for each in self.formats:
             self._filesystem.remove_tree(f"{each.folder}/{topic}")
 
+    def remove_type(self, topic: str, *, is_batch: bool) -> None:
+        """Remove the folder of one type of ``topic``, whose queues have been removed."""
+        root = self.formats[is_batch].folder
+        self._filesystem.remove_tree(f"{root}/{topic}")
+        self._unsynced_folders |= {self._root, root}
+
     def _names_changed(self, queue: ConsumeQueue) -> None:
         root = self.formats[queue.is_batch].folder
         self._unsynced_folders |= {self._root, root, f"{root}/{queue.topic}", self.folder(queue)}
 
     def _forget(self, queue: ConsumeQueue, start: int) -> None:
         self._unsynced.discard(self.path(queue, start))
-        file = self._open.pop((queue.topic, queue.queue_id, start), None)
+        file = self._open.pop((queue, start), None)
         if file is not None:
             file.close()
 

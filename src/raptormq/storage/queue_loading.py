@@ -15,6 +15,7 @@ from functools import partial
 from raptormq.errors import StoreDamaged
 from raptormq.storage.batch_queue import BatchConsumeQueue
 from raptormq.storage.consume_queue import FILLER_SIZE, ConsumeQueue
+from raptormq.storage.conversion_ledger import SWITCHED
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.queue_table import QueueTable
 
@@ -40,21 +41,30 @@ def load_queues(filesystem: FileSystem, table: QueueTable, replay_from: int | No
     """
     simple, batch = (each.folder for each in table.files.formats)
     for topic in filesystem.names(batch):
-        if topic not in filesystem.names(simple):
+        if topic not in filesystem.names(simple) and topic not in table.conversions:
             table.batch_topics.add(topic)
     for folder in (simple, batch):
         for topic in filesystem.names(folder):
             if (topic in table.batch_topics) is not (folder == batch):
-                if not rebuild:
+                conversion = table.conversions.get(topic)
+                if conversion is not None and conversion.state != SWITCHED:
+                    continue  # whoever makes them loads them
+                if conversion is None and not rebuild:
                     raise QueueFilesMissing
                 filesystem.remove_tree(f"{folder}/{topic}")
-            for name in filesystem.names(f"{folder}/{topic}"):
-                if name.isascii() and name.isdigit():
-                    _load_queue(table, topic, int(name), replay_from, rebuild)
+            for queue_id in queue_ids(filesystem, f"{folder}/{topic}"):
+                load_queue(table, table.find_or_make(topic, queue_id), replay_from, rebuild=rebuild)
 
 
-def _load_queue(table: QueueTable, topic: str, queue_id: int, replay_from: int | None, rebuild: bool) -> None:
-    queue = table.find_or_make(topic, queue_id)
+def queue_ids(filesystem: FileSystem, folder: str) -> list[int]:
+    """Return the ids of the queues whose files are in the folder of a topic."""
+    return [int(name) for name in filesystem.names(folder) if name.isascii() and name.isdigit()]
+
+
+def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, *, rebuild: bool) -> None:
+    """Set the state of ``queue``, which is new, by what is in its files; arguments and errors are those of
+    :func:`load_queues`.
+    """
     files = table.files
     starts = files.offsets(queue)
     if not starts:

@@ -15,6 +15,7 @@ from raptormq.storage.batch_building import BatchBuilding
 from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem, message_count
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
+from raptormq.storage.conversion_ledger import Entry
 from raptormq.storage.log_batch import AppendedLists, AppendResult
 from raptormq.storage.queue_files import QueueFiles
 
@@ -37,6 +38,8 @@ class QueueTable:
         self.batch_search = BatchSearch(files)
         self.batch_topics: set[str] = set()
         """Topics whose queues, when they are made, are those of BatchCQ."""
+        self.conversions: dict[str, Entry] = {}
+        """Topics that have, or may have, files of both types (:mod:`~raptormq.storage.conversion_ledger`)."""
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, None when it never had a message."""
@@ -184,6 +187,36 @@ class QueueTable:
             self.files.write_tail(queue)
             dirty.popleft()
         return not dirty
+
+    def add(self, queue: ConsumeQueue, item: BatchItem) -> None:
+        """Add an item, which is of one message where ``queue`` is not of BatchCQ, to a queue that is being converted
+        to; one that is there already is left alone.
+        """
+        if queue.is_batch:
+            self._add_batch(queue, item)
+        else:
+            self._place(queue, item.base, item.physical, item.size, item.tag_code)
+
+    def replace(self, topic: str, queues: dict[int, ConsumeQueue], *, is_batch: bool) -> list[ConsumeQueue]:
+        """Let ``queues``, which hold the same messages, be those of ``topic``, and return the old ones, which count no
+        more; their files stay.
+        """
+        old = self._topics.get(topic, {})
+        for queue_id, queue in old.items():
+            queues[queue_id].next_offset = queue.next_offset
+            queues[queue_id].min_checked_at = -1
+            queue.deleted = True
+            queue.tail = None
+        self._topics[topic] = queues
+        self.set_type(topic, is_batch=is_batch)
+        return list(old.values())
+
+    def set_type(self, topic: str, *, is_batch: bool) -> None:
+        """Set the type of the queues of ``topic`` that are made from now on."""
+        if is_batch:
+            self.batch_topics.add(topic)
+        else:
+            self.batch_topics.discard(topic)
 
     def clear(self) -> None:
         """Forget all queues; their files stay."""

@@ -9,6 +9,7 @@ from raptormq.storage.paths import StorePaths
 
 QUEUE_TYPE = "queue.type"
 BATCH_CQ = "BatchCQ"
+SIMPLE_CQ = "SimpleCQ"
 
 
 def declared_batch_topics(filesystem: FileSystem, paths: StorePaths) -> set[str]:

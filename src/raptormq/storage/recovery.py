@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.checkpoint import Checkpoint
 from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.conversion_ledger import SWITCHED
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.log_batch import AppendResult
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from raptormq.storage.concurrent_scanner import ConcurrentScanner
 
 _FLUSH_EVERY_BATCHES = 64
+_END = 1 << 62
+"""Behind everything."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
@@ -86,7 +89,7 @@ class Recovery:
         start = None if crashed else self._load_complete_queues(None)
         report = RecoveryReport(clean=start is not None)
         if crashed:
-            start = self._load_complete_queues(self._replay_start(checkpoint))
+            start = self._load_complete_queues(min(self._replay_start(checkpoint), self._switched_at()))
         if start is None:
             self.queues.clear()
             start = self.log.min_offset
@@ -113,7 +116,15 @@ class Recovery:
             load_queues(self.filesystem, self.queues, replay_from)
         except QueueFilesMissing:
             return None
-        return self._end_of_queues() if replay_from is None else replay_from
+        if replay_from is not None:
+            return replay_from
+        end = self._end_of_queues()
+        return min(end, self._switched_at()) if end is not None else None
+
+    def _switched_at(self) -> int:
+        """Return from where queues of a new type may lack something."""
+        switches = [each.offset for each in self.queues.conversions.values() if each.state == SWITCHED]
+        return min(switches, default=_END)
 
     def _end_of_queues(self) -> int | None:
         last = max((queue.max_physical for queue in self.queues), default=-1)
@@ -157,7 +168,8 @@ class Recovery:
     def _find_queues(self, batch: AppendResult) -> None:
         find = self.queues.find_or_make
         for record in batch.records:
-            if record.sys_flag & _INNER_BATCH and not self.queues.queue_ids(record.topic):
+            is_new = record.sys_flag & _INNER_BATCH and not self.queues.queue_ids(record.topic)
+            if is_new and record.topic not in self.queues.conversions:
                 self.queues.batch_topics.add(record.topic)  # created so shortly before a crash that no file says so
         batch.queues = [
             None if record.sys_flag & NOT_IN_QUEUE else find(record.topic, record.queue_id) for record in batch.records

@@ -30,6 +30,7 @@ from raptormq.storage.message_finder import MessageFinder
 from raptormq.storage.message_reader import MessageReader
 from raptormq.storage.page_cache import PagesMissing, fetch
 from raptormq.storage.property_scan import PropertyFilter
+from raptormq.storage.queue_converter import QueueConverter
 from raptormq.storage.queue_files import QueueFiles
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.real_filesystem import RealFileSystem
@@ -84,13 +85,12 @@ class MessageStore:
         self._finder = MessageFinder(self._log)
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._flusher = FlushService(
-            self._log,
-            self._gate,
-            sync=self._sync,
-            interval_ms=config.flush_interval_ms,
+            self._log, self._gate, sync=self._sync, interval_ms=config.flush_interval_ms,
             last_timestamp=lambda: self._appender.last_timestamp,
-        )
+        )  # fmt: skip
         self._retention = Retention(config, self._fs, self._log, self._queues, self._gate)
+        self.converter = QueueConverter(self._fs, paths, self._log, self._queues, self._dispatcher)
+        """Makes queues those of the other type."""
         self.consumer_offsets = ConsumerOffsets(JsonFile(f"{paths.config}/consumerOffset.json", self._fs), clock)
         """Progress of the consumer groups; loaded by :meth:`open`, saved in the background."""
         self._opened: OpenStore | None = None
@@ -109,7 +109,7 @@ class MessageStore:
         """
         self._opened, report = open_store(
             self.config, self._fs, self._clock, self._log, self._queues, self._index, self._dispatcher, self._flusher,
-            self._retention, self.consumer_offsets, self._gate,
+            self._retention, self.consumer_offsets, self._gate, self.converter,
         )  # fmt: skip
         self._appender.last_timestamp = self._dispatcher.last_timestamp
         return report
@@ -121,6 +121,7 @@ class MessageStore:
         assert self._opened is not None
         self._background = Background(loop)
         self._opened.housekeeping.start(self._background)
+        self.converter.start(self._background, self._opened.housekeeping)
 
         def progressed() -> None:
             if on_confirmed is not None and self._sync:
@@ -355,6 +356,7 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Remove queues and consumer offsets of ``topic``; its records stay in the log until retention takes them."""
         self._dispatcher.drop_topic(topic)
+        self.converter.forget(topic)
         self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
 

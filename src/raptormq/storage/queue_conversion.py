@@ -1,0 +1,245 @@
+"""Builds the queues of one topic a second time, as those of the other type, while the first ones serve.
+
+Two hands fill the new queues: :meth:`QueueConversion.copy` brings the items of the old ones over, slice by slice, and
+the dispatch, in which this is one more builder, adds what comes in to those that have caught up. Both are calls on the
+thread of the store, so a queue that has caught up stays so, and the switch is a moment between two turns of the loop.
+
+A message of its own becomes a batch of one, whose time of storage is read from its record; a batch of one becomes a
+message, unless it is stored as an inner batch, which no reader of SimpleCQ takes apart. What comes out is what a build
+from the log would give. Neighbours: :mod:`~raptormq.storage.queue_converter` (when what is done),
+:mod:`~raptormq.storage.queue_comparison` (whether it is right).
+"""
+
+from __future__ import annotations
+
+from raptormq.errors import ConversionRefused
+from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_FLAG_AT, SysFlag
+from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem, message_count
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.consume_queue import ConsumeQueue, encode_topic_field
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.log_batch import AppendedLists, AppendResult
+from raptormq.storage.page_cache import Extent, PagesMissing
+from raptormq.storage.queue_rows import QueueRows
+from raptormq.storage.queue_table import QueueTable
+from raptormq.storage.record_parser import peek, peek_physical_offset, peek_store_timestamp
+
+SLICE_ROWS = 128
+"""Items that are brought over in one step: less than a millisecond."""
+_TAIL_BYTES = 1 << 16
+"""A tail that has become so long is written; the others wait for the timer."""
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
+
+
+class QueueConversion:
+    """The new queues of ``topic``; an IndexBuilder of the dispatch while they are made."""
+
+    def __init__(self, topic: str, log: CommitLog, table: QueueTable, *, to_batch: bool) -> None:
+        self.topic = topic
+        self.to_batch = to_batch
+        self.queues: dict[int, ConsumeQueue] = {}
+        """By queue id; their files are where those of the type belong."""
+        self.rows = QueueRows(log, table)
+        self.refusal = ""
+        """Why the queues cannot be converted, once that is known."""
+        self._log = log
+        self._table = table
+        self._behind: dict[int, int] = {}
+        """Queues with old items that are to be brought over, and up to where they have been read."""
+        self._topic_field = encode_topic_field(topic)
+        self.is_switched = False
+        """Whether the new queues are those of the topic."""
+
+    # --- from the dispatch ---
+
+    def build(self, batch: AppendResult) -> None:
+        """Add the records of ``batch`` to queues that have caught up."""
+        topic = self.topic
+        for record, queue, offset, physical, size, stored in zip(
+            batch.records, batch.queues, batch.queue_offsets, batch.physical_offsets, batch.sizes,
+            batch.store_timestamps, strict=True,
+        ):  # fmt: skip
+            if record[0] == topic and queue is not None:
+                item = BatchItem(physical, size, record[4], stored, offset, message_count(record))
+                self._follow(queue, item, is_inner=bool(record[8] & _INNER_BATCH))
+
+    def build_lists(self, batch: AppendedLists) -> None:
+        """The same for lists that have just been appended."""
+        for pending, queue, first, after in batch.parts():
+            if pending.topic == self.topic and queue is not None:
+                offset = batch.queue_offsets[first]
+                for at in range(first, after):
+                    place, size, code = batch.physical_offsets[at], batch.sizes[at], pending.tag_codes[at - first]
+                    self._follow(queue, BatchItem(place, size, code, batch.store_timestamp, offset + at - first, 1))
+
+    def _follow(self, source: ConsumeQueue, item: BatchItem, *, is_inner: bool = False) -> None:
+        queue = self._queue(source)
+        if item.base != queue.max_offset:
+            if not self.is_switched:
+                self._behind.setdefault(source.queue_id, 0)
+        elif self.to_batch or not is_inner:
+            self._table.add(queue, item)
+        else:
+            self._behind.setdefault(source.queue_id, 0)
+            self.refusal = _refusal(source, item)
+
+    def _queue(self, source: ConsumeQueue) -> ConsumeQueue:
+        """Return the new queue that stands for ``source``, made when there is none yet."""
+        return self.queues.get(source.queue_id) or self.make(source.queue_id)
+
+    def make(self, queue_id: int) -> ConsumeQueue:
+        """Make an empty new queue."""
+        kind = BatchConsumeQueue if self.to_batch else ConsumeQueue
+        queue = self.queues[queue_id] = kind(self.topic, queue_id, self._topic_field)
+        return queue
+
+    # --- from the old queues ---
+
+    def begin(self) -> None:
+        """Look at all queues of the topic: the old ones have to be there, and any of the new ones may be."""
+        for queue_id in self._table.queue_ids(self.topic):
+            self._behind[queue_id] = 0
+        for queue_id in self.queues.keys() - self._behind.keys():
+            self._table.reset(self.queues.pop(queue_id))
+
+    def begin_again(self, queue_id: int) -> None:
+        """Throw away what there is of a queue."""
+        self._table.reset(self.queues[queue_id])
+        self._behind[queue_id] = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether :meth:`copy` has something to do."""
+        return bool(self._behind)
+
+    def copy(self, *, wait: bool = False) -> bool:
+        """Bring one slice over; True when all queues have caught up.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            ConversionRefused: there is an inner batch, and the new queues cannot hold it.
+            StorageError: the disk cannot read an item or a record.
+            OSError: the disk cannot write the new queues.
+        """
+        if self.refusal:
+            raise ConversionRefused(self.refusal)
+        while self._behind:
+            queue_id = next(iter(self._behind))
+            source = self._table.get(self.topic, queue_id)
+            if source is None or self._catch_up(source, wait):
+                del self._behind[queue_id]
+            else:
+                return False
+        return True
+
+    def _catch_up(self, source: ConsumeQueue, wait: bool) -> bool:
+        """Bring one slice of a queue over; True when there was nothing left."""
+        queue = self._queue(source)
+        first = self.rows.first_offset(source, wait=wait) if source.max_offset else 0
+        if queue.max_offset > source.max_offset or 0 < queue.max_offset < first:
+            self._table.reset(queue)  # what it holds is gone from the log, or never came into it
+            self._behind[source.queue_id] = 0
+        if queue.max_offset == source.max_offset:
+            return True
+        if first == source.max_offset:
+            self._keep_last(source, queue, wait)
+            return True
+        start = max(first, queue.max_offset, self._behind[source.queue_id])
+        if start >= source.max_offset:
+            raise ConversionRefused(f"the end of queue {source.queue_id} of {self.topic} is damaged")
+        rows, end = self.rows.read(source, start, SLICE_ROWS, wait=wait)
+        self._add(source, queue, rows, start, wait)
+        self._behind[source.queue_id] = end
+        if queue.tail is not None and len(queue.tail) >= _TAIL_BYTES:
+            self._table.files.write_tail(queue)
+        return False
+
+    def _keep_last(self, source: ConsumeQueue, queue: ConsumeQueue, wait: bool) -> None:
+        """Take over the last item of a queue whose messages are all gone: it tells which offset comes next."""
+        last = self.rows.last(source, wait=wait)
+        self._table.add(queue, last if self.to_batch else last._replace(base=last.end - 1, messages=1))
+
+    def _add(self, source: ConsumeQueue, queue: ConsumeQueue, rows: list[BatchItem], start: int, wait: bool) -> None:
+        heads = self._heads(rows, wait)
+        stored = 0
+        for row, head in zip(rows, heads, strict=True):
+            is_record = _is_record(head, row)
+            if self.to_batch:
+                stored = peek_store_timestamp(head) if is_record else stored
+                item = row._replace(stored=stored)
+            elif row.messages > 1 or (is_record and _sys_flag(head) & _INNER_BATCH):
+                raise ConversionRefused(_refusal(source, row))
+            else:
+                item = row
+            if item.base >= start:
+                self._table.add(queue, item)
+
+    def _heads(self, rows: list[BatchItem], wait: bool) -> list[Buffer]:
+        """Return the beginnings of the records that ``rows`` point to."""
+        heads: list[Buffer] = []
+        missing: list[Extent] = []
+        for row in rows:
+            try:
+                heads.append(self._log.read(row.physical, MIN_RECORD_BYTES, wait=wait))
+            except PagesMissing as error:
+                missing += error.extents
+        if missing:
+            raise PagesMissing(missing)
+        return heads
+
+    # --- the switch ---
+
+    def has_caught_up(self) -> bool:
+        """Whether every message that consumers may see is in the new queues."""
+        if self._behind or self.refusal:
+            return False
+        for queue_id in self._table.queue_ids(self.topic):
+            source = self._table.get(self.topic, queue_id)
+            if source is not None and self._queue(source).max_offset != source.max_offset:
+                return False
+        return True
+
+    def switch(self) -> list[ConsumeQueue]:
+        """Let the new queues, which have caught up, be those of the topic; return the old ones.
+
+        What has been appended and is not confirmed yet belongs to the old ones; this goes on following the dispatch
+        until all of it has come.
+        """
+        self.is_switched = True
+        return self._table.replace(self.topic, self.queues, is_batch=self.to_batch)
+
+    def discard(self) -> None:
+        """Remove the new queues."""
+        for queue in self.queues.values():
+            self._table.reset(queue)
+            queue.deleted = True
+        self.queues.clear()
+        self._table.files.remove_type(self.topic, is_batch=self.to_batch)
+
+    def messages(self) -> tuple[int, int]:
+        """Return how many messages are in the new queues and how many there are in all."""
+        done = total = 0
+        for queue_id in self._table.queue_ids(self.topic):
+            source = self._table.get(self.topic, queue_id)
+            if source is not None:
+                total += source.max_offset - source.min_offset
+                queue = self.queues.get(queue_id)
+                if queue is not None:
+                    done += max(0, min(queue.max_offset, source.max_offset) - source.min_offset)
+        return done, total
+
+
+def _is_record(head: Buffer, row: BatchItem) -> bool:
+    """False where a disk has damaged the record."""
+    return peek(head, 0)[1] in (MAGIC_V1, MAGIC_V2) and peek_physical_offset(head) == row.physical
+
+
+def _sys_flag(head: Buffer) -> int:
+    return int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
+
+
+def _refusal(source: ConsumeQueue, item: BatchItem) -> str:
+    return (
+        f"queue {source.queue_id} of {source.topic} holds an inner batch of {item.messages} messages at offset "
+        f"{item.base}, and queues of SimpleCQ hold none"
+    )

@@ -1,0 +1,244 @@
+"""The conversions of a store: which topics get queues of the other type, in the background and one after another.
+
+Neighbours: :mod:`~raptormq.storage.conversion_run` does the work, :mod:`~raptormq.storage.conversion_ledger` keeps what
+a start has to know; the broker's ``conversions`` decides what may be converted.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
+from raptormq.storage.background import Runner
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.conversion_ledger import BUILDING, STOPPED, SWITCHED, ConversionLedger, Entry
+from raptormq.storage.conversion_run import Job, Progress, QueueTypes, StopRequested, Workshop
+from raptormq.storage.dispatch import Dispatcher
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.housekeeping import Housekeeping
+from raptormq.storage.paths import StorePaths
+from raptormq.storage.queue_conversion import QueueConversion
+from raptormq.storage.queue_loading import QueueFilesMissing, load_queue, queue_ids
+from raptormq.storage.queue_table import QueueTable
+
+logger = logging.getLogger(__name__)
+
+
+class QueueConverter:
+    """Belongs to the thread of the store."""
+
+    def __init__(
+        self, filesystem: FileSystem, paths: StorePaths, log: CommitLog, table: QueueTable, dispatcher: Dispatcher
+    ) -> None:
+        self._filesystem = filesystem
+        self._log = log
+        self._table = table
+        self._dispatcher = dispatcher
+        self._ledger = ConversionLedger(filesystem, paths)
+        self._jobs: dict[str, Job] = {}
+        """One for each entry of the ledger."""
+        self._ended: dict[str, Progress] = {}
+        self._workshop: Workshop | None = None
+
+    # --- life ---
+
+    def prepare(self) -> None:
+        """Before the queues are loaded: set the types of the topics in the ledger.
+
+        Raises:
+            StoreDamaged: the ledger cannot be read.
+        """
+        self._ledger.load()
+        self._table.conversions = self._ledger.entries
+        for topic, entry in self._ledger.entries.items():
+            self._table.set_type(topic, is_batch=entry.is_batch)
+
+    def load(self, replay_from: int | None) -> None:
+        """After the recovery: find what there is of new queues, without items of records from ``replay_from`` on."""
+        for topic, entry in self._ledger.entries.items():
+            job = self._jobs[topic] = self._job(entry)
+            if entry.state == SWITCHED:
+                continue
+            folder = f"{self._table.files.formats[entry.to_batch].folder}/{topic}"
+            for queue_id in queue_ids(self._filesystem, folder):
+                queue = job.conversion.make(queue_id)
+                try:
+                    load_queue(self._table, queue, replay_from, rebuild=True)
+                except (QueueFilesMissing, StoreDamaged):
+                    self._table.reset(queue)
+
+    def _job(self, entry: Entry) -> Job:
+        conversion = QueueConversion(entry.topic, self._log, self._table, to_batch=entry.to_batch)
+        phase = "stopped" if entry.state == STOPPED else "waiting"
+        return Job(entry, conversion, Progress(entry.to_batch, phase, offset=entry.offset))
+
+    def start(self, background: Runner, housekeeping: Housekeeping) -> None:
+        """Tell who waits for disks; the methods that are awaited come after this."""
+        self._workshop = Workshop(
+            self._filesystem, self._log, self._table, self._dispatcher, self._ledger, background, housekeeping
+        )
+
+    # --- orders ---
+
+    def types(self) -> dict[str, bool]:
+        """Return the topics under conversion and whether their queues are those of BatchCQ now."""
+        return {topic: entry.is_batch for topic, entry in self._ledger.entries.items()}
+
+    def next_topic(self) -> str | None:
+        """Return the topic to go on with, None when there is nothing to do."""
+        return next((topic for topic, entry in self._ledger.entries.items() if entry.state != STOPPED), None)
+
+    async def order(self, topic: str, *, to_batch: bool) -> None:
+        """Let ``topic``, which exists, be converted, or go on with it; nothing to do where it is of that type.
+
+        An order to convert back what has stopped half-way removes what there is.
+
+        Raises:
+            ConversionRefused: it is being converted to the other type.
+            StorageError: the order could not be saved.
+        """
+        entry = self._ledger.entries.get(topic)
+        self._ended.pop(topic, None)
+        if entry is None:
+            if (topic in self._table.batch_topics) is to_batch:
+                return
+            entry = self._ledger.entries[topic] = Entry(topic, to_batch)
+            self._jobs[topic] = self._job(entry)
+        elif entry.to_batch is to_batch:
+            job = self._jobs[topic]
+            job.wants_stop = False
+            if entry.state == STOPPED:
+                entry.state = BUILDING
+            if job.progress.phase in ("stopped", "failed"):
+                job.progress.phase = "waiting"
+        elif entry.state == STOPPED:
+            await self._give_up(entry)
+        else:
+            raise ConversionRefused(f"topic {topic} is being converted the other way; stop that first")
+        await self._save()
+
+    async def _give_up(self, entry: Entry) -> None:
+        """Remove what there is of new queues, once no start will want it."""
+        del self._ledger.entries[entry.topic]
+        try:
+            await self._save()
+        except StorageError:
+            self._ledger.entries[entry.topic] = entry
+            raise
+        job = self._jobs.pop(entry.topic)
+        job.is_forgotten = True
+        self._dispatcher.detach(job.conversion)
+        job.conversion.discard()
+
+    async def stop(self, topic: str) -> None:
+        """Let a conversion rest; one that has switched ends by itself.
+
+        Raises:
+            StorageError: that could not be saved.
+        """
+        entry = self._ledger.entries.get(topic)
+        if entry is not None and entry.state == BUILDING:
+            job = self._jobs[topic]
+            entry.state, job.wants_stop = STOPPED, True
+            if job.progress.phase == "waiting":
+                job.progress.phase = "stopped"
+            await self._save()
+
+    def forget(self, topic: str) -> None:
+        """A topic is deleted, with the files of all its queues; the ledger has to be saved (:meth:`tidy`)."""
+        self._ended.pop(topic, None)
+        job = self._jobs.pop(topic, None)
+        if job is not None:
+            self._dispatcher.detach(job.conversion)
+            job.wants_stop = job.is_forgotten = True
+            if not job.conversion.is_switched:
+                job.conversion.discard()
+            del self._ledger.entries[topic]
+            self._ledger.is_saved = False
+
+    def progress(self, topic: str) -> Progress | None:
+        """Return what is known of the conversion of ``topic``, None when there was none since the start."""
+        job = self._jobs.get(topic)
+        if job is None:
+            return self._ended.get(topic)
+        progress = job.progress
+        progress.done, progress.total = job.conversion.messages()
+        if progress.phase == "comparing" and job.comparison is not None:
+            progress.done = job.comparison.messages
+        return progress
+
+    # --- work ---
+
+    async def tidy(self) -> None:
+        """Write the ledger if a topic has been forgotten.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        if not self._ledger.is_saved:
+            await self._save()
+
+    async def convert(self, topic: str, types: QueueTypes) -> bool:
+        """Do what the ledger has for ``topic``; False when it is to be tried again later.
+
+        May be cancelled anywhere: the store is to be closed then, and the next start goes on.
+        """
+        assert self._workshop is not None
+        job = self._jobs[topic]
+        try:
+            if job.entry.state == BUILDING:
+                await self._workshop.build(job)
+                await self._workshop.switch(job, types)
+            await self._workshop.finish(job, types)
+        except StopRequested:
+            await self._rest(job, types, "stopped", "")
+        except ConversionRefused as error:
+            await self._refuse(job, types, str(error))
+        except (StorageError, OSError) as error:
+            await self._rest(job, types, "failed", str(error))
+            return job.entry.state != SWITCHED
+        else:
+            await self._end(job, "done", "")
+        return True
+
+    async def _refuse(self, job: Job, types: QueueTypes, remark: str) -> None:
+        logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
+        self._dispatcher.detach(job.conversion)
+        types.set(job.entry.topic, is_batch=job.entry.is_batch)
+        await self._end(job, "refused", remark)
+        if self._ledger.is_saved:
+            job.conversion.discard()
+
+    async def _rest(self, job: Job, types: QueueTypes, phase: str, remark: str) -> None:
+        """Stop what has not switched yet; what there is of new queues stays."""
+        entry = job.entry
+        if job.is_forgotten:
+            return
+        job.progress.phase, job.progress.remark = phase, remark
+        if remark:
+            logger.error("the conversion of topic %s has stopped: %s", entry.topic, remark)
+        if entry.state != SWITCHED:
+            entry.state = STOPPED
+            self._dispatcher.detach(job.conversion)
+            types.set(entry.topic, is_batch=entry.is_batch)
+            await self._save_or_warn()
+
+    async def _end(self, job: Job, phase: str, remark: str) -> None:
+        topic = job.entry.topic
+        progress = self.progress(topic)
+        if self._jobs.get(topic) is job and progress is not None:
+            progress.phase, progress.remark = phase, remark
+            self._ended[topic] = progress
+            del self._jobs[topic]
+            del self._ledger.entries[topic]
+            await self._save_or_warn()
+
+    async def _save(self) -> None:
+        assert self._workshop is not None
+        await self._ledger.save(self._workshop.background)
+
+    async def _save_or_warn(self) -> None:
+        try:
+            await self._save()
+        except StorageError as error:
+            logger.error("%s", error)

@@ -1,0 +1,96 @@
+"""Conversions of queues in stores on a volume in memory, as the broker would run them but without its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from raptormq.errors import StorageError
+from raptormq.storage import MessageStore
+from raptormq.storage.conversion_run import Progress
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.json_file import JsonFile
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import Clock, small_config
+
+TOPIC = "converted"
+SETTINGS: dict[str, Any] = {"segment_size": 1 << 13, "batch_queue_file_size": 46 * 20, "index_enabled": False}
+"""Queue files of 20 items of either type, several segments, and nothing that is not the matter here."""
+
+
+class Inline:
+    """Does at once what the store's threads would do."""
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0)
+        return work(*args, **kwargs)
+
+
+class Table:
+    """The broker's topic table with the one topic; what it says of a new topic is in its file already."""
+
+    def __init__(self, volume: FileSystem, *, is_batch: bool | None = None) -> None:
+        self._volume = volume
+        self.is_batch = is_batch
+        self.history: list[bool] = []
+
+    def set(self, topic: str, *, is_batch: bool) -> None:
+        assert topic == TOPIC
+        if self.is_batch is not is_batch:
+            self.history.append(is_batch)
+        self.is_batch = is_batch
+
+    async def settled(self) -> None:
+        await asyncio.sleep(0)
+        assert self.is_batch is not None
+        declare(self._volume, is_batch=self.is_batch)
+
+
+def declare(volume: FileSystem, *, is_batch: bool) -> None:
+    """Write the broker's topic table."""
+    if not volume.exists("/store/config"):
+        volume.make_folders("/store/config")
+        volume.sync_directory("/")
+        volume.sync_directory("/store")
+    attributes = {"queue.type": "BatchCQ" if is_batch else "SimpleCQ"}
+    table = {TOPIC: {"topicName": TOPIC, "attributes": attributes}}
+    JsonFile("/store/config/topics.json", volume).save({"topicConfigTable": table})
+
+
+def open_store(volume: FileSystem, clock: Clock | None = None, **settings: Any) -> MessageStore:
+    """A store whose converter can be given orders."""
+    merged: dict[str, Any] = SETTINGS | settings
+    store = MessageStore(small_config(**merged), fs=volume, clock=clock or Clock())
+    store.open()
+    assert store._opened is not None
+    store.converter.start(Inline(), store._opened.housekeeping)
+    return store
+
+
+async def finish(store: MessageStore, table: Table) -> Progress | None:
+    """Let the converter work until it has nothing to do; return how the conversion ended."""
+    while (topic := store.converter.next_topic()) is not None:
+        await store.converter.convert(topic, table)
+    with contextlib.suppress(StorageError):
+        await store.converter.tidy()
+    return store.converter.progress(TOPIC)
+
+
+def convert(store: MessageStore, volume: FileSystem, *, to_batch: bool) -> Progress:
+    """Convert the queues of the topic from beginning to end."""
+
+    async def run() -> Progress | None:
+        await store.converter.order(TOPIC, to_batch=to_batch)
+        return await finish(store, Table(volume, is_batch=not to_batch))
+
+    progress = asyncio.run(run())
+    assert progress is not None
+    return progress
+
+
+def queue_bytes(volume: MemoryFileSystem, folder: str) -> dict[str, bytes]:
+    """All files of the topic's queues of one type."""
+    root = f"/store/{folder}/{TOPIC}"
+    return {path: bytes(node.data) for path, node in volume.now.files.items() if path.startswith(f"{root}/")}

@@ -1,0 +1,198 @@
+"""The process or the machine dies at every operation on the disk that a conversion of queues makes, while messages come
+in; the next start serves every acknowledged message in its place, and the conversion comes to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raptormq.errors import StorageError
+from raptormq.storage import FlushDiskType, MessageStore, conversion_run
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.queue_types import declared_batch_topics
+from tests.storage.conversions import TOPIC, Inline, Table, declare, finish, open_store
+from tests.storage.stores import Clock, message, read_queue
+
+QUEUES = 2
+
+
+@pytest.fixture(autouse=True)
+def one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every run do the same operations, whatever the clock says."""
+    monkeypatch.setattr(conversion_run, "_SLICE_S", 60.0)
+
+
+class Life:
+    """The script, and what has been acknowledged so far."""
+
+    def __init__(self, volume: FileSystem, *, to_batch: bool) -> None:
+        self.volume = volume
+        self.to_batch = to_batch
+        self.clock = Clock()
+        self.acknowledged: list[str] = []
+        self.appended: set[str] = set()
+        self.store: MessageStore | None = None
+
+    def send(self, store: MessageStore, *, dispatched: bool = True) -> None:
+        """Send one message to each queue; without dispatch nobody has seen it yet, durable as it is."""
+        names = [f"{len(self.appended) + queue_id}" for queue_id in range(QUEUES)]
+        self.appended.update(names)
+        records = [message(name, topic=TOPIC, queue_id=queue_id) for queue_id, name in enumerate(names)]
+        result = store.append([*records, message("other", topic="other")])
+        self.clock.now += 900
+
+        def flushed(error: StorageError | None) -> None:
+            if error is None:
+                self.acknowledged.extend(names)
+
+        store.on_flushed(result.end_offset, flushed)
+        store.flush()
+        if dispatched:
+            store.dispatch()
+
+    def run(self) -> None:
+        declare(self.volume, is_batch=not self.to_batch)
+        store = self.store = open_sync(self.volume, self.clock)
+        for _ in range(24):
+            self.send(store)
+        asyncio.run(self.convert(store))
+        self.send(store)
+        store.close()
+
+    async def convert(self, store: MessageStore) -> None:
+        assert store._opened is not None
+        store.converter.start(Chatty(lambda: self.send(store)), store._opened.housekeeping)
+        await store.converter.order(TOPIC, to_batch=self.to_batch)
+        ended = await finish(store, Table(self.volume, is_batch=not self.to_batch))
+        assert ended is not None
+        assert (ended.phase, ended.remark) == ("done", "")
+
+
+class Chatty(Inline):
+    """Messages come in whenever a disk is waited for: before and after what it does."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        self._send = send
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._send()
+        result = work(*args, **kwargs)
+        self._send()
+        return result
+
+
+def open_sync(volume: FileSystem, clock: Clock) -> MessageStore:
+    return open_store(volume, clock, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+
+
+def served(store: MessageStore) -> dict[int, list[tuple[int, str]]]:
+    return {
+        queue_id: [(each.queue_offset, each.body.decode()) for each in read_queue(store, TOPIC, queue_id)]
+        for queue_id in range(QUEUES)
+    }
+
+
+def assert_recovered(volume: MemoryFileSystem, life: Life, where: str) -> None:
+    store = open_sync(volume, life.clock)
+    found = served(store)
+    bodies = [body for items in found.values() for _, body in items]
+    assert len(bodies) == len(set(bodies)), where
+    assert set(life.acknowledged) <= set(bodies) <= life.appended, where
+    for items in found.values():
+        assert [offset for offset, _ in items] == list(range(len(items))), where
+
+    async def go_on() -> None:
+        in_table = TOPIC in declared_batch_topics(volume, store.config.paths)
+        table = Table(volume, is_batch=store.converter.types().get(TOPIC, in_table))
+        assert store.is_batch_topic(TOPIC) is table.is_batch, where
+        await store.converter.order(TOPIC, to_batch=life.to_batch)
+        ended = await finish(store, table)
+        assert ended is None or (ended.phase, ended.remark) == ("done", ""), where
+
+    if volume.exists("/store/config/topics.json"):
+        asyncio.run(go_on())
+        assert store.is_batch_topic(TOPIC) is life.to_batch, where
+        assert served(store) == found, where
+    store.close()
+    store = open_sync(volume, life.clock)
+    assert served(store) == found, where
+    store.close()
+
+
+def life_on(volume: FileSystem, *, to_batch: bool) -> Life:
+    return Life(volume, to_batch=to_batch)
+
+
+def operations(*, to_batch: bool) -> list[str]:
+    volume = FaultyFileSystem(MemoryFileSystem())
+    life_on(volume, to_batch=to_batch).run()
+    return volume.operations
+
+
+def live_until(nth: int, torn_bytes: int, *, to_batch: bool) -> tuple[MemoryFileSystem, Life]:
+    disk = MemoryFileSystem(clock=Clock())
+    life = life_on(FaultyFileSystem(disk, Fault(nth, torn_bytes=torn_bytes)), to_batch=to_batch)
+    with pytest.raises(SimulatedCrash):
+        life.run()
+    return disk, life
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_a_crash_at_every_operation(part: int, to_batch: bool) -> None:
+    script = operations(to_batch=to_batch)
+    begin = next(n for n, line in enumerate(script, 1) if "queueConversions" in line)
+    assert len(script) - begin > 60
+    for nth in range(begin + part, len(script) + 1, 4):
+        for torn_bytes in (0, 70) if script[nth - 1].startswith("write") else (0,):
+            disk, life = live_until(nth, torn_bytes, to_batch=to_batch)
+            where = f"operation {nth}, {script[nth - 1]}, {torn_bytes} bytes written"
+            assert_recovered(disk.after_kill(), life, f"{where}, kill")
+            assert_recovered(disk.after_power_cut(), life, f"{where}, power cut")
+            some = disk.after_power_cut(random.Random(nth))
+            assert_recovered(some, life, f"{where}, power cut with some sectors through")
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_a_full_disk_stops_it_and_it_goes_on(to_batch: bool) -> None:
+    script = operations(to_batch=to_batch)
+    folder = "/batchconsumequeue/" if to_batch else f"/consumequeue/{TOPIC}"
+    for kind, path in (("create", folder), ("write", folder), ("write", "queueConversions"), ("sync", "/checkpoint")):
+        assert any(line.startswith(kind) and path in line for line in script)
+        disk = MemoryFileSystem(clock=Clock())
+        volume = FaultyFileSystem(disk)
+        life = life_on(volume, to_batch=to_batch)
+        declare(volume, is_batch=not to_batch)
+        store = open_sync(volume, life.clock)
+        for _ in range(24):
+            life.send(store)
+        found = served(store)
+        table = Table(volume, is_batch=not to_batch)
+
+        async def run() -> None:
+            await store.converter.order(TOPIC, to_batch=to_batch)  # noqa: B023 - runs at once
+            fault = Fault(kind=kind, path=path, error=28, repeats=True)  # noqa: B023
+            volume.faults.append(fault)  # noqa: B023
+            ended = await finish(store, table)  # noqa: B023
+            assert ended is not None
+            assert ended.phase == "failed"
+            assert "No space left" in ended.remark
+            assert served(store) == found  # noqa: B023
+            volume.faults.clear()  # noqa: B023
+            await store.converter.order(TOPIC, to_batch=to_batch)  # noqa: B023
+            ended = await finish(store, table)  # noqa: B023
+            assert ended is not None
+            assert (ended.phase, ended.remark) == ("done", "")
+
+        asyncio.run(run())
+        assert served(store) == found
+        assert store.is_batch_topic(TOPIC) is to_batch
+        store.close()
+        assert served(open_sync(disk, life.clock)) == found

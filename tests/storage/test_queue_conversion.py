@@ -1,0 +1,320 @@
+"""Queues that become those of the other type: their contents, what is refused, and what goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raptormq.errors import ConversionRefused
+from raptormq.storage import FlushDiskType, MessageStore, PendingRecord
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.batch_stores import batch
+from tests.storage.conversions import TOPIC, Table, convert, declare, finish, open_store, queue_bytes
+from tests.storage.stores import Clock, bodies, message, put, read_queue
+
+SIMPLE, BATCH = "consumequeue", "batchconsumequeue"
+
+
+def one(body: str, queue_id: int = 0) -> PendingRecord:
+    return message(body, topic=TOPIC, queue_id=queue_id, tag="ABC"[len(body) % 3])
+
+
+def filled(volume: MemoryFileSystem, *, is_batch: bool, count: int = 70, clock: Clock | None = None) -> MessageStore:
+    """A store with two queues of the topic and messages of another one in between."""
+    declare(volume, is_batch=is_batch)
+    store = open_store(volume, clock)
+    for number in range(count):
+        if clock is not None:
+            clock.now += 10
+        put(store, one(f"m{number}", number % 2), message("other", topic="other"))
+    return store
+
+
+def contents(store: MessageStore) -> dict[int, list[tuple[int, str]]]:
+    return {
+        queue_id: [(each.queue_offset, each.body.decode()) for each in read_queue(store, TOPIC, queue_id)]
+        for queue_id in store.queue_ids(TOPIC)
+    }
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_the_new_queues_are_what_a_build_from_the_log_gives(to_batch: bool) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = filled(volume, is_batch=not to_batch, clock=clock)
+    before = contents(store)
+
+    progress = convert(store, volume, to_batch=to_batch)
+
+    assert (progress.phase, progress.done, progress.total) == ("done", 70, 70)
+    assert progress.checksums is not None
+    assert progress.checksums.before == progress.checksums.after
+    assert store.is_batch_topic(TOPIC) is to_batch
+    assert contents(store) == before
+    put(store, one("next"))
+    store.close()
+    folder, other = (BATCH, SIMPLE) if to_batch else (SIMPLE, BATCH)
+    converted = queue_bytes(volume, folder)
+    assert converted
+    assert queue_bytes(volume, other) == {}
+    assert not volume.exists(f"/store/{other}/{TOPIC}")
+    volume.remove_tree(f"/store/{SIMPLE}")
+    volume.remove_tree(f"/store/{BATCH}")
+    store = open_store(volume, clock)
+    store.close()
+    assert queue_bytes(volume, folder) == converted
+
+
+def test_times_and_tags_are_found_in_the_new_queues() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = filled(volume, is_batch=False, clock=clock)
+    asked = [clock.now - 700 + step for step in range(0, 800, 7)]
+    before = [store.offset_by_time(TOPIC, 1, time) for time in asked]
+    convert(store, volume, to_batch=True)
+    assert [store.offset_by_time(TOPIC, 1, time) for time in asked] == before
+    assert len(set(before)) > 30
+
+
+def test_there_and_back_and_there() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False)
+    before = contents(store)
+    for to_batch in (True, False, True):
+        assert convert(store, volume, to_batch=to_batch).phase == "done"
+        assert contents(store) == before
+    store.close()
+    assert contents(open_store(volume)) == before
+
+
+def test_a_topic_of_the_wanted_type_is_left_alone() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False)
+
+    async def order() -> None:
+        await store.converter.order(TOPIC, to_batch=False)
+
+    asyncio.run(order())
+    assert store.converter.next_topic() is None
+    assert store.converter.progress(TOPIC) is None
+
+
+def test_a_topic_without_messages() -> None:
+    volume = MemoryFileSystem()
+    declare(volume, is_batch=False)
+    store = open_store(volume)
+    assert convert(store, volume, to_batch=True).phase == "done"
+    put(store, one("first"))
+    assert store.is_batch_topic(TOPIC)
+    assert contents(store) == {0: [(0, "first")]}
+    assert queue_bytes(volume, SIMPLE) == {}
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], ["alone"]])
+def test_an_inner_batch_keeps_queues_what_they_are(names: list[str]) -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=True)
+    put(store, batch(names, topic=TOPIC, queue_id=1))
+    put(store, one("after", 1))
+    before = contents(store)
+
+    progress = convert(store, volume, to_batch=False)
+
+    assert progress.phase == "refused"
+    assert f"queue 1 of {TOPIC} holds an inner batch of {len(names)} messages at offset 35" in progress.remark
+    assert store.is_batch_topic(TOPIC)
+    assert contents(store) == before
+    assert not volume.exists(f"/store/{SIMPLE}/{TOPIC}")
+    store.close()
+    assert contents(open_store(volume)) == before
+
+
+def test_a_batch_that_comes_in_meanwhile_refuses_as_well() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=True)
+    table = Table(volume, is_batch=True)
+
+    async def run() -> str:
+        await store.converter.order(TOPIC, to_batch=False)
+        working = asyncio.ensure_future(finish(store, table))
+        while (progress := store.converter.progress(TOPIC)) is None or progress.phase == "waiting":
+            await asyncio.sleep(0)
+        put(store, batch(["x", "y"], topic=TOPIC))
+        ended = await working
+        assert ended is not None
+        return ended.remark
+
+    assert "inner batch of 2 messages at offset 35" in asyncio.run(run())
+    assert store.is_batch_topic(TOPIC)
+    assert table.is_batch
+    assert bodies(read_queue(store, TOPIC))[-2:] == ["x", "y"]
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+@pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
+def test_what_comes_in_meanwhile_is_in_the_new_queues(to_batch: bool, flush: FlushDiskType) -> None:
+    volume = MemoryFileSystem()
+    declare(volume, is_batch=not to_batch)
+    store = open_store(volume, flush_disk_type=flush)
+    for number in range(300):
+        put(store, one(f"m{number}", number % 2))
+    sent = {queue_id: [f"m{number}" for number in range(queue_id, 300, 2)] for queue_id in range(4)}
+    sent[2], sent[3] = [], []
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=to_batch)
+        working = asyncio.ensure_future(finish(store, Table(volume, is_batch=not to_batch)))
+        number = 0
+        while not working.done():
+            # Some of it is neither flushed nor dispatched when the switch comes; a third and a fourth queue begin.
+            store.append([one(f"n{number}", number % 4)])
+            sent[number % 4].append(f"n{number}")
+            if number % 5 == 0:
+                store.flush()
+                store.dispatch()
+            number += 1
+            await asyncio.sleep(0)
+        ended = await working
+        assert ended is not None
+        assert (ended.phase, ended.remark) == ("done", "")
+        assert number > 20
+
+    asyncio.run(run())
+    store.flush()
+    store.dispatch()
+    for queue_id, expected in sent.items():
+        found = read_queue(store, TOPIC, queue_id)
+        assert [each.queue_offset for each in found] == list(range(len(expected)))
+        assert bodies(found) == expected
+    store.close()
+    reopened = open_store(volume, flush_disk_type=flush)
+    assert {queue_id: bodies(read_queue(reopened, TOPIC, queue_id)) for queue_id in sent} == sent
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_what_retention_has_taken_is_not_missed(to_batch: bool) -> None:
+    """Queue 1 keeps nothing but its offsets, queue 0 its newer messages."""
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    declare(volume, is_batch=not to_batch)
+    at_any_hour = {"delete_when": ";".join(map(str, range(24)))}
+    store = open_store(volume, clock, **at_any_hour)
+    for number in range(25):
+        put(store, one(f"old{number}", 1), one(f"old{number}"))
+    put(store, message("." * 7000, topic="other"))
+    store.flush()
+    clock.now += 100 * 3_600_000
+    for number in range(60):
+        put(store, one(f"new{number}".ljust(200, ".")))
+    store.flush()
+    store.run_retention(clock.now)
+    assert store.queue_bounds(TOPIC, 1) == (25, 25)
+    before = contents(store)
+    bounds = [store.queue_bounds(TOPIC, each) for each in (0, 1)]
+    assert bounds[0] == (25, 85)
+
+    progress = convert(store, volume, to_batch=to_batch)
+
+    assert progress.phase == "done"
+    assert [store.queue_bounds(TOPIC, each) for each in (0, 1)] == bounds
+    assert contents(store) == before
+    store.close()
+    store = open_store(volume, clock)
+    assert [store.queue_bounds(TOPIC, each) for each in (0, 1)] == bounds
+    assert contents(store) == before
+    put(store, one("next", 1))
+    assert contents(store)[1] == [(25, "next")]
+
+
+def test_cold_pages_are_fetched() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=300)
+    store.close()
+    store = open_store(volume, hot_bytes=0)
+    before = contents(store)
+    volume.cold = "/store/"
+    assert convert(store, volume, to_batch=True).phase == "done"
+    volume.cold = None
+    assert contents(store) == before
+
+
+def test_a_new_queue_that_a_disk_damages_is_built_again() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=300)
+    before = contents(store)
+
+    async def run() -> str:
+        await store.converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
+        path = f"/store/{BATCH}/{TOPIC}/0/{920:020d}"
+        while True:
+            store._queues.flush(10)
+            node = volume.now.files.get(path)
+            if node is not None and any(node.data):
+                node.data[60:70] = b"\xff" * 10
+                break
+            await asyncio.sleep(0)
+        ended = await working
+        assert ended is not None
+        return ended.phase
+
+    assert asyncio.run(run()) == "done"
+    assert contents(store) == before
+
+
+def test_stopped_and_gone_on_with_and_given_up() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=600)
+    table = Table(volume, is_batch=False)
+    before = contents(store)
+
+    async def run() -> None:
+        converter = store.converter
+        await converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, table))
+        while (progress := converter.progress(TOPIC)) is None or progress.phase == "waiting":
+            await asyncio.sleep(0)
+        with pytest.raises(ConversionRefused, match="the other way"):
+            await converter.order(TOPIC, to_batch=False)
+        await converter.stop(TOPIC)
+        ended = await working
+        assert ended is not None
+        assert ended.phase == "stopped"
+        store._queues.flush(10)  # what the timer does
+        assert queue_bytes(volume, BATCH)
+        put(store, one("later"))
+        await converter.order(TOPIC, to_batch=False)
+        assert queue_bytes(volume, BATCH) == {}
+        assert converter.next_topic() is None
+        await converter.order(TOPIC, to_batch=True)
+        await converter.stop(TOPIC)
+        assert converter.next_topic() is None
+        await converter.order(TOPIC, to_batch=True)
+        ended = await finish(store, table)
+        assert ended is not None
+        assert ended.phase == "done"
+
+    asyncio.run(run())
+    before[0].append((300, "later"))
+    assert contents(store) == before
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_forgotten() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=300)
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
+        while not (progress := store.converter.progress(TOPIC)) or progress.phase == "waiting":
+            await asyncio.sleep(0)
+        store.delete_topic(TOPIC)
+        assert await working is None
+
+    asyncio.run(run())
+    assert not any(TOPIC in path for path in volume.now.files if "consumequeue" in path)
+    put(store, one("again"))
+    assert contents(store) == {0: [(0, "again")]}
+    store.close()
+    reopened = open_store(volume)
+    assert reopened.converter.types() == {}
+    assert contents(reopened) == {0: [(0, "again")]}
