@@ -13,6 +13,7 @@ from typing import Protocol
 from raptormq.broker.background_service import BackgroundService
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
+from raptormq.broker.conversions import Conversions
 from raptormq.broker.counters import Counters
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
@@ -23,6 +24,7 @@ from raptormq.broker.handlers.acls import AclHandlers
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
+from raptormq.broker.handlers.conversions import ConversionHandlers
 from raptormq.broker.handlers.groups import GroupHandlers
 from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.handlers.offsets import OffsetHandlers
@@ -265,6 +267,7 @@ class _Core:
         self.resets = OffsetResets()
         self.registry = ClientRegistry[Connection]()
         self.settling = _Settling(tables, registrar)
+        self.conversions = Conversions(store.converter, self.topics, self.settling)
         self.dispatcher = Dispatcher(store)
         self.running_config = RunningConfig(config)
         self.retries = Retries(self.topics, self.groups, config.policies)
@@ -360,6 +363,7 @@ def _administration(core: _Core) -> tuple[Handlers, ...]:
         SettingsHandlers(core.running_config, core.settling),
         StatisticsHandlers(core.statistics),
         QueueItemHandlers(core.store, core.registry),
+        ConversionHandlers(core.store, core.topics, core.conversions),
     )
 
 
@@ -372,4 +376,4 @@ def _services(core: _Core) -> tuple[BackgroundService, ...]:
     precision = core.config.timers.precision_ms
     timers = TimerDelivery(core.store, core.writer, core.topics, tables.timers_file, precision, core.clock)
     core.dispatcher.listen(timers.arrived, TIMER_TOPIC)
-    return delayed, timers, core.transactions, core.popping.revival
+    return core.conversions, delayed, timers, core.transactions, core.popping.revival

@@ -4,7 +4,7 @@
 ==================  ==========================================  ====================================================
 key                 values                                      here
 ==================  ==========================================  ====================================================
-``queue.type``      SimpleCQ (default), BatchCQ                 fixed at creation
+``queue.type``      SimpleCQ (default), BatchCQ                 changed by the converter alone (31001)
 ``cleanup.policy``  DELETE (default), COMPACTION                fixed at creation; COMPACTION comes in a later version
 ``message.type``    NORMAL (default), FIFO, DELAY, TRANSACTION  kept and reported; the broker judges no message by it
 ==================  ==========================================  ====================================================
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import parse_attributes
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
+from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
 
 CLEANUP_POLICY = "cleanup.policy"
 MESSAGE_TYPE = "message.type"
@@ -28,10 +28,12 @@ class _Attribute:
     values: frozenset[str]
     later: frozenset[str] = frozenset()
     changeable: bool = False
+    hint: str = ""
+    """How it is changed otherwise."""
 
 
 _ATTRIBUTES = {
-    QUEUE_TYPE: _Attribute(frozenset({"SimpleCQ", BATCH_CQ})),
+    QUEUE_TYPE: _Attribute(frozenset({SIMPLE_CQ, BATCH_CQ}), hint="; raptormq convert-queue converts the queues"),
     CLEANUP_POLICY: _Attribute(frozenset({"DELETE", "COMPACTION"}), later=frozenset({"COMPACTION"})),
     MESSAGE_TYPE: _Attribute(
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
@@ -63,7 +65,7 @@ def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dic
         if key in changes:
             _check_value(key, changes[key], attribute)
         if current is not None and not attribute.changeable and changes.get(key) != current.get(key):
-            raise MessageError(f"topic attribute {key} cannot be changed after creation")
+            raise MessageError(f"topic attribute {key} cannot be changed after creation{attribute.hint}")
         attributes.pop(key, None)
     return attributes | changes
 

@@ -20,6 +20,7 @@ from raptormq.client.sql import Sql
 from raptormq.client.tls import ClientTls
 from raptormq.client.transaction_producer import TransactionProducer, TransactionResult
 from raptormq.client.transactions import TransactionState
+from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
@@ -59,6 +60,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "QueueConversionState",
     "QueueData",
     "SendResult",
     "SendStatus",

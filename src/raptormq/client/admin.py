@@ -18,11 +18,13 @@ from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig
 from raptormq.client.instance import ClientInstance
 from raptormq.errors import ClientClosed, NoRoute
+from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
 from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
 from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig, format_attributes
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader, RouteRequestHeader
 from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
 from raptormq.protocol.message import MessageQueue
@@ -145,6 +147,21 @@ class AdminClient:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         return TopicConfig.from_json(require_success(answer, broker_addr).body)
+
+    async def convert_queue(
+        self, broker_addr: str, topic: str, action: str, to: str | None = None
+    ) -> QueueConversionState:
+        """Start (`to` is `"BatchCQ"` or `"SimpleCQ"`), stop or describe (`"status"`) a broker's conversion of the
+        queues of a topic, which goes on in the background.
+
+        Returns the state after that.
+
+        Raises:
+            ServerError: 29 and 604 where the broker refuses, 17 without the topic, 3 from any but RaptorMQ's brokers.
+        """
+        header = ConvertQueueRequestHeader(topic, action, to)
+        answer = await self._ask_broker(broker_addr, request(RequestCode.CONVERT_QUEUE, header))
+        return QueueConversionState.from_json(answer.body)
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic.

@@ -141,6 +141,11 @@ def _acknowledgements(request: RemotingCommand) -> list[Demand]:
     return [Demand(group_resource(str(loads_object(request.body).get("consumerGroup") or "")), _SUB)]
 
 
+def _conversion(request: RemotingCommand) -> list[Demand]:
+    actions = _GET if request.ext_fields.get("action") == "status" else ("Update",)
+    return [Demand(Resource("Topic", request.ext_fields.get("topic") or ""), actions)]
+
+
 _RULES: dict[int, Rule] = {
     10: _send("topic", "group"),
     310: _send("b", "a"),
@@ -158,6 +163,7 @@ _RULES: dict[int, Rule] = {
     15: _consuming(("Sub", "Update")),
     41: _locks,
     42: _locks,
+    31001: _conversion,
     200151: _acknowledgements,
 }
 """Requests with a rule of their own."""

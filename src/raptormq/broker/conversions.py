@@ -1,0 +1,87 @@
+"""Conversion of queues from one type to the other: which topics may be converted, and the work in the background.
+
+The store builds, compares and switches (:mod:`raptormq.storage.queue_converter`); here the topic table follows, by
+which senders and clients know the type. Neighbour: :mod:`raptormq.broker.handlers.conversions` takes the requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from raptormq.broker.background_service import ended
+from raptormq.broker.settling import Settling
+from raptormq.broker.topics import TopicTable
+from raptormq.errors import StorageError
+from raptormq.storage.queue_converter import QueueConverter
+from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 1.0
+"""Before another attempt at what a full disk has prevented."""
+
+
+class Conversions:
+    """Lets the converter work whenever there is something to do; the QueueTypes of the store."""
+
+    def __init__(self, converter: QueueConverter, topics: TopicTable, settling: Settling) -> None:
+        self.converter = converter
+        self._topics = topics
+        self._settling = settling
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        topics.listen(self._topic_changed)
+
+    def start(self) -> None:
+        """Begin; what an earlier run has begun goes on."""
+        for topic, is_batch in self.converter.types().items():
+            self.set(topic, is_batch=is_batch)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop; what is half done goes on with the next start."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            await ended(task)
+
+    async def order(self, topic: str, *, to_batch: bool) -> None:
+        """Let a topic be converted; raises as :meth:`QueueConverter.order`."""
+        await self.converter.order(topic, to_batch=to_batch)
+        self._wake.set()
+
+    def set(self, topic: str, *, is_batch: bool) -> None:
+        """See :class:`raptormq.storage.conversion_run.QueueTypes`."""
+        config = self._topics.get(topic)
+        if config is not None and (config.attributes.get(QUEUE_TYPE) == BATCH_CQ) is not is_batch:
+            attributes = config.attributes | {QUEUE_TYPE: BATCH_CQ if is_batch else SIMPLE_CQ}
+            self._topics.put(replace(config, attributes=attributes))
+
+    async def settled(self) -> None:
+        """See :class:`raptormq.storage.conversion_run.QueueTypes`."""
+        await self._settling.settled()
+
+    def _topic_changed(self, topic: str) -> None:
+        if topic not in self._topics.configs:
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            is_well = True
+            try:
+                await self.converter.tidy()
+                topic = self.converter.next_topic()
+                if topic is not None:
+                    is_well = await self.converter.convert(topic, self)
+            except StorageError as error:
+                logger.error("%s", error)
+                is_well = False
+            except Exception:
+                logger.exception("a conversion of queues failed")
+                is_well = False
+            if not is_well:
+                await asyncio.sleep(_PAUSE_S)
+            elif self.converter.next_topic() is None:
+                await self._wake.wait()

@@ -1,0 +1,39 @@
+"""Progress bars of a conversion on standard error, one for each broker, only where a person looks at them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from raptormq.client import QueueConversionState
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[Mapping[str, QueueConversionState]], None]]:
+    """Show a bar for each broker while the block runs, as the states say that are given to what this yields; without
+    a terminal nothing is shown.
+    """
+    if not sys.stderr.isatty():
+        yield lambda states: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[phase]:>9}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} messages"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    ) as bar:
+        tasks = {}
+
+        def show(states: Mapping[str, QueueConversionState]) -> None:
+            for name, state in states.items():
+                if name not in tasks:
+                    tasks[name] = bar.add_task(name, total=state.total, phase=state.phase)
+                bar.update(tasks[name], completed=state.done, total=state.total, phase=state.phase)
+
+        yield show

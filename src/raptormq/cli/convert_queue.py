@@ -1,0 +1,153 @@
+"""``raptormq convert-queue``: converts the queues of a topic to BatchCQ, or back, on all brokers that have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from raptormq.cli.admin_call import with_admin
+from raptormq.cli.conversion_bars import bars
+from raptormq.cli.hints import CommandFailed
+from raptormq.cli.options import name_servers_option, output_option, timeout_option
+from raptormq.cli.output import print_json
+from raptormq.client import AdminClient, QueueConversionState
+from raptormq.errors import NoRoute, ServerError
+
+MASTER_ID = 0
+POLL_S = 0.2
+SHOWN_DIGITS = 16
+
+States = dict[str, QueueConversionState]
+"""By the name of the broker."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  raptormq convert-queue --topic orders --to BatchCQ
+  raptormq convert-queue --topic orders --status
+  raptormq convert-queue --topic orders --stop
+  raptormq convert-queue --topic orders --to SimpleCQ -o json"""
+)
+@click.option("--topic", required=True, metavar="TOPIC", help="The topic, which keeps serving.")
+@click.option("--to", type=click.Choice(["BatchCQ", "SimpleCQ"]), help="The new type of the queues.")
+@click.option("--stop", is_flag=True, help="Stop; --to goes on later, --to the old type drops what is there.")
+@click.option("--status", is_flag=True, help="Show how far it is.")
+@output_option
+@name_servers_option
+@timeout_option
+def convert_queue(
+    topic: str, to: str | None, stop: bool, status: bool, output: str, name_servers: str, timeout_s: float
+) -> None:
+    """Convert the queues of TOPIC to BatchCQ, or back to SimpleCQ, on all brokers that have it.
+
+    Messages, offsets and the progress of consumers stay what they are; producers and consumers need not stop. Each
+    broker builds the new queues in the background, compares them with the old ones by checksum, switches, and removes
+    the old ones. It does so also when this command is interrupted (Ctrl-C), and goes on after a restart; the same
+    command shows it again. Queues that hold batches stored whole cannot become SimpleCQ.
+    """
+    if [to is not None, stop, status].count(True) != 1:
+        raise click.UsageError("give one of --to, --stop and --status")
+    action = "start" if to is not None else "stop" if stop else "status"
+
+    async def run(admin: AdminClient) -> tuple[States, list[str]]:
+        addresses = await _masters(admin, topic)
+        states, refusals = await _ask_all(admin, addresses, topic, action, to)
+        if action != "status":
+            left = {name: address for name, address in addresses.items() if name in states}
+            with bars() as show:
+                await _watch(admin, left, topic, states, show)
+        return states, refusals
+
+    with _explained_interrupt(topic, watching=to is not None):
+        states, refusals = with_admin(name_servers, timeout_s, run)
+    if output == "json":
+        print_json({name: _as_json(state) for name, state in states.items()})
+    else:
+        for name, state in states.items():
+            click.echo(f"{name}: {_words(state)}")
+    if to is not None:
+        refusals += [f"{name}: {_words(state)}" for name, state in states.items() if state.queue_type != to]
+    if refusals:
+        raise CommandFailed("; ".join(refusals))
+
+
+async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
+    """Return the addresses of the masters that have the topic, by broker name."""
+    route = await admin.route(topic)
+    found = {
+        broker.broker_name: broker.broker_addrs[MASTER_ID]
+        for broker in (route.brokers if route else ())
+        if MASTER_ID in broker.broker_addrs
+    }
+    if not found:
+        raise NoRoute(f"topic {topic} does not exist")
+    return dict(sorted(found.items()))
+
+
+async def _ask_all(
+    admin: AdminClient, addresses: dict[str, str], topic: str, action: str, to: str | None
+) -> tuple[States, list[str]]:
+    """Return what the brokers answer, and the refusals of the others."""
+    states: States = {}
+    refusals: list[str] = []
+    for name, address in addresses.items():
+        try:
+            states[name] = await admin.convert_queue(address, topic, action, to)
+        except ServerError as error:
+            refusals.append(f"{name}: {error}")
+    return states, refusals
+
+
+async def _watch(
+    admin: AdminClient, addresses: dict[str, str], topic: str, states: States, show: Callable[[States], None]
+) -> None:
+    """Ask again and again until no broker is at work any more; ``states`` is kept up to date."""
+    while any(state.is_under_way for state in states.values()):
+        show(states)
+        await asyncio.sleep(POLL_S)
+        for name, address in addresses.items():
+            states[name] = await admin.convert_queue(address, topic, "status")
+    show(states)
+
+
+@contextmanager
+def _explained_interrupt(topic: str, *, watching: bool) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if watching:
+            click.echo(f"the brokers go on; raptormq convert-queue --topic {topic} --status shows it", err=True)
+        raise
+
+
+def _words(state: QueueConversionState) -> str:
+    count = f"{state.done:,} of {state.total:,} messages"
+    match state.phase:
+        case "none":
+            return f"{state.queue_type}, nothing to convert"
+        case "done":
+            before, after = state.checksum_before[:SHOWN_DIGITS], state.checksum_after[:SHOWN_DIGITS]
+            sums = f", checksum {before} before, {after} after" if before else ""
+            return f"{state.queue_type}, {state.total:,} messages, switched at log offset {state.switch_offset}{sums}"
+        case "refused":
+            return f"{state.queue_type}, not converted: {state.remark}"
+        case "failed":
+            return f"{state.queue_type}, stopped at {count}: {state.remark}"
+    return f"{state.queue_type}, {state.phase}, {count}"
+
+
+def _as_json(state: QueueConversionState) -> dict[str, object]:
+    return {
+        "queue_type": state.queue_type,
+        "phase": state.phase,
+        "remark": state.remark,
+        "done": state.done,
+        "total": state.total,
+        "switch_offset": state.switch_offset,
+        "checksum_before": state.checksum_before,
+        "checksum_after": state.checksum_after,
+    }

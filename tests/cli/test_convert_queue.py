@@ -1,0 +1,199 @@
+"""`raptormq convert-queue`: 100,000 messages converted there and back while a producer and a consumer work, kills in
+the middle, and what the command says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+QUEUES = 4
+COUNT = 100_000
+AT_ONCE = 1_000
+
+
+class Traffic:
+    """One producer and one consumer of a topic, and what they have seen."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.address = address
+        self.topic = topic
+        self.sent: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(QUEUES)}
+        """Bodies by queue, at the offsets that the answers named."""
+        self.read: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(QUEUES)}
+        self.stopping = False
+        self.all_sent = False
+
+    def queue(self, queue_id: int) -> MessageQueue:
+        return MessageQueue(self.topic, "broker-a", queue_id)
+
+    async def fill(self) -> None:
+        """Send all messages as lists."""
+        async with Producer("fillers", name_servers=self.address) as producer:
+            for number in range(COUNT // AT_ONCE):
+                queue_id = number % QUEUES
+                bodies = [b"%d:%d" % (number, each) for each in range(AT_ONCE)]
+                messages = [Message(self.topic, body) for body in bodies]
+                result = await producer.send_batch(messages, queue=self.queue(queue_id))
+                assert result.queue_offset == len(self.sent[queue_id])
+                self.sent[queue_id] += bodies
+
+    async def produce(self) -> None:
+        """Send one message after another until told to stop."""
+        async with Producer("singles", name_servers=self.address) as producer:
+            number = 0
+            while not self.stopping:
+                queue_id = number % QUEUES
+                body = b"single %d" % number
+                result = await producer.send(Message(self.topic, body), queue=self.queue(queue_id))
+                assert result.queue_offset == len(self.sent[queue_id])
+                self.sent[queue_id].append(body)
+                number += 1
+        self.all_sent = True
+
+    async def consume(self) -> None:
+        """Read all queues from where the last call stopped, in the order of their offsets, until all sent is read."""
+        async with PullConsumer(name_servers=self.address) as consumer:
+            while not self.all_sent or self.read != self.sent:
+                for queue_id, read in self.read.items():
+                    result = await consumer.pull(self.queue(queue_id), len(read), 4096, max_bytes=1 << 20)
+                    for message in result.messages():
+                        assert message.queue_offset == len(read)
+                        read.append(message.body)
+
+
+async def create(address: str, topic: str, **attributes: str) -> None:
+    async with AdminClient(name_servers=address) as admin:
+        await admin.create_topic(topic, QUEUES, QUEUES, attributes=attributes)
+
+
+def status(raptormq: Run, address: str, topic: str) -> dict[str, Any]:
+    done = raptormq("convert-queue", "--topic", topic, "--status", "-o", "json", "-n", address)
+    assert done.returncode == 0, done.stderr
+    state: dict[str, Any] = json.loads(done.stdout)["broker-a"]
+    return state
+
+
+async def test_there_and_back_while_the_topic_serves(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    await create(address, "served")
+    traffic = Traffic(address, "served")
+    await traffic.fill()
+    working = [asyncio.ensure_future(traffic.produce()), asyncio.ensure_future(traffic.consume())]
+    for queue_type in ("BatchCQ", "SimpleCQ"):
+        done = await asyncio.to_thread(
+            raptormq, "convert-queue", "--topic", "served", "--to", queue_type, "-o", "json", "-n", address
+        )
+        assert done.returncode == 0, done.stderr
+        state = json.loads(done.stdout)["broker-a"]
+        assert (state["phase"], state["queue_type"]) == ("done", queue_type)
+        assert state["total"] >= COUNT
+        assert len(state["checksum_before"]) == 64
+        assert state["checksum_before"] == state["checksum_after"]
+        async with AdminClient(name_servers=address) as admin:
+            config = await admin.topic_config(dev_server.address("broker"), "served")
+        assert config is not None
+        assert config.attributes["queue.type"] == queue_type
+    traffic.stopping = True
+    await asyncio.gather(*working)
+    assert traffic.read == traffic.sent
+    assert sum(map(len, traffic.sent.values())) > COUNT
+
+
+async def test_a_killed_broker_goes_on(
+    raptormq: Run, serving: Callable[..., AbstractContextManager[Any]], tmp_path: Path
+) -> None:
+    ports = {"namesrv": "0", "broker": "0"}
+    traffic: Traffic | None = None
+    kills = 0
+    for kill_at in (1, 20_000, 60_000, None):
+        arguments = [f"--namesrv-port={ports['namesrv']}", f"--broker-port={ports['broker']}", "--metrics-port=0"]
+        with serving("dev", "--data-dir", str(tmp_path), *arguments) as server:
+            address = server.address("namesrv")
+            ports = {name: server.address(name).rpartition(":")[2] for name in ports}
+            if traffic is None:
+                await create(address, "killed")
+                traffic = Traffic(address, "killed")
+                await traffic.fill()
+                async with AdminClient(name_servers=address) as admin:
+                    await admin.convert_queue(server.address("broker"), "killed", "start", "BatchCQ")
+            async with AdminClient(name_servers=address) as admin:
+                while True:
+                    state = await admin.convert_queue(server.address("broker"), "killed", "status")
+                    if not state.is_under_way or (kill_at is not None and state.done >= kill_at):
+                        break
+                    await asyncio.sleep(0.001)
+            if state.is_under_way:
+                kills += 1
+                server.process.kill()
+                server.process.wait()
+            elif kill_at is None:
+                assert (state.phase, state.queue_type) == ("done", "BatchCQ")
+                traffic.all_sent = True
+                await traffic.consume()
+    assert traffic is not None
+    assert kills >= 1
+    assert traffic.read == traffic.sent
+
+
+def test_what_the_command_says(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    assert raptormq("topic", "create", "told", "-n", address).returncode == 0
+    assert raptormq("produce", "told", "-n", address, stdin=b"a\nb\nc\n").returncode == 0
+    done = raptormq("convert-queue", "--topic", "told", "--status", "-n", address)
+    assert (done.returncode, done.stdout) == (0, b"broker-a: SimpleCQ, nothing to convert\n")
+    done = raptormq("convert-queue", "--topic", "told", "--to", "BatchCQ", "-n", address)
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.decode()
+    assert words.startswith("broker-a: BatchCQ, 3 messages, switched at log offset ")
+    before, after = words.rstrip().partition("checksum ")[2].removesuffix(" after").split(" before, ")
+    assert (len(before), before) == (16, after)
+    done = raptormq("convert-queue", "--topic", "told", "--to", "BatchCQ", "-n", address)
+    assert (done.returncode, done.stdout) == (0, b"broker-a: BatchCQ, nothing to convert\n")
+    done = raptormq("topic", "create", "told", "--attribute", "queue.type=SimpleCQ", "-n", address)
+    assert done.returncode == 2
+    assert b"raptormq convert-queue" in done.stderr
+
+
+def test_an_inner_batch_is_the_reason(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+
+    async def send() -> None:
+        await create(address, "whole", **{"queue.type": "BatchCQ"})
+        async with Producer("wholesale", name_servers=address) as producer:
+            await producer.send_batch([Message("whole", b"1"), Message("whole", b"2")])
+
+    asyncio.run(send())
+    done = raptormq("convert-queue", "--topic", "whole", "--to", "SimpleCQ", "-n", address)
+    assert done.returncode == 2
+    assert b"holds an inner batch of 2 messages at offset 0" in done.stderr
+    assert b"broker-a: BatchCQ, not converted" in done.stdout
+    assert status(raptormq, address, "whole")["phase"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--topic", "t"], "give one of --to, --stop and --status"),
+        (["--topic", "t", "--to", "BatchCQ", "--stop"], "give one of --to, --stop and --status"),
+        (["--to", "BatchCQ"], "Missing option '--topic'"),
+        (["--topic", "t", "--to", "LightCQ"], "'LightCQ' is not one of"),
+        (["--topic", "missing", "--to", "BatchCQ"], "topic missing does not exist"),
+        (["--topic", "TBW102", "--to", "BatchCQ"], "which the broker fills itself, cannot be converted"),
+    ],
+)
+def test_bad_orders_are_one_line(raptormq: Run, dev_server: Any, arguments: list[str], text: str) -> None:
+    done = raptormq("convert-queue", *arguments, "-n", dev_server.address("namesrv"))
+    assert done.returncode == 2
+    assert text in done.stderr.decode()
+    assert len(done.stderr.splitlines()) == 1
