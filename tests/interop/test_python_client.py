@@ -108,6 +108,21 @@ async def test_lists(name_servers: str, queue_type: str) -> None:
     assert [(m.body, m.tags) for m in stored] == [(m.body, m.tags) for m in messages] * 2
 
 
+async def test_batches_for_many_queues_go_one_by_one(name_servers: str) -> None:
+    """RocketMQ does not know requests for several queues; nothing is lost, doubled or out of order by asking."""
+    await create_topic(name_servers, "many", 32)
+    queues = [MessageQueue("many", "broker-a", number) for number in range(32)]
+    async with Producer("p", name_servers=name_servers, auto_batch=True) as producer:
+        for _ in range(2):
+            futures = [producer.submit(Message("many", b"x"), queue=queue) for _ in range(3) for queue in queues]
+            results = await asyncio.gather(*futures)
+    assert [result.queue for result in results] == queues * 3
+    assert [result.queue_offset for result in results] == [offset for offset in (3, 4, 5) for _ in queues]
+    async with AdminClient(name_servers=name_servers) as admin:
+        while {each.max_offset for each in (await admin.topic_stats("many")).values()} != {6}:
+            await asyncio.sleep(0.05)
+
+
 async def test_batches_are_consumed_whole_and_retried_one_by_one(name_servers: str) -> None:
     await create_topic(name_servers, "whole", 1, queue_type="BatchCQ")
     seen: list[list[tuple[bytes, str | None, int, int]]] = []

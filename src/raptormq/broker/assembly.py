@@ -58,6 +58,7 @@ from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
+from raptormq.broker.send.queue_batches import QueueBatchHandlers
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.store_settings import keep
@@ -172,10 +173,10 @@ def assemble(
     core.dispatcher.listen(core.popping.waiters.arrived)
     core.dispatcher.listen_topics(core.statistics.arrived)
     router = Router()
-    router.guard(access_gate(config, tables.security).guard)
+    router.guard(core.gate.guard)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
-        sends,
+        *_sending(core, sends),
         pulls,
         clients,
         resets,
@@ -271,6 +272,7 @@ class _Core:
         self.dispatcher = Dispatcher(store)
         self.running_config = RunningConfig(config)
         self.retries = Retries(self.topics, self.groups, config.policies)
+        self.gate = access_gate(config, tables.security)
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.transactions = Transactions(
@@ -297,17 +299,22 @@ class _Core:
         )
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
         creator = TopicCreator(self.topics, config.policies)
+        policies = config.policies
+        self.answers = SendAnswers(store_host, policies.region_id, trace_on=policies.trace_on)
         self.admission = Admission(config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules)
 
 
 def _sends(core: _Core) -> SendGroups:
     """Messages coming in."""
-    config, policies = core.config, core.config.policies
-    answers = SendAnswers(core.store_host, policies.region_id, trace_on=policies.trace_on)
-    timeout = config.keeping.sync_flush_timeout_ms / 1000
-    waits = FlushWaits(core.store, answers, timeout) if core.sync_flush else None
+    timeout = core.config.keeping.sync_flush_timeout_ms / 1000
+    waits = FlushWaits(core.store, core.answers, timeout) if core.sync_flush else None
     saved = core.tables.topics_saver.saved
-    return SendGroups(core.store, core.admission, answers, core.dispatcher, core.counters, saved, waits)
+    return SendGroups(core.store, core.admission, core.answers, core.dispatcher, core.counters, saved, waits)
+
+
+def _sending(core: _Core, sends: SendGroups) -> tuple[Handlers, ...]:
+    """Sends one by one, and for many queues at once."""
+    return sends, QueueBatchHandlers(sends, core.admission, core.answers, core.gate.authorize)
 
 
 def _consuming(core: _Core) -> tuple[Handlers, ...]:

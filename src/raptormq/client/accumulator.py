@@ -4,44 +4,38 @@ One :class:`Accumulator` per client keeps count of what waits; a :class:`Lane` h
 with one group and one configuration. A batch is for one topic, queue (or any), tag and wait flag. It leaves when it is
 full (bytes or count), when its first message is as old as allowed - a timer per batch, no thread and no polling - or
 when a producer closes. A batch without a queue goes to one queue as a whole, so the choice sticks while it fills.
+Batches that belong to queues of one broker leave together when the oldest is due (`shipment`), or alone when full.
 
 What is not merged is sent by itself at once: delayed messages, messages to retry topics, ordered ones without a queue,
 bodies as large as a whole batch, and everything while too much waits already.
-Neighbours: `producer` adds, `open_batch` encodes, `delivery` sends. Source: RocketMQ `ProduceAccumulator`.
+Neighbours: `producer` adds, `open_batch` encodes, `departures` sends. Source: RocketMQ `ProduceAccumulator`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from raptormq.client.config import ProducerConfig
+from raptormq.client.departures import Departures, Send, fail
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
-from raptormq.client.outgoing import (
-    Outgoing,
-    compressed,
-    is_mergeable,
-    is_mergeable_topic,
-    message_properties,
-    prepare_merged,
-    prepare_single,
-)
+from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
-from raptormq.errors import ClientClosed, MessageError, RaptorMQError, ServerError
+from raptormq.client.shipment import BATCHES_WORTH, MAX_BATCHES, Shipment, ShipmentKey
+from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
-from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
 
+if TYPE_CHECKING:
+    from raptormq.client.shipping import Shipping
+
 MAX_KEYS_CHARS = 4096
 """Keys united in one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
-
-Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
 
 
 class Accumulator:
@@ -53,11 +47,22 @@ class Accumulator:
         self.open_batches = 0
         self._lanes: dict[tuple[str, ProducerConfig], Lane] = {}
 
-    def join(self, group: str, config: ProducerConfig, ids: UniqueIdFactory, send: Send, kinds: QueueKinds) -> Lane:
-        """Return the lane of the producers with this group and configuration; give it back with `Lane.leave`."""
+    def join(
+        self,
+        group: str,
+        config: ProducerConfig,
+        ids: UniqueIdFactory,
+        send: Send,
+        kinds: QueueKinds,
+        shipping: Shipping | None = None,
+    ) -> Lane:
+        """Return the lane of the producers with this group and configuration; give it back with `Lane.leave`.
+
+        Without `shipping` every batch is a request of its own.
+        """
         lane = self._lanes.get((group, config))
         if lane is None:
-            lane = self._lanes[group, config] = Lane(self, config, ids, send, kinds)
+            lane = self._lanes[group, config] = Lane(self, config, ids, send, kinds, shipping)
         lane.users += 1
         return lane
 
@@ -70,15 +75,23 @@ class Lane:
     """The open batches of the producers that have one group and one configuration."""
 
     def __init__(
-        self, shared: Accumulator, config: ProducerConfig, ids: UniqueIdFactory, send: Send, kinds: QueueKinds
+        self,
+        shared: Accumulator,
+        config: ProducerConfig,
+        ids: UniqueIdFactory,
+        send: Send,
+        kinds: QueueKinds,
+        shipping: Shipping | None,
     ) -> None:
         self._shared = shared
         self._config = config
         self._batch_max_bytes = config.batch_max_bytes
         self._total_max_bytes = config.total_batch_max_bytes
         self._ids = ids
-        self._send = send
         self._kinds = kinds
+        self._shipping = shipping
+        self._departures = Departures(config, ids, send, kinds, shipping)
+        self._shipments: dict[ShipmentKey, Shipment] = {}
         # What is encrypted is compressed on the way there.
         compresses = config.compress_batches and config.compress_over_bytes > 0 and not config.encrypt
         self._compress_over_bytes = config.compress_over_bytes if compresses else config.batch_max_bytes
@@ -86,7 +99,6 @@ class Lane:
         self._new_future: Callable[[], asyncio.Future[SendResult]] = self._loop.create_future
         self._open: dict[BatchKey, OpenBatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._broker_knows_batches = True
         self.users = 0
 
     def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult] | None:
@@ -100,12 +112,12 @@ class Lane:
         if (
             shared.held_bytes >= self._total_max_bytes
             or length >= self._batch_max_bytes
-            or not self._broker_knows_batches
+            or not self._departures.broker_knows_batches
         ):
             return None
         key = topic, queue, message.tags, message.wait_stored, 0
         batch = self._open.get(key)
-        if batch is None and not (is_mergeable_topic(topic) and shared.open_batches < self._config.max_open_batches):
+        if batch is None and not (is_mergeable_topic(topic) and self._may_open(key)):
             return None
         if (
             message.properties
@@ -118,8 +130,11 @@ class Lane:
         if batch is None or batch.size + batch.plain_overhead + length > self._config.max_message_bytes:
             batch = self._open_batch(key, batch)
         future = self._new_future()
-        shared.held_bytes += batch.add(body, future)
-        if batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+        size = batch.add(body, future)
+        shared.held_bytes += size
+        if batch.shipment is not None:
+            self._loaded(batch, size)
+        elif batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
             self._close(batch)
         return future
 
@@ -132,7 +147,7 @@ class Lane:
             body, sys_flag = compressed(body, self._config)
             key = (*key[:4], sys_flag)
         batch = self._open.get(key)
-        if batch is None and self._shared.open_batches >= self._config.max_open_batches:
+        if batch is None and not self._may_open(key):
             return None
         message_id, properties = message_properties(message, self._ids, time.time_ns() // 1_000_000)
         if len(properties) > MAX_PROPERTIES_BYTES:
@@ -147,10 +162,20 @@ class Lane:
             batch = self._open_batch(key, batch)
         future = self._new_future()
         special = Special(message.flag, properties, message_id)
-        self._shared.held_bytes += batch.add_special(body, future, special, message.keys)
-        if batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+        size = batch.add_special(body, future, special, message.keys)
+        self._shared.held_bytes += size
+        if batch.shipment is not None:
+            self._loaded(batch, size)
+        elif batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
             self._close(batch)
         return future
+
+    def _may_open(self, key: BatchKey) -> bool:
+        """Whether one more batch may be opened: too many are not, but one more in a request that is open is none."""
+        if self._shared.open_batches < self._config.max_open_batches:
+            return True
+        queue = key[1]
+        return queue is not None and (queue.broker_name, key[3]) in self._shipments
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Begin a batch, in place of one that has no room."""
@@ -158,12 +183,37 @@ class Lane:
         if full is not None:
             self._close(full)
         self._open[key] = batch
-        batch.timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close, batch)
-        self._shared.open_batches += 1
+        queue = key[1]
+        if queue is not None and self._shipping is not None and self._shipping.serves(queue.broker_name):
+            self._join_shipment(batch, (queue.broker_name, key[3]))
+        else:
+            batch.timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close, batch)
+            self._shared.open_batches += 1
         return batch
+
+    def _join_shipment(self, batch: OpenBatch, key: ShipmentKey) -> None:
+        shipment = self._shipments.get(key)
+        if shipment is None:
+            timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._leave_together, key)
+            shipment = self._shipments[key] = Shipment(key, timer)
+            self._shared.open_batches += 1
+        shipment.batches[batch] = None
+        batch.shipment = shipment
+
+    def _loaded(self, batch: OpenBatch, size: int) -> None:
+        """See who is full now that a message was added to one of the batches of a shipment."""
+        shipment = batch.shipment
+        assert shipment is not None
+        shipment.size += size
+        if batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+            self._close(batch)
+        elif shipment.size >= BATCHES_WORTH * self._batch_max_bytes or len(shipment.batches) >= MAX_BATCHES:
+            self._leave_together(shipment.key)
 
     def flush(self) -> None:
         """Let all open batches leave now."""
+        for key in list(self._shipments):
+            self._leave_together(key)
         for batch in list(self._open.values()):
             self._close(batch)
 
@@ -183,82 +233,45 @@ class Lane:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _close(self, batch: OpenBatch) -> None:
-        """Take a batch out of the open ones and send it."""
-        batch.timer.cancel()
+        """Take a batch out of the open ones and send it by itself."""
         del self._open[batch.key]
+        shipment = batch.shipment
+        if shipment is None:
+            assert batch.timer is not None
+            batch.timer.cancel()
+            self._shared.open_batches -= 1
+        else:
+            del shipment.batches[batch]
+            shipment.size -= batch.size
+            if not shipment.batches:
+                self._forget(shipment)
+        self._start(self._departures.alone(batch), (batch,))
+
+    def _leave_together(self, key: ShipmentKey) -> None:
+        """Send the batches of a shipment."""
+        shipment = self._shipments[key]
+        self._forget(shipment)
+        batches = tuple(shipment.batches)
+        for batch in batches:
+            del self._open[batch.key]
+        one = len(batches) == 1
+        self._start(self._departures.alone(batches[0]) if one else self._departures.together(batches), batches)
+
+    def _forget(self, shipment: Shipment) -> None:
+        shipment.timer.cancel()
+        del self._shipments[shipment.key]
         self._shared.open_batches -= 1
-        task = self._loop.create_task(self._run(batch))
+
+    def _start(self, work: Coroutine[Any, Any, None], batches: Sequence[OpenBatch]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         # Not in the task: one that is cancelled before its first step never runs a line of itself.
-        task.add_done_callback(lambda _task: self._finish(_task, batch))
+        task.add_done_callback(lambda _task: self._finish(_task, batches))
 
-    def _finish(self, task: asyncio.Task[None], batch: OpenBatch) -> None:
+    def _finish(self, task: asyncio.Task[None], batches: Iterable[OpenBatch]) -> None:
         self._tasks.discard(task)
-        self._shared.held_bytes -= batch.size
-        error = ClientClosed("the producer was closed before the broker answered")
-        _fail(batch.futures, error if task.cancelled() else task.exception() or error)
-
-    async def _run(self, batch: OpenBatch) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        batch.seal(self._ids, now_ms)
-        if not batch.futures:
-            return
-        topic, queue, tags, wait_stored, sys_flag = batch.key
-        if len(batch) > 1:
-            batch_id = self._ids.next_id(now_ms)
-            outgoing = prepare_merged(
-                topic, batch.encode(), len(batch), sys_flag, tags, batch.keys, wait_stored, batch_id, now_ms
-            )
-            try:
-                result = await self._send(outgoing, queue, None, self._config.send_timeout)
-                if not (sys_flag and self._kinds.stores_whole(topic)):
-                    _share_out(result, batch)
-                    return
-                # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
-            except ServerError as error:
-                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    self._broker_knows_batches = False
-                elif sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL:
-                    self._kinds.refused(topic)
-                else:
-                    raise
-        await asyncio.gather(*self._singles(batch))
-
-    def _singles(self, batch: OpenBatch) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yield the sends of the messages one by one."""
-        (topic, queue, _, _, sys_flag), now_ms = batch.key, time.time_ns() // 1_000_000
-        for record, message_id, future in zip(batch.records(), batch.message_ids, batch.futures, strict=True):
-            yield self._send_one(
-                prepare_single(topic, record, sys_flag, message_id, now_ms, self._config), queue, future
-            )
-
-    async def _send_one(
-        self, outgoing: Outgoing, queue: MessageQueue | None, future: asyncio.Future[SendResult]
-    ) -> None:
-        try:
-            result = await self._send(outgoing, queue, None, self._config.send_timeout)
-        except RaptorMQError as error:
-            _fail([future], error)
-        else:
-            if not future.done():
-                future.set_result(result)
-
-
-def _share_out(result: SendResult, batch: OpenBatch) -> None:
-    """Give each sender its part: a broker that stored single messages names one id each, else all share the batch's."""
-    ids = result.offset_message_id.split(",")
-    if len(ids) != len(batch):
-        ids = [result.offset_message_id] * len(batch)
-    status, queue, base = result.status, result.queue, result.queue_offset
-    new = tuple.__new__  # half the time of the constructor, which is a Python function
-    for offset, future, message_id, offset_id in zip(
-        itertools.count(base), batch.futures, batch.message_ids, ids, strict=False
-    ):
-        if not future.done():
-            future.set_result(new(SendResult, (status, message_id, offset_id, queue, offset, None)))
-
-
-def _fail(futures: Sequence[asyncio.Future[SendResult]], error: BaseException) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
+        closed = ClientClosed("the producer was closed before the broker answered")
+        error = closed if task.cancelled() else task.exception() or closed
+        for batch in batches:
+            self._shared.held_bytes -= batch.size
+            fail(batch.futures, error)

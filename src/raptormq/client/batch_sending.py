@@ -47,6 +47,17 @@ class BatchSending:
         self._kinds.refused(outgoing.topic)
         return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0))
 
+    def form(self, outgoing: Outgoing) -> Outgoing:
+        """Return what is to be sent in the form in which it travels, as a part of a larger request.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+        """
+        wrapped = self._wrapped(outgoing)
+        if wrapped is not None:
+            return wrapped
+        return outgoing if self._delivery.sealing is None else self._delivery.sealing.sealed(outgoing)
+
     def _wrapped(self, outgoing: Outgoing) -> Outgoing | None:
         """Return a batch as an inner batch, when that is smaller and known to be taken."""
         if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic):

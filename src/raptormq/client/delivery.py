@@ -30,7 +30,8 @@ from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
 log = logging.getLogger(__name__)
 
-_STATUSES = {status.value: status for status in SendStatus}
+STATUSES = {status.value: status for status in SendStatus}
+"""What the codes of answers to messages that are stored mean."""
 # Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
 _FIRST_PAUSE_S = 0.05
@@ -78,12 +79,12 @@ class Delivery:
             try:
                 topic_queues = self._routes.known(outgoing.topic)
                 if topic_queues is None or not topic_queues.write_queues:
-                    topic_queues = await self._find(outgoing.topic, deadline - clock())
+                    topic_queues = await self.find(outgoing.topic, deadline - clock())
                 target = queue or self._pick(topic_queues, key, clock(), tried)
-                address = _master(topic_queues, target)
+                address = master_of(topic_queues, target)
                 command = self._command(outgoing, target)
                 if not in_flight.try_take(size):
-                    await self._take_room(size, deadline)
+                    await self.take_room(size, deadline)
                 try:
                     left = deadline - clock()
                     left = left / 2 if attempts_left else left
@@ -96,8 +97,8 @@ class Delivery:
                     in_flight.give_back(size)
                 return self._result(outgoing, target, address, answer)
             except RaptorMQError as error:
-                self._note_failure(outgoing.topic, target, error, clock())
-                if not attempts_left or not _may_succeed_later(error):
+                self.note_failure(outgoing.topic, target, error, clock())
+                if not attempts_left or not may_succeed_later(error):
                     raise
                 pause = 0.0
                 if target is None or target.broker_name in tried or queue is not None or key is not None:
@@ -108,7 +109,7 @@ class Delivery:
                     tried.add(target.broker_name)
             if pause:  # there is nowhere else to go
                 await asyncio.sleep(pause)
-                await self._refresh(outgoing.topic, (deadline - clock()) / 2)
+                await self.refresh(outgoing.topic, (deadline - clock()) / 2)
 
     async def deliver_oneway(
         self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
@@ -122,10 +123,10 @@ class Delivery:
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
         clock = asyncio.get_running_loop().time
-        topic_queues = self._routes.known(outgoing.topic) or await self._find(outgoing.topic, timeout)
+        topic_queues = self._routes.known(outgoing.topic) or await self.find(outgoing.topic, timeout)
         target = queue or self._pick(topic_queues, key, clock(), set())
         command = self._command(outgoing, target, oneway=True)
-        connection = await self._instance.pool.connection(_master(topic_queues, target))
+        connection = await self._instance.pool.connection(master_of(topic_queues, target))
         connection.oneway(command)
         self._oneways += 1
         if self._oneways % _ONEWAYS_PER_TURN == 0:
@@ -133,19 +134,23 @@ class Delivery:
         await connection.drained()
 
     def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
-        status = _STATUSES.get(answer.code)
+        status = STATUSES.get(answer.code)
         if status is None:
             raise ServerError(answer.code, answer.remark, address)
         header = decode_header(SendMessageResponseHeader, answer.ext_fields)
+        self.note_success(outgoing, target, whole=header.batch_uniq_id is not None)
+        if header.queue_id != target.queue_id:
+            target = MessageQueue(target.topic, target.broker_name, header.queue_id)
+        return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
+
+    def note_success(self, outgoing: Outgoing, target: MessageQueue, *, whole: bool) -> None:
+        """Learn from an answer; `whole` says that a batch was stored as one."""
         if self._health.any_avoided:
             self._health.succeeded(target.broker_name)
         if self._routes.any_borrowed:
             self._routes.sent(outgoing.topic)
         if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
-            self.queue_kinds.answered(outgoing.topic, whole=header.batch_uniq_id is not None)
-        if header.queue_id != target.queue_id:
-            target = MessageQueue(target.topic, target.broker_name, header.queue_id)
-        return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
+            self.queue_kinds.answered(outgoing.topic, whole=whole)
 
     def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
         """Return the request; what is the same for all messages of a queue is encoded once."""
@@ -180,22 +185,32 @@ class Delivery:
         )
         return encode_header(header)
 
-    async def _take_room(self, size: int, deadline: float) -> None:
-        """Wait until enough of the other messages are answered."""
+    async def take_room(self, size: int, deadline: float) -> None:
+        """Wait until enough of the other messages are answered.
+
+        Raises:
+            RequestTimeout: the deadline came first.
+        """
         try:
             async with asyncio.timeout_at(deadline):
                 await self._instance.in_flight.take(size)
         except TimeoutError:
             raise RequestTimeout("the messages before this one took all of its time") from None
 
-    async def _find(self, topic: str, left: float) -> TopicQueues:
+    async def find(self, topic: str, left: float) -> TopicQueues:
+        """Return the queues of a topic, asking a name server for at most `left` seconds.
+
+        Raises:
+            NoRoute: nobody serves the topic.
+            TransportError: no name server answered in time.
+        """
         try:
             async with asyncio.timeout(max(left, 0.0)):
                 return await self._routes.find_for_sending(topic, self._config.default_topic_queues)
         except TimeoutError:
             raise RequestTimeout(f"no name server answered where topic {topic} is within the send's time") from None
 
-    async def _refresh(self, topic: str, left: float) -> None:
+    async def refresh(self, topic: str, left: float) -> None:
         """Look whether the brokers have moved, when there is nowhere else to go."""
         try:
             async with asyncio.timeout(max(left, 0.0)):
@@ -213,18 +228,25 @@ class Delivery:
             return turns.pick(topic_queues.write_queues)
         return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried)
 
-    def _note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
+    def note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
+        """Avoid a broker that failed, and look where the topic is now."""
         if target is not None and isinstance(error, TransportError):
             self._health.failed(target.broker_name, now)
         self._routes.refresh_soon(topic)  # the broker may have moved, or left the topic
 
 
-def _master(topic_queues: TopicQueues, target: MessageQueue) -> str:
+def master_of(topic_queues: TopicQueues, target: MessageQueue) -> str:
+    """Return the address of the broker that serves a queue.
+
+    Raises:
+        NoRoute: it has no master now.
+    """
     address = topic_queues.master(target.broker_name)
     if address is None:
         raise NoRoute(f"broker {target.broker_name} of {target} has no master now")
     return address
 
 
-def _may_succeed_later(error: RaptorMQError) -> bool:
+def may_succeed_later(error: RaptorMQError) -> bool:
+    """Whether another attempt may cure what an attempt has failed with."""
     return error.code in SEND_RETRY_CODES if isinstance(error, ServerError) else error.retriable

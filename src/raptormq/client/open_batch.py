@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raptormq.client.outgoing import plain_properties
 from raptormq.client.results import SendResult
@@ -25,6 +25,9 @@ from raptormq.protocol.batch import OVERHEAD_BYTES, encode_batch
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import PAIR_SEPARATOR
+
+if TYPE_CHECKING:
+    from raptormq.client.shipment import Shipment
 
 BatchKey = tuple[str, MessageQueue | None, str | None, bool, int]
 """Topic, queue, tag, wait flag and how bodies are compressed (sysFlag): what all messages of a batch have in common."""
@@ -63,6 +66,7 @@ class OpenBatch:
         "keys_chars",
         "message_ids",
         "plain_overhead",
+        "shipment",
         "size",
         "timer",
     )
@@ -78,7 +82,9 @@ class OpenBatch:
         self.keys_chars = 0
         self.size = 0
         """Bytes of all that was added, as it travels."""
-        self.timer: asyncio.TimerHandle
+        self.timer: asyncio.TimerHandle | None = None
+        """When it leaves; None in a shipment, which has one for all."""
+        self.shipment: Shipment | None = None
         self._specials: dict[int, Special] = {}
         self._plain_properties = plain_properties(key[2], key[3])
         self.plain_overhead = OVERHEAD_BYTES + len(self._plain_properties) + id_length + len(PAIR_SEPARATOR)

@@ -142,8 +142,8 @@ def prepare_merged(
 
     `sys_flag` says how the body of each of them is compressed.
     """
-    common = Message(topic, b"", tags, tuple(keys), wait_stored=wait_stored).all_properties()
-    text = encode_properties({**common, names.UNIQUE_KEY: batch_id})
+    common = _common_properties(Message(topic, b"", tags, tuple(keys), wait_stored=wait_stored))
+    text = f"{common}{_UNIQUE_KEY_IS}{batch_id}{names.PAIR_SEPARATOR}"
     return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count)
 
 

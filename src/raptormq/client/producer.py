@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from raptormq.client.accumulator import Lane, Send
+from raptormq.client.accumulator import Lane
 from raptormq.client.batch_sending import BatchSending
 from raptormq.client.config import ClientConfig, ProducerConfig
 from raptormq.client.delivery import Delivery
+from raptormq.client.departures import Send
 from raptormq.client.instance import ClientInstance
-from raptormq.client.outgoing import prepare_batch, prepare_message
+from raptormq.client.outgoing import Outgoing, prepare_batch, prepare_message
 from raptormq.client.recalling import recall
 from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
+from raptormq.client.shipping import Shipping
 from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -89,13 +91,18 @@ class Producer:
             instance.join_producers(self._group)
             self._ids = instance.unique_ids
             self._delivery = Delivery(instance, self._group, self._config)
+            form: Callable[[Outgoing], Outgoing] = _as_it_is
             if self._config.compress_batches or self._config.encrypt:
-                self._send_batch = BatchSending(self._delivery, self._config).send
+                batches = BatchSending(self._delivery, self._config)
+                self._send_batch, form = batches.send, batches.form
             else:
                 self._send_batch = self._delivery.deliver
             if self._config.auto_batch:
                 kinds = self._delivery.queue_kinds
-                self._lane = instance.accumulator.join(self._group, self._config, self._ids, self._send_batch, kinds)
+                shipping = Shipping(instance, self._delivery, self._group, self._config, form)
+                self._lane = instance.accumulator.join(
+                    self._group, self._config, self._ids, self._send_batch, kinds, shipping
+                )
 
     async def close(self) -> None:
         """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
@@ -294,3 +301,7 @@ class Producer:
         if self._delivery is None:
             raise ClientClosed("the producer is not started, or closed")
         return self._delivery
+
+
+def _as_it_is(outgoing: Outgoing) -> Outgoing:
+    return outgoing

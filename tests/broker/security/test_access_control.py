@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.queue_batches import Part, PartKind, decode_answers, encode_parts
 from raptormq.protocol.signing import SIGNATURE, Credentials, sign
 from tests.broker.harness import TIMEOUT, Peer, connected, running, send_fields
 
@@ -175,3 +177,26 @@ async def test_a_heartbeat_that_cannot_be_read_does_not_pass(tmp_path: Path) -> 
         await create_alice(peer)
         answer = await ask(peer, ALICE, RequestCode.HEART_BEAT, body=b"[")
         assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "parse authorization context error.")
+
+
+async def test_the_parts_of_a_request_for_several_queues_are_judged_one_by_one(tmp_path: Path) -> None:
+    def part(topic_index: int) -> Part:
+        return Part(PartKind.LIST, topic_index, 0, 0, 0, "", encode_batch([(0, b"x", b"")]))
+
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Pub"])
+        fields: dict[str, object] = {"a": "g", "b": "other;orders;%RETRY%g", "c": "TBW102", "d": 4, "g": 1}
+        body = encode_parts([part(0), part(1), part(2), part(1)])
+        code = RequestCode.SEND_QUEUE_BATCHES
+        stranger = await ask(peer, Credentials("alice", "guessed"), code, fields, body)
+        nobody = await ask(peer, None, code, fields, body)
+        judged = await ask(peer, ALICE, code, fields, body)
+        root = await ask(peer, ROOT, code, fields | {"b": "other;orders;more"}, body)
+    assert [each.code for each in (stranger, nobody)] == [ResponseCode.NO_PERMISSION] * 2
+    denied, allowed = ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS
+    answers = decode_answers(judged.body, 4)
+    assert [each.code for each in answers] == [denied, allowed, denied, allowed]
+    assert answers[0].text == "User:alice has no permission to access Topic:other from 127.0.0.1, no matched policies."
+    assert answers[2].text.startswith("User:alice has no permission to access Group:g ")
+    assert [each.code for each in decode_answers(root.body, 4)] == [allowed] * 4

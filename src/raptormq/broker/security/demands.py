@@ -206,9 +206,9 @@ _FIELDS: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Request -> actions, and the header's fields that name topics and groups. Without any of them it is about the
 cluster."""
 
-_FREE = frozenset({46, 324, 325, 400})
+_FREE = frozenset({46, 324, 325, 400, 30320})
 """Replies, which go to a client and into no queue, and questions of ordinary consumers: free for every user, as in
-RocketMQ."""
+RocketMQ. The parts of a request for several queues are judged one by one, as the sends that they stand for."""
 
 _CLUSTER_READS = frozenset(
     {21, 26, 28, 43, 45, 106, 201, 204, 224, 301, 305, 315, 317, 328, 347, 402, 901, 3004, 3005, 3009, 3010}

@@ -9,6 +9,7 @@ changes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from raptormq.broker.security.acls import AclTable
 from raptormq.broker.security.demands import Demand, demands_of
@@ -52,6 +53,16 @@ class AccessGate:
     def guard(self) -> Guard | None:
         """What the router has to ask, None when everything is allowed."""
         return self.refusal if self._authentication or self._authorization else None
+
+    @property
+    def authorize(self) -> Callable[[Connection, RemotingCommand], None] | None:
+        """What judges the parts of a request that holds several (30320), None when everything is allowed."""
+        return self._authorize_part if self._authorization else None
+
+    def _authorize_part(self, connection: Connection, part: RemotingCommand) -> None:
+        """Raise the refusal of a part that its user must not send; the whole request was authenticated."""
+        if part.code not in self._unjudged:
+            self._authorize(part, connection.peer[0])
 
     def refusal(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Return the answer to a request that must not be carried out, None for one that may."""

@@ -68,6 +68,10 @@ class SendAnswers:
             frames += pack_head(len(header) + 4, len(header)), header
         return b"".join(frames)
 
+    def offset_ids(self, places: list[int]) -> str:
+        """Return the offset ids of the messages at these places of the log, joined with commas."""
+        return self._ids_of(places)[1:].decode()
+
     def _ids_of(self, places: list[int]) -> bytes:
         """Return the offset ids of the further messages of a batch, a comma before each."""
         hexadecimal = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()

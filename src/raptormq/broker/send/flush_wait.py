@@ -31,6 +31,26 @@ class FlushWaits:
         """True while no more groups may wait."""
         return self._count >= MAX_WAITING_GROUPS
 
+    async def settled(self, end_offset: int) -> int:
+        """Wait until the disk has everything below ``end_offset``; return the code of the answer, 10 when that takes
+        too long or will never be.
+        """
+        done: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+
+        def flushed(error: StorageError | None) -> None:
+            self._count -= 1
+            if not done.done():
+                done.set_result(error)
+
+        self._store.on_flushed(end_offset, flushed)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                error = await done
+        except TimeoutError:
+            return ResponseCode.FLUSH_DISK_TIMEOUT
+        return ResponseCode.SUCCESS if error is None else ResponseCode.FLUSH_DISK_TIMEOUT
+
     def answer(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
         """Answer a stored group: at once whoever does not want to wait, the others when the disk has it."""
         waiting = [entry for entry in admitted if entry.wait]

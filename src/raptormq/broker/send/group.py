@@ -81,7 +81,7 @@ class SendGroups:
         """Store and answer a run of sends; raises nothing."""
         admitted: list[Admitted] = []
         admit = self._admission.admit
-        born_host = self._born_hosts.get(connection) or self._learn_host(connection)
+        born_host = self.born_host(connection)
         for request in requests:
             try:
                 admitted.append(admit(request, born_host))
@@ -93,22 +93,48 @@ class SendGroups:
     def _store_run(self, connection: Connection, admitted: list[Admitted], *, are_lists: bool) -> None:
         """Store and answer requests of one kind: single messages, or lists."""
         try:
-            if self._flush_waits is not None and self._flush_waits.is_full:
-                raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
-            pending = list(map(_PENDING, admitted))
-            result = self._store.append_lists(pending) if are_lists else self._store.append(pending)
+            result = self.append(admitted, are_lists=are_lists)
         except Exception as error:  # noqa: BLE001 - a full disk, or a fault: nothing of the group is stored
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
-        counters = self._counters
-        counters.messages_in += result.message_count
-        counters.bytes_in += result.end_offset - result.start_offset
         if self._admission.creator.created_count > self._saved_creations:
             self._spawn(self._answer_when_saved(connection, admitted, result))
         else:
             self._answer(connection, admitted, result)
+
+    def append(self, admitted: list[Admitted], *, are_lists: bool) -> Appended:
+        """Store requests of one kind with one write; they are dispatched later in this turn of the loop.
+
+        Raises:
+            Refused: too much waits for the disk.
+            StorageError: nothing of them was stored.
+        """
+        if self._flush_waits is not None and self._flush_waits.is_full:
+            raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
+        pending = list(map(_PENDING, admitted))
+        result = self._store.append_lists(pending) if are_lists else self._store.append(pending)
+        counters = self._counters
+        counters.messages_in += result.message_count
+        counters.bytes_in += result.end_offset - result.start_offset
         self._dispatching.schedule()
+        return result
+
+    def must_settle(self, *, waiting: bool) -> bool:
+        """True when what was just appended may not be answered yet; ``waiting``: somebody waits for the disk."""
+        unsaved = self._admission.creator.created_count > self._saved_creations
+        return unsaved or (waiting and self._flush_waits is not None)
+
+    async def settled(self, end_offset: int, *, waiting: bool) -> int:
+        """Wait until everything below ``end_offset`` may be answered; return the code for those who wait for the disk.
+
+        Raises:
+            StorageError: the topics that came into being could not be saved.
+        """
+        await self._creations_saved()
+        if not waiting or self._flush_waits is None:
+            return ResponseCode.SUCCESS
+        return await self._flush_waits.settled(end_offset)
 
     def _answer(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
         if self._flush_waits is not None:
@@ -119,15 +145,19 @@ class SendGroups:
     async def _answer_when_saved(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
         """Answer a group while created topics are unsaved: after a crash, a topic nobody remembers would hide
         messages."""
-        created = self._admission.creator.created_count
         try:
-            await self._topics_saved()
+            await self._creations_saved()
         except StorageError as error:
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
-        self._saved_creations = max(self._saved_creations, created)
         self._answer(connection, admitted, result)
+
+    async def _creations_saved(self) -> None:
+        created = self._admission.creator.created_count
+        if created > self._saved_creations:
+            await self._topics_saved()
+            self._saved_creations = max(self._saved_creations, created)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -137,6 +167,10 @@ class SendGroups:
     async def stop(self) -> None:
         """Wait for the answers that wait for a file."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def born_host(self, connection: Connection) -> bytes:
+        """Return the BORNHOST of what comes by ``connection``."""
+        return self._born_hosts.get(connection) or self._learn_host(connection)
 
     def _learn_host(self, connection: Connection) -> bytes:
         host = peer_host(*connection.peer)
@@ -148,8 +182,13 @@ class SendGroups:
         self._born_hosts.pop(connection, None)
 
     def _refuse(self, connection: Connection, request: RemotingCommand, error: Exception) -> None:
+        refusal = self.refusal(connection, request, error)
+        if not request.is_oneway:
+            connection.send_raw(encode(refusal))
+
+    def refusal(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
+        """Count a send that is not carried out and return its answer."""
         self._counters.sends_refused += 1
         if isinstance(error, RaptorMQError):
             logger.debug("refused a send from %s: %s", connection.peer_name, error)
-        if not request.is_oneway:
-            connection.send_raw(encode(failure(request, error)))
+        return failure(request, error)

@@ -1,4 +1,4 @@
-"""Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+"""Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320), and of SEND_QUEUE_BATCHES (30320).
 
 Source: Apache RocketMQ ``SendMessageRequestHeader``, ``SendMessageRequestHeaderV2``, ``SendMessageResponseHeader``. V1
 spells the names out, V2 has one letter for each; the fields mean the same, so V1 derives from V2's meaning and
@@ -49,6 +49,21 @@ class SendMessageRequestHeaderV2(Header):
     unit_mode: bool = wire("k", False)
     max_reconsume_times: int | None = wire("l", None)
     batch: bool = wire("m", False)
+    broker_name: str | None = wire("n", None)
+
+
+@dataclass(slots=True)
+class QueueBatchesRequestHeader(Header):
+    """What the parts of a request for several queues have in common, under the names of V2.
+
+    ``topics`` are joined as :mod:`~raptormq.protocol.queue_batches` says.
+    """
+
+    producer_group: str = wire("a")
+    topics: str = wire("b")
+    default_topic: str = wire("c")
+    default_topic_queue_nums: int = wire("d")
+    born_timestamp: int = wire("g")
     broker_name: str | None = wire("n", None)
 
 

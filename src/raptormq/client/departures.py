@@ -1,0 +1,170 @@
+"""How batches of AutoBatch leave and how their senders learn what became of them.
+
+A batch leaves alone (320, or 310 when nobody joined its only message), or with those for other queues of its broker as
+one request. What that request does not settle - the broker does not know it, the topic is not what it was known as -
+goes batch by batch; what no batch can carry goes message by message.
+Neighbours: `accumulator` decides when, `delivery` and `shipping` send. Source: RocketMQ `ProduceAccumulator`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.open_batch import OpenBatch
+from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
+from raptormq.client.queue_kinds import QueueKinds
+from raptormq.client.results import SendResult
+from raptormq.errors import RaptorMQError, ServerError
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.message_id import UniqueIdFactory
+
+if TYPE_CHECKING:
+    from raptormq.client.shipping import Outcome, Shipping
+
+Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
+
+
+class Departures:
+    """Sends the batches of the producers that have one group and one configuration."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        ids: UniqueIdFactory,
+        send: Send,
+        kinds: QueueKinds,
+        shipping: Shipping | None,
+    ) -> None:
+        self._config = config
+        self._ids = ids
+        self._send = send
+        self._kinds = kinds
+        self._shipping = shipping
+        self.broker_knows_batches = True
+
+    async def together(self, batches: Sequence[OpenBatch]) -> None:
+        """Send batches for queues of one broker as one request; what that does not settle is sent batch by batch."""
+        assert self._shipping is not None
+        now_ms = time.time_ns() // 1_000_000
+        parcels, sealed = [], []
+        for batch in sorted(batches, key=_has_company):  # the broker writes parts of one kind together
+            batch.seal(self._ids, now_ms)
+            queue = batch.key[1]
+            if batch.futures and queue is not None:
+                sealed.append(batch)
+                parcels.append((self._outgoing(batch, now_ms), queue))
+        if not sealed:
+            return
+        try:
+            outcomes: Sequence[Outcome | None] = await self._shipping.send(parcels, self._config.send_timeout)
+        except RaptorMQError:
+            outcomes = [None] * len(sealed)
+        left = [batch for batch, outcome in zip(sealed, outcomes, strict=True) if not self._settle(batch, outcome)]
+        await asyncio.gather(*map(self._alone_or_failed, left))
+
+    def _outgoing(self, batch: OpenBatch, now_ms: int) -> Outgoing:
+        """Return a sealed batch ready to send; a message without company is a single one."""
+        topic, _, tags, wait_stored, sys_flag = batch.key
+        if len(batch) == 1:
+            [record] = batch.records()
+            return prepare_single(topic, record, sys_flag, batch.message_ids[0], now_ms, self._config)
+        batch_id = self._ids.next_id(now_ms)
+        return prepare_merged(
+            topic, batch.encode(), len(batch), sys_flag, tags, batch.keys, wait_stored, batch_id, now_ms
+        )
+
+    def _settle(self, batch: OpenBatch, outcome: Outcome | None) -> bool:
+        """Tell the senders of a batch what became of it; False when it has to be sent by itself."""
+        if outcome is None or (isinstance(outcome, ServerError) and outcome.code == ResponseCode.MESSAGE_ILLEGAL):
+            return False  # the topic may not be what it was known as
+        if isinstance(outcome, RaptorMQError):
+            fail(batch.futures, outcome)
+        elif len(batch) > 1 and batch.key[4] and self._kinds.stores_whole(batch.key[0]):
+            return False
+        else:
+            _share_out(outcome, batch)
+        return True
+
+    async def _alone_or_failed(self, batch: OpenBatch) -> None:
+        """Send one batch; whatever happens, the others go on."""
+        try:
+            await self.alone(batch)
+        except RaptorMQError as error:
+            fail(batch.futures, error)
+
+    async def alone(self, batch: OpenBatch) -> None:
+        """Send one batch.
+
+        Raises:
+            RaptorMQError: it was not stored; its senders are not told yet.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        batch.seal(self._ids, now_ms)
+        if not batch.futures:
+            return
+        topic, queue, _, _, sys_flag = batch.key
+        if len(batch) > 1:
+            try:
+                result = await self._send(self._outgoing(batch, now_ms), queue, None, self._config.send_timeout)
+                if not (sys_flag and self._kinds.stores_whole(topic)):
+                    _share_out(result, batch)
+                    return
+                # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
+            except ServerError as error:
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    self.broker_knows_batches = False
+                elif sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL:
+                    self._kinds.refused(topic)
+                else:
+                    raise
+        await asyncio.gather(*self._singles(batch))
+
+    def _singles(self, batch: OpenBatch) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the sends of the messages one by one."""
+        (topic, queue, _, _, sys_flag), now_ms = batch.key, time.time_ns() // 1_000_000
+        for record, message_id, future in zip(batch.records(), batch.message_ids, batch.futures, strict=True):
+            yield self._send_one(
+                prepare_single(topic, record, sys_flag, message_id, now_ms, self._config), queue, future
+            )
+
+    async def _send_one(
+        self, outgoing: Outgoing, queue: MessageQueue | None, future: asyncio.Future[SendResult]
+    ) -> None:
+        try:
+            result = await self._send(outgoing, queue, None, self._config.send_timeout)
+        except RaptorMQError as error:
+            fail([future], error)
+        else:
+            if not future.done():
+                future.set_result(result)
+
+
+def _has_company(batch: OpenBatch) -> bool:
+    return len(batch) > 1
+
+
+def _share_out(result: SendResult, batch: OpenBatch) -> None:
+    """Give each sender its part: a broker that stored single messages names one id each, else all share the batch's."""
+    ids = result.offset_message_id.split(",")
+    if len(ids) != len(batch):
+        ids = [result.offset_message_id] * len(batch)
+    status, queue, base = result.status, result.queue, result.queue_offset
+    new = tuple.__new__  # half the time of the constructor, which is a Python function
+    for offset, future, message_id, offset_id in zip(
+        itertools.count(base), batch.futures, batch.message_ids, ids, strict=False
+    ):
+        if not future.done():
+            future.set_result(new(SendResult, (status, message_id, offset_id, queue, offset, None)))
+
+
+def fail(futures: Sequence[asyncio.Future[SendResult]], error: BaseException) -> None:
+    """Tell the senders that do not know yet."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

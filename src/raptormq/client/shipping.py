@@ -1,0 +1,189 @@
+"""Requests for several queues of one broker, and their attempts (code 30320, `raptormq.protocol.queue_batches`).
+
+What `delivery` does for one message is done here for all parts of a request: one deadline covers all attempts, an
+attempt that is not the last gets half of the time that is left, and the parts that another attempt may cure are tried
+again. Every part belongs to a queue, so there is nowhere else to go. A broker that does not know such requests is
+remembered for a while; what was meant for it is sent part by part.
+Neighbours: `accumulator` says what leaves together, `batch_sending` and `sealing` say in which form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_later
+from raptormq.client.instance import ClientInstance
+from raptormq.client.outgoing import Outgoing
+from raptormq.client.results import SendResult
+from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.send import QueueBatchesRequestHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.queue_batches import (
+    TOPIC_SEPARATOR,
+    Part,
+    PartAnswer,
+    PartKind,
+    decode_answers,
+    encode_parts,
+)
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
+
+ASK_AGAIN_S = 600.0
+"""How long a broker that does not know such requests is believed to stay so."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+Parcel = tuple[Outgoing, MessageQueue]
+"""What goes to one queue."""
+Outcome = SendResult | RaptorMQError
+
+
+class Shipping:
+    """Sends for one producer group.
+
+    Args:
+        form: the last change before a parcel leaves (compression or encryption of a whole batch).
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        delivery: Delivery,
+        group: str,
+        config: ProducerConfig,
+        form: Callable[[Outgoing], Outgoing],
+    ) -> None:
+        self._pool = instance.pool
+        self._routes = instance.routes
+        self._in_flight = instance.in_flight
+        self._delivery = delivery
+        self._group = group
+        self._config = config
+        self._form = form
+        self._refused_until: dict[str, float] = {}
+
+    def serves(self, broker_name: str) -> bool:
+        """Whether the broker is worth a try."""
+        until = self._refused_until.get(broker_name)
+        return until is None or until <= asyncio.get_running_loop().time()
+
+    async def send(self, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:
+        """Send parcels for one broker and return what became of each.
+
+        Raises:
+            ServerError: the broker does not take the request, nothing of it was stored; `serves` tells why.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        formed = [(self._form(outgoing), queue) for outgoing, queue in parcels]
+        outcomes: list[Outcome] = [RequestTimeout("there was no time to send")] * len(parcels)
+        waiting = list(range(len(parcels)))
+        attempts_left = 1 + self._config.retries
+        while True:
+            attempts_left -= 1
+            left = deadline - clock()
+            chosen = [formed[index] for index in waiting]
+            results = await self._attempt(chosen, left / 2 if attempts_left else left, deadline)
+            for index, result in zip(waiting, results, strict=True):
+                outcomes[index] = result
+            waiting = [index for index in waiting if _is_worth_another(outcomes[index])]
+            pause = min(_FIRST_PAUSE_S * 2 ** (self._config.retries - attempts_left), _LONGEST_PAUSE_S)
+            if not waiting or not attempts_left or deadline - clock() <= pause:
+                return outcomes
+            await asyncio.sleep(pause)
+            with contextlib.suppress(RaptorMQError):  # the next attempt will say so
+                await self._delivery.refresh(formed[waiting[0]][0].topic, (deadline - clock()) / 2)
+
+    async def _attempt(self, parcels: Sequence[Parcel], left: float, deadline: float) -> Sequence[Outcome]:
+        """Send once; an error of the way there is the outcome of all."""
+        size = sum(len(outgoing.body) for outgoing, _ in parcels)
+        clock = asyncio.get_running_loop().time
+        end = clock() + left
+        try:
+            address = await self._address(parcels, left)
+            command = self._request(parcels)
+            if not self._in_flight.try_take(size):
+                await self._delivery.take_room(size, deadline)
+            try:
+                answer = await self._pool.request(address, command, max(end - clock(), 0.0))
+            finally:
+                self._in_flight.give_back(size)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ServerError(answer.code, answer.remark, address)
+            answers = decode_answers(answer.body, len(parcels))
+        except ServerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._refused_until[parcels[0][1].broker_name] = clock() + ASK_AGAIN_S
+            raise
+        except RaptorMQError as error:
+            self._note_failure(parcels, error)
+            return [error] * len(parcels)
+        return [
+            self._outcome(outgoing, queue, part, address)
+            for (outgoing, queue), part in zip(parcels, answers, strict=True)
+        ]
+
+    def _note_failure(self, parcels: Sequence[Parcel], error: RaptorMQError) -> None:
+        now = asyncio.get_running_loop().time()
+        for topic, queue in {outgoing.topic: queue for outgoing, queue in parcels}.items():
+            self._delivery.note_failure(topic, queue, error, now)
+
+    async def _address(self, parcels: Sequence[Parcel], left: float) -> str:
+        """Return where the broker of the parcels is.
+
+        Raises:
+            NoRoute: no topic has it.
+            TransportError: no name server answers.
+        """
+        broker_name, known, missing = parcels[0][1].broker_name, self._routes.known, NoRoute("nothing to send")
+        for topic in dict.fromkeys(outgoing.topic for outgoing, _ in parcels):
+            topic_queues = known(topic)
+            if topic_queues is None or not topic_queues.write_queues:
+                topic_queues = await self._delivery.find(topic, left)
+            try:
+                return master_of(topic_queues, MessageQueue(topic, broker_name, 0))
+            except NoRoute as error:
+                missing = error
+        raise missing
+
+    def _request(self, parcels: Sequence[Parcel]) -> RemotingCommand:
+        topics: dict[str, int] = {}
+        parts = [
+            Part(
+                PartKind.LIST if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else PartKind.MESSAGE,
+                topics.setdefault(outgoing.topic, len(topics)),
+                queue.queue_id,
+                outgoing.sys_flag,
+                outgoing.flag,
+                outgoing.properties,
+                outgoing.body,
+            )
+            for outgoing, queue in parcels
+        ]
+        header = QueueBatchesRequestHeader(
+            self._group,
+            TOPIC_SEPARATOR.join(topics),
+            AUTO_CREATE_TOPIC,
+            self._config.default_topic_queues,
+            parcels[0][0].born_ms,
+            parcels[0][1].broker_name,
+        )
+        return request(RequestCode.SEND_QUEUE_BATCHES, header, encode_parts(parts))
+
+    def _outcome(self, outgoing: Outgoing, queue: MessageQueue, part: PartAnswer, address: str) -> Outcome:
+        status = STATUSES.get(part.code)
+        if status is None:
+            return ServerError(part.code, part.text, address)
+        self._delivery.note_success(outgoing, queue, whole=part.is_whole)
+        if part.queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, part.queue_id)
+        return SendResult(status, outgoing.message_id, part.text, queue, part.queue_offset)
+
+
+def _is_worth_another(outcome: Outcome) -> bool:
+    return isinstance(outcome, RaptorMQError) and may_succeed_later(outcome)

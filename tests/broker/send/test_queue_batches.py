@@ -1,0 +1,238 @@
+"""Requests for several queues on the wire: every part is a send of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import CommandFlag, RemotingCommand
+from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.queue_batches import Part, PartAnswer, PartKind, decode_answers, encode_parts
+from raptormq.protocol.record import SysFlag
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.real_filesystem import RealFileSystem
+from tests.broker.batches.batch_peer import create_topic
+from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, running
+
+LIST, MESSAGE = PartKind.LIST, PartKind.MESSAGE
+FIELDS = {"a": "producers", "c": "TBW102", "d": "4", "g": "1700000000000", "n": "broker-a"}
+
+
+def listed(queue_id: int, *names: str, topic: int = 0, properties: str = "WAIT\x01true\x02") -> Part:
+    body = encode_batch([(0, name.encode(), f"UNIQ_KEY\x01{name}\x02".encode()) for name in names])
+    return Part(LIST, topic, queue_id, 0, 0, properties, body)
+
+
+def single(queue_id: int, name: str, topic: int = 0, properties: str = "", flag: int = 5) -> Part:
+    return Part(MESSAGE, topic, queue_id, 0, flag, properties, name.encode())
+
+
+def places(answer: PartAnswer) -> list[int]:
+    return [parse_offset_id(each).physical_offset for each in answer.text.split(",")]
+
+
+async def ask(peer: Peer, parts: Sequence[Part], topics: str = "t", body: bytes | None = None) -> RemotingCommand:
+    command = RemotingCommand(
+        RequestCode.SEND_QUEUE_BATCHES, FIELDS | {"b": topics}, encode_parts(parts) if body is None else body
+    )
+    return await peer.connection.request(command, TIMEOUT)
+
+
+async def send(peer: Peer, *parts: Part, topics: str = "t") -> list[PartAnswer]:
+    answer = await ask(peer, parts, topics)
+    assert answer.code == 0, answer.remark
+    return decode_answers(answer.body, len(parts))
+
+
+async def test_each_part_goes_to_its_queue_and_is_answered_with_its_place(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await send(peer, listed(0, "before"))
+        answers = await send(
+            peer, listed(3, "a", "b"), listed(0, "c"), single(1, "d"), listed(2, "e", topic=1), topics="t;u"
+        )
+        stored = [
+            messages(await peer.pull(topic, 0, queue)) for topic, queue in (("t", 3), ("t", 0), ("t", 1), ("u", 2))
+        ]
+    assert [(each.code, each.is_whole, each.queue_id, each.queue_offset) for each in answers] == [
+        (0, False, 3, 0),
+        (0, False, 0, 1),
+        (0, False, 1, 0),
+        (0, False, 2, 0),
+    ]
+    assert [[message.body for message in queue] for queue in stored] == [
+        [b"a", b"b"],
+        [b"before", b"c"],
+        [b"d"],
+        [b"e"],
+    ]
+    assert [places(each) for each in answers] == [
+        [message.physical_offset for message in queue[-count:]]
+        for queue, count in zip(stored, (2, 1, 1, 1), strict=True)
+    ]
+    assert stored[2][0].flag == 5
+    assert {message.born_timestamp for queue in stored for message in queue} == {1_700_000_000_000}
+    own = decode_properties(stored[0][0].properties)
+    assert (own["UNIQ_KEY"], own["CLUSTER"]) == ("a", "DefaultCluster")
+    assert stored[0][0].born_address[0] == "127.0.0.1"
+
+
+async def test_a_part_that_is_refused_leaves_the_others_alone(tmp_path: Path) -> None:
+    async with running(tmp_path, {"maxMessageSize": "1000"}) as broker, connected(broker) as peer:
+        await send(peer, listed(0, "x"))
+        answers = await send(
+            peer,
+            listed(0, "good"),
+            listed(99, "no queue"),
+            listed(0, "x", topic=1),
+            listed(0, "x" * 2000),
+            Part(LIST, 0, 0, 0, 0, "", b"no records"),
+            Part(LIST, 0, 0, -1, 0, "", encode_batch([(0, b"x", b"")])),
+            listed(0, "later", properties="DELAY\x013\x02"),
+            single(2, "as good"),
+            topics="t;bad topic",
+        )
+        assert bodies(await peer.pull("t", 1)) == [b"good"]
+        assert bodies(await peer.pull("t", 0, 2)) == [b"as good"]
+    assert [each.code for each in answers] == [
+        0,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.MESSAGE_ILLEGAL,
+        0,
+    ]
+    assert "queue 99 is not a queue of topic t" in answers[1].text
+    assert "maxMessageSize is 1000" in answers[3].text
+
+
+async def test_what_cannot_be_read_is_refused_as_a_whole(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        good = encode_parts([listed(0, "x")])
+        answers = [await ask(peer, [], body=body) for body in (b"", good[:-1], good + b"\0")]
+        unknown = await ask(peer, [listed(0, "x", topic=1)])
+        headless = await peer.call(RequestCode.SEND_QUEUE_BATCHES, {"b": "t"}, good)
+        assert bodies(await peer.pull("t", 0)) == []
+    assert {each.code for each in (*answers, unknown, headless)} == {ResponseCode.SYSTEM_ERROR}
+    assert [each.remark for each in answers] == [
+        "the request has no parts",
+        "part 0 of the request is cut",
+        "part 1 of the request is cut",
+    ]
+
+
+async def test_topics_that_store_batches_whole_get_them_whole(tmp_path: Path) -> None:
+    plain = encode_batch([(0, b"a", b"UNIQ_KEY\x01A\x02"), (0, b"b", b"UNIQ_KEY\x01B\x02")])
+    wrapped = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        answers = await send(
+            peer,
+            Part(LIST, 0, 0, 0, 0, "UNIQ_KEY\x01ONE\x02", plain),
+            Part(MESSAGE, 0, 1, wrapped, 0, "UNIQ_KEY\x01TWO\x02INNER_NUM\x012\x02", zlib.compress(plain)),
+            Part(MESSAGE, 0, 1, wrapped, 0, "UNIQ_KEY\x01LIE\x02INNER_NUM\x010\x02", zlib.compress(plain)),
+            Part(MESSAGE, 1, 0, wrapped, 0, "UNIQ_KEY\x01TWO\x02INNER_NUM\x012\x02", zlib.compress(plain)),
+            topics="b;t",
+        )
+        stored = [messages(await peer.pull("b", 0, queue)) for queue in (0, 1)]
+    assert [(each.code, each.is_whole, each.queue_offset) for each in answers] == [
+        (0, True, 0),
+        (0, True, 0),
+        (ResponseCode.MESSAGE_ILLEGAL, False, -1),
+        (ResponseCode.MESSAGE_ILLEGAL, False, -1),
+    ]
+    assert [[each.body for each in unwrap(batch)] for (batch,) in stored] == [[b"a", b"b"]] * 2
+    assert places(answers[0]) == [stored[0][0].physical_offset]
+
+
+async def test_a_oneway_request_is_stored(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        peer.connection.oneway(
+            RemotingCommand(
+                RequestCode.SEND_QUEUE_BATCHES,
+                FIELDS | {"b": "t"},
+                encode_parts([listed(0, "x"), listed(1, "y")]),
+                flag=CommandFlag.ONEWAY,
+            )
+        )
+        assert bodies(await peer.pull("t", 0, 1, wait_ms=5_000)) == [b"y"]
+
+
+async def test_the_messages_of_a_request_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.MAX_MESSAGES", 4)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        answers = await send(peer, listed(0, "a", "b"), listed(1, "c", "d", "e"), listed(2, "f", "g"))
+    assert [each.code for each in answers] == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
+    assert answers[1].text == "a request for several queues holds at most 4 messages"
+
+
+class SlowDisk(FaultyFileSystem):
+    """A disk whose flushes of the log wait until :attr:`release` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(RealFileSystem())
+        self.release = threading.Event()
+        self.release.set()
+
+    def run(self, kind: str, path: str) -> None:
+        if kind == "sync" and "/commitlog/" in path:
+            self.release.wait(30)
+        super().run(kind, path)
+
+
+async def test_under_sync_flush_the_answer_waits_for_the_disk_when_a_part_wants_it(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, disk) as broker, connected(broker) as peer:
+        await send(peer, listed(0, "known"))
+        disk.release.clear()
+        waiting = asyncio.ensure_future(send(peer, listed(0, "a"), listed(1, "b", properties="WAIT\x01false\x02")))
+        await asyncio.sleep(0)  # its request goes out first
+        [unpatient] = await send(peer, listed(2, "c", properties="WAIT\x01false\x02"))
+        assert not waiting.done()
+        assert bodies(await peer.pull("t", 1)) == []
+        disk.release.set()
+        assert [each.code for each in await waiting] == [0, 0]
+        assert unpatient.code == 0
+        assert bodies(await peer.pull("t", 1, wait_ms=5_000)) == [b"a"]
+
+
+async def test_a_flush_that_takes_too_long_says_so_to_those_who_wait(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    pairs = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "50"}
+    async with running(tmp_path, pairs, disk) as broker, connected(broker) as peer:
+        await send(peer, listed(0, "known"))
+        disk.release.clear()
+        late, unpatient = await send(peer, listed(0, "a"), listed(1, "b", properties="WAIT\x01false\x02"))
+        disk.release.set()
+    assert (late.code, late.queue_offset, len(late.text)) == (ResponseCode.FLUSH_DISK_TIMEOUT, 1, 32)
+    assert unpatient.code == 0
+
+
+async def test_a_full_disk_refuses_every_part_and_nothing_is_stored(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        disk.faults.append(Fault(kind="allocate", error=errno.ENOSPC))
+        answers = await send(peer, listed(0, "a"), single(1, "b"), listed(2, "c"))
+        assert [each.code for each in answers[:1]] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+        assert bodies(await peer.pull("t", 0)) == []
+
+
+async def test_topics_that_cannot_be_saved_refuse_their_parts(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        await send(peer, listed(0, "known"))
+        disk.faults.append(Fault(kind="write", path="/topics.json", error=errno.ENOSPC, repeats=True))
+        answers = await send(peer, listed(0, "a"), listed(1, "b", topic=1), topics="t;new")
+        disk.faults.clear()
+    assert [each.code for each in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2

@@ -1,0 +1,107 @@
+"""Our client and our broker: batches for many queues in one request, on both kinds of topics."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    ClientConfig,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    SendResult,
+)
+from raptormq.protocol.codes import RequestCode
+from raptormq.transport.pool import ConnectionPool
+from tests.client.cluster import Cluster
+
+QUEUES = 40
+
+
+class OneKey:
+    """The same key for ever."""
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", bytes(32)
+
+    def key(self, key_id: str) -> bytes:
+        assert key_id == "k1"
+        return bytes(32)
+
+
+class Requests:
+    """Counts what a client sends, by code."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.codes: list[int] = []
+        request = ConnectionPool.request
+
+        async def counted(pool: ConnectionPool, address: str, message: object, timeout: float) -> object:
+            self.codes.append(message.code)  # type: ignore[attr-defined]
+            return await request(pool, address, message, timeout)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ConnectionPool, "request", counted)
+
+    def shipped(self) -> int:
+        return self.codes.count(RequestCode.SEND_QUEUE_BATCHES)
+
+
+def body(queue_id: int, number: int) -> bytes:
+    """Some queues get what is compressed message by message."""
+    return b"%d to %d again and again " % (number, queue_id) * (300 if queue_id % 5 == 0 else 10)
+
+
+async def send(cluster: Cluster, client: ClientConfig, config: ProducerConfig, rounds: int) -> list[SendResult]:
+    async with Producer("p", client_config=client, config=config) as producer:
+        results: list[SendResult] = []
+        for first in range(0, rounds * 3, 3):
+            results += await asyncio.gather(
+                *(
+                    producer.submit(
+                        Message("t", body(number, each), "A", (f"k{each}",) if each % 2 else ()),
+                        queue=MessageQueue("t", "broker-0", number),
+                    )
+                    for each in range(first, first + 3)
+                    for number in range(QUEUES)
+                )
+            )
+        return results
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+@pytest.mark.parametrize("form", ["plain", "compressed", "encrypted"])
+async def test_every_message_arrives_once_in_the_order_of_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue_type: str, form: str
+) -> None:
+    config = ProducerConfig(
+        auto_batch=True, compress_batches=form == "compressed", encrypt=form == "encrypted", retries=0
+    )
+    async with Cluster(tmp_path) as cluster:
+        client = ClientConfig(cluster.name_servers, keys=OneKey())
+        async with AdminClient(client_config=client) as admin:
+            await admin.create_topic("t", QUEUES, QUEUES, attributes={"queue.type": queue_type})
+            while await admin.route("t") is None:
+                await asyncio.sleep(0.01)
+        requests = Requests(monkeypatch)
+        results = await send(cluster, client, config, 3)
+        assert requests.shipped() >= 3
+        async with PullConsumer(client_config=client) as consumer:
+            for number in range(QUEUES):
+                queue = MessageQueue("t", "broker-0", number)
+                stored: list[MessageExt] = []
+                while len(stored) < 9:
+                    stored += (await consumer.pull(queue, len(stored), 32)).messages()
+                own = [result for result in results if result.queue == queue]
+                assert [each.body for each in stored] == [body(number, each) for each in range(9)]
+                assert [each.queue_offset for each in stored] == list(range(9))
+                assert [each.message_id for each in stored] == [each.message_id for each in own]
+                assert [each.queue_offset for each in own] == list(range(9))
+                assert [each.tags for each in stored] == ["A"] * 9
+    assert len({result.message_id for result in results}) == QUEUES * 9
