@@ -102,7 +102,7 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
-    SEND_QUEUE_BATCHES = 30320  # ours too
+    SEND_QUEUE_BATCHES = 30320  # ours, see protocol/queue_batches.py
     CONVERT_QUEUE = 31001  # ours alone: RocketMQ has none between 3010 and 200050, and the binary header ends at 32767
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
