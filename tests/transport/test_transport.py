@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -25,7 +26,10 @@ from raptormq.transport.pool import ConnectionPool, parse_address
 from raptormq.transport.router import Refused, Router
 from raptormq.transport.server import Server, ServerLimits
 
-ECHO, SLOW, REFUSE, CRASH, FULL, GROUP, BULK, HEADED, CALL_BACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
+ECHO, SLOW, REFUSE, CRASH, FULL, GROUP, BULK, HEADED, CALL_BACK, FAST, OTHER = range(1, 12)
+MUCH = 8 * 1024 * 1024
+ONE_READ = 256_000
+ROUNDS_UNTIL_READS_ARE_LONG = 4
 
 
 class Peer:
@@ -288,6 +292,39 @@ async def _write_all(writer: asyncio.StreamWriter, frame: bytes, count: int) -> 
     for _ in range(count):
         writer.write(frame)
         await writer.drain()
+
+
+async def test_a_peer_that_sends_fast_leaves_the_others_their_turn() -> None:
+    handled: list[str] = []
+    frame = encode(request(FAST, body=bytes(1 << 16), oneway=True))
+    async with serving() as (peer, _):
+        peer.router.add(FAST, None, lambda connection, asked, header: handled.append("fast"))
+        peer.router.add(OTHER, None, lambda connection, asked, header: handled.append("other"))
+        place = ("127.0.0.1", peer.server.port)
+        with socket.create_connection(place) as fast, socket.create_connection(place) as other:
+            fast.settimeout(0)
+            unsent = b""
+            for _ in range(ROUNDS_UNTIL_READS_ARE_LONG):
+                handled.clear()
+                while len(handled) * len(frame) < MUCH:
+                    unsent = _send_all_that_fits(fast, unsent, frame)
+                    await asyncio.sleep(0)
+            # From here on the loop does not run until the kernel holds as much of the fast peer as it takes.
+            handled.clear()
+            unsent = _send_all_that_fits(fast, unsent, frame)
+            other.send(encode(request(OTHER, oneway=True)))
+            while "other" not in handled:
+                await asyncio.sleep(0)
+    assert handled.index("other") * len(frame) < 2 * ONE_READ
+
+
+def _send_all_that_fits(to: socket.socket, unsent: bytes, frame: bytes) -> bytes:
+    """What is left of the frame that did not fit."""
+    with suppress(BlockingIOError):
+        while True:
+            unsent = unsent or frame
+            unsent = unsent[to.send(unsent) :]
+    return unsent
 
 
 async def test_a_port_in_use_is_a_config_error() -> None:

@@ -34,6 +34,9 @@ _MAX_OPAQUE = 0x7FFFFFFF
 _SWEEP_SECONDS = 0.1
 _LARGE_BODY_BYTES = 8192
 """Copying so much costs more than another buffer in the write."""
+_BYTES_PER_TURN = 256_000
+"""What one connection may bring before the others have their turn: one read of uvloop's. libuv reads up to 32 times
+from a peer that sends fast, and everybody else would wait until all that is handled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
         self._owed_since: float | None = None  # loop time of the first request since the peer was last heard
         self._next_opaque = 1
+        self._read_in_turn = 0
         self._out: list[Buffer] = []
         self._flush_scheduled = False
         self._closed = False
@@ -114,6 +118,9 @@ class Connection(asyncio.Protocol):
         """Decode what arrived, answer our own requests, hand over the peer's."""
         self.last_read = self._loop.time()
         self._owed_since = None
+        self._read_in_turn += len(data)
+        if self._read_in_turn >= _BYTES_PER_TURN:
+            self._give_way()
         requests: list[RemotingCommand] = []
         try:
             for payload in self._decoder.feed(data):
@@ -166,6 +173,18 @@ class Connection(asyncio.Protocol):
             self._drained.set()
             self._drained = None
         if self._limits.hold_reading and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _give_way(self) -> None:
+        """Read on in the next turn of the loop."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._read_in_turn = 0
+        is_held = self._limits.hold_reading and self._drained is not None
+        if not is_held and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # --- sending ---
