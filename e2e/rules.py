@@ -62,7 +62,7 @@ TOPICS: list[Case] = [
 TOPIC_CHANGES: list[Case] = [
     ("rules-topic", {"clusterRef": {"name": "other"}}, "clusterRef cannot be changed"),
     ("rules-topic", {"name": "other"}, "name cannot be changed"),
-    ("rules-topic", {"queueType": "BatchCQ"}, "queueType cannot be changed"),
+    ("rules-topic", {"queueType": "BatchCQ"}, ""),
     ("rules-topic", {"readQueues": 16, "writeQueues": 16}, ""),
 ]
 

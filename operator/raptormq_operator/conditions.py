@@ -37,6 +37,8 @@ class Reason(StrEnum):
     """A broker answered with an error code."""
     TOPIC_DIFFERS = "TopicDiffers"
     """A broker answered with other values than those wanted, also after it was asked to change them."""
+    QUEUE_TYPE_DIFFERS = "QueueTypeDiffers"
+    """A broker has the topic with queues of the other type, which only `raptormq convert-queue` changes."""
     TOPIC_CONFLICT = "TopicConflict"
     """An older Topic resource has the same cluster and topic name."""
     CLUSTER_NOT_FOUND = "ClusterNotFound"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq_operator import cluster_status, topic_plan
-from raptormq_operator.admin import Admin, ClusterAdmin
+from raptormq_operator.admin import Admin, ClusterAdmin, TopicAnswer
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
 from raptormq_operator.kube.errors import KubeError
@@ -73,9 +73,9 @@ class TopicReconciler:
 
     async def _converge(self, body: Manifest, topic: Topic, cluster: Cluster, cluster_body: Manifest) -> float:
         answers = await self._ask(topic, cluster)
-        to_change = topic_plan.brokers_to_change(answers, topic_plan.wanted(topic))
-        for address in to_change:
-            answers[address] = await _change(self._admin.speaking(cluster.tls), topic, address)
+        to_change = topic_plan.changes(answers, topic_plan.wanted(topic))
+        for address, change in to_change.items():
+            answers[address] = await _change(self._admin.speaking(cluster.tls), topic, address, change)
         verdict = topic_plan.verdict(topic, answers)
         if verdict.ready:
             verdict = cluster_status.gaps_in(cluster, await take(cluster, self._admin)) or verdict
@@ -154,10 +154,10 @@ async def _answer(admin: ClusterAdmin, topic: Topic, address: str) -> Answer:
         return _failure(error)
 
 
-async def _change(admin: ClusterAdmin, topic: Topic, address: str) -> Answer:
+async def _change(admin: ClusterAdmin, topic: Topic, address: str, change: TopicAnswer) -> Answer:
     """Asks one broker to change; only what it answers afterwards counts."""
     try:
-        await admin.change_topic(address, topic.topic_name, topic_plan.wanted(topic))
+        await admin.change_topic(address, topic.topic_name, change)
     except RaptorMQError as error:
         return _failure(error)
     return await _answer(admin, topic, address)

@@ -1,13 +1,13 @@
 """What to ask of brokers for a Topic, and the verdict on their answers. Pure.
 
 A broker is asked to create or change the topic when its answer differs from the wanted values, and is then asked again:
-only its own words make a Topic ready.
+only its own words make a Topic ready. The type of queues that are there is left to the converter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raptormq_operator.admin import TopicAnswer
@@ -15,7 +15,8 @@ from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.model.topic import Topic
 
-ATTRIBUTE_DEFAULTS = {"queue.type": "SimpleCQ", "message.type": "NORMAL"}
+QUEUE_TYPE = "queue.type"
+ATTRIBUTE_DEFAULTS = {QUEUE_TYPE: "SimpleCQ", "message.type": "NORMAL"}
 """What a topic is when a broker does not mention the attribute."""
 
 
@@ -73,13 +74,19 @@ def differences(answer: Answer, wanted_values: TopicAnswer) -> tuple[str, ...]:
     return tuple(f"{name} is {has}, wanted {wants}" for name, has, wants in pairs if has != wants)
 
 
-def brokers_to_change(answers: Mapping[str, Answer], wanted_values: TopicAnswer) -> tuple[str, ...]:
-    """Addresses of the brokers that answered with something else. One that was not reached is not asked to change."""
-    return tuple(
-        address
+def changes(answers: Mapping[str, Answer], wanted_values: TopicAnswer) -> dict[str, TopicAnswer]:
+    """What to ask of which brokers: those that answered with something else. One that was not reached is not asked.
+
+    Where the topic is there already the type of its queues is not mentioned: a broker refuses to change it.
+    """
+    attributes = {name: value for name, value in wanted_values.attributes.items() if name != QUEUE_TYPE}
+    changeable = replace(wanted_values, attributes=attributes)
+    wishes = {
+        address: wanted_values if answer is None else changeable
         for address, answer in answers.items()
-        if not isinstance(answer, Failure) and differences(answer, wanted_values)
-    )
+        if not isinstance(answer, Failure)
+    }
+    return {address: wish for address, wish in wishes.items() if differences(answers[address], wish)}
 
 
 def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
@@ -94,6 +101,9 @@ def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
             return Verdict(reason, "; ".join(failures))
     differing = {address: differences(answer, wanted(topic)) for address, answer in answers.items()}
     texts = [f"{address}: {', '.join(words)}" for address, words in differing.items() if words]
+    if any(word.startswith(QUEUE_TYPE) for words in differing.values() for word in words):
+        command = f"raptormq convert-queue --topic {topic.topic_name} --to {topic.queue_type}"
+        return Verdict(Reason.QUEUE_TYPE_DIFFERS, f"{'; '.join(texts)}; this converts the queues: {command}")
     if texts:
         return Verdict(Reason.TOPIC_DIFFERS, "; ".join(texts))
     return Verdict(Reason.READY, f"{len(answers)} brokers answer with the wanted values")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raptormq.errors import ConnectError, ServerError
 from raptormq_operator.admin import Listing, TopicAnswer
@@ -45,7 +45,9 @@ class FakeAdmin:
         self.changes.append((broker, topic))
         if broker in self.stubborn:
             raise ServerError(1, "not today", broker)
-        self.topics[broker][topic] = wanted
+        there = self.topics[broker].get(topic)
+        attributes = {**(there.attributes if there else {}), **wanted.attributes}
+        self.topics[broker][topic] = replace(wanted, attributes=attributes)
 
     async def delete_topic(self, name_servers: str, topic: str) -> None:
         for server in name_servers.split(";"):

@@ -92,7 +92,8 @@ async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
     [
         (answer(body=config(read_queue_nums=4)), Reason.TOPIC_DIFFERS),
         (answer(body=config(perm=4)), Reason.TOPIC_DIFFERS),
-        (answer(body=config(attributes={"queue.type": "BatchCQ"})), Reason.TOPIC_DIFFERS),
+        (answer(body=config(attributes={"message.type": "FIFO"})), Reason.TOPIC_DIFFERS),
+        (answer(body=config(attributes={"queue.type": "BatchCQ"})), Reason.QUEUE_TYPE_DIFFERS),
         (refuse(ResponseCode.TOPIC_NOT_EXIST), Reason.TOPIC_DIFFERS),
         (refuse(ResponseCode.SYSTEM_ERROR), Reason.BROKER_REFUSED),
         (answer(body=b"not json"), Reason.BROKER_UNREACHABLE),

@@ -90,7 +90,8 @@ async def test_a_change_by_someone_else_is_undone() -> None:
     operator.admin.changes.clear()
     await operator.turn()
     assert operator.admin.changes == [(SECOND, "orders")]
-    assert operator.admin.topics[SECOND]["orders"] == WANTED
+    assert operator.admin.topics[SECOND]["orders"] == TopicAnswer(8, 8, 6, {"message.type": "NORMAL"})
+    assert operator.ready == ("True", "Ready")
 
 
 async def test_one_broker_that_refuses_is_enough() -> None:
@@ -136,6 +137,22 @@ async def test_batch_queues_are_asked_for_by_attribute() -> None:
     assert await operator.turn() == RESYNC_S
     assert operator.ready == ("True", "Ready")
     assert [made["orders"].attributes["queue.type"] for made in operator.admin.topics.values()] == ["BatchCQ"] * 2
+
+
+async def test_another_type_of_queues_takes_the_converter() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.admin.changes.clear()
+    operator.body["spec"]["queueType"] = "BatchCQ"
+    assert await operator.turn() == RETRY_S
+    assert operator.ready == ("False", "QueueTypeDiffers")
+    (condition,) = operator.body["status"]["conditions"]
+    assert "raptormq convert-queue --topic orders --to BatchCQ" in condition["message"]
+    assert operator.admin.changes == []
+    for topics in operator.admin.topics.values():
+        topics["orders"] = TopicAnswer(8, 8, 6, {"queue.type": "BatchCQ", "message.type": "NORMAL"})
+    assert await operator.turn() == RESYNC_S
+    assert operator.ready == ("True", "Ready")
 
 
 async def test_the_younger_of_two_does_nothing() -> None:

@@ -38,7 +38,22 @@ def test_every_difference_is_named() -> None:
 def test_only_brokers_that_answered_otherwise_are_asked_to_change() -> None:
     silent = Failure(Reason.BROKER_UNREACHABLE, "no")
     answers = {"a": GOOD, "b": None, "c": dataclasses.replace(GOOD, perm=4), "d": silent}
-    assert topic_plan.brokers_to_change(answers, GOOD) == ("b", "c")
+    changes = topic_plan.changes(answers, GOOD)
+    assert changes == {"b": GOOD, "c": dataclasses.replace(GOOD, attributes={"message.type": "NORMAL"})}
+
+
+def test_the_type_of_queues_is_left_to_the_converter() -> None:
+    topic = Topic.from_object(topic_body(queueType="BatchCQ"))
+    wanted = topic_plan.wanted(topic)
+    simple = dataclasses.replace(wanted, attributes={"message.type": "NORMAL"})
+    assert topic_plan.changes({"a": wanted, "b": simple}, wanted) == {}
+    assert topic_plan.changes({"b": dataclasses.replace(simple, perm=4)}, wanted) == {"b": simple}
+    verdict = topic_plan.verdict(topic, {"a": wanted, "b": simple})
+    assert verdict.reason is Reason.QUEUE_TYPE_DIFFERS
+    assert verdict.message == (
+        "b: queue.type is SimpleCQ, wanted BatchCQ; "
+        "this converts the queues: raptormq convert-queue --topic orders --to BatchCQ"
+    )
 
 
 def test_ready_takes_every_broker() -> None:
@@ -62,7 +77,7 @@ def test_batch_queues_are_wanted_of_every_broker() -> None:
     wanted = topic_plan.wanted(topic)
     assert wanted.attributes["queue.type"] == "BatchCQ"
     answers = {"a": wanted, "b": TopicAnswer(4, 8, 2, {}), "c": None}
-    assert topic_plan.brokers_to_change(answers, wanted) == ("b", "c")
+    assert topic_plan.changes(answers, wanted)["c"] == wanted
 
 
 def test_the_oldest_claim_holds_the_topic() -> None:
