@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.batch import goals, plan
 from bench.batch.goals import Medians, Point, Value
@@ -44,10 +45,10 @@ Places = list[tuple[float, str, Workload, Workload | None]]
 """Place on the x axis, its label, the workload of the Java clients, that of ours."""
 
 MODES: Places = [
-    (0, "no batching", plan.SINGLE_PUBLISH, plan.OWN_SINGLE_PUBLISH),
-    (1, "AutoBatch,\nSimpleCQ", plan.SIMPLECQ_PUBLISH, plan.OWN_SIMPLECQ_PUBLISH),
-    (2, "AutoBatch,\nBatchCQ", plan.PUBLISH, plan.OWN_PUBLISH),
-    (3, "the same, and\nconsumed", plan.FULL_SPEED, plan.OWN_BATCHCQ),
+    (0, "no\nbatching", plan.SINGLE_PUBLISH, plan.OWN_SINGLE_PUBLISH),
+    (1, "SimpleCQ", plan.SIMPLECQ_PUBLISH, plan.OWN_SIMPLECQ_PUBLISH),
+    (2, "BatchCQ", plan.PUBLISH, plan.OWN_PUBLISH),
+    (3, "BatchCQ,\nconsumed", plan.FULL_SPEED, plan.OWN_BATCHCQ),
 ]
 QUEUES: Places = [
     (0, "16", plan.FULL_SPEED, plan.OWN_BATCHCQ),
@@ -78,16 +79,16 @@ def draw(runs: Sequence[Run], folder: Path, name: str) -> None:
 
 def _figure(medians: Medians) -> Figure:
     figure = Figure(figsize=(15, 7.6), layout="constrained")
-    axes = figure.subplots(2, 4)
+    axes = figure.subplots(2, 4, width_ratios=(1.25, 1, 1.1, 1))
     speed, p99 = "messages per second", "p99, ms (log scale)"
-    _bars(axes[0][0], medians, MODES, goals.sent, "Sent, 16 queues", speed)
+    _bars(axes[0][0], medians, MODES, goals.sent, "Sent, 16 queues, by AutoBatch and queue type", speed)
     _bars(axes[1][0], medians, MODES, goals.publish_p99, "Publish p99, 16 queues", p99)
     _lines(axes[0][1], medians, QUEUES, goals.sent, "Sent, by queues (thin: consumed)", speed, goals.consumed)
     _lines(axes[1][1], medians, QUEUES, goals.publish_p99, "Publish p99, by queues", p99)
     _lines(axes[0][2], medians, BATCH_BYTES, goals.sent, "Sent, by batch size (thin: consumed)", speed, goals.consumed)
     _lines(axes[1][2], medians, BATCH_BYTES, goals.publish_p99, "Publish p99, by batch size", p99)
-    _lines(axes[0][3], medians, DELAYS, goals.publish_p99, "Publish p99 at 20,000 msg/s, by delay", p99)
-    _lines(axes[1][3], medians, DELAYS, goals.end_to_end_p99, "End to end p99 at 20,000 msg/s, by delay", p99)
+    _lines(axes[0][3], medians, DELAYS, goals.publish_p99, "Publish p99 at 20,000 msg/s", p99)
+    _lines(axes[1][3], medians, DELAYS, goals.end_to_end_p99, "End to end p99 at 20,000 msg/s", p99)
     for column, label in ((1, "queues"), (2, "largest batch, KiB"), (3, "longest delay of a batch, ms")):
         for row in (0, 1):
             axes[row][column].set_xlabel(label)
@@ -140,6 +141,9 @@ def _finish(axes: Any, places: Places, title: str, unit: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     if unit.startswith("p99"):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
