@@ -19,11 +19,12 @@ from raptormq.errors import (
     RequestTimeout,
 )
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.command import RemotingCommand, encode, request, response_to
+from raptormq.protocol.command import RemotingCommand, decode, encode, request, response_to
+from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.headers.offset import QueueRequestHeader
 from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, parse_address
-from raptormq.transport.router import Refused, Router
+from raptormq.transport.router import SINGLES_AT_A_TIME, Refused, Router
 from raptormq.transport.server import Server, ServerLimits
 
 ECHO, SLOW, REFUSE, CRASH, FULL, GROUP, BULK, HEADED, CALL_BACK, FAST, OTHER = range(1, 12)
@@ -286,6 +287,30 @@ async def test_a_peer_that_reads_late_gets_everything() -> None:
             assert len(await reader.readexactly(len(answer))) == len(answer)
         await sending
         writer.close()
+
+
+async def test_many_requests_of_one_read_do_not_hold_up_other_connections() -> None:
+    count = 20 * SINGLES_AT_A_TIME
+    async with serving() as (peer, _):
+        seen: list[int] = []
+
+        def count_it(_: Connection, asked: RemotingCommand, __: None) -> RemotingCommand:
+            seen.append(asked.opaque)
+            return response_to(asked)
+
+        peer.router.add(20, None, count_it)
+        reader, writer = await asyncio.open_connection("127.0.0.1", peer.server.port)
+        other_reader, other = await asyncio.open_connection("127.0.0.1", peer.server.port)
+        writer.write(b"".join(encode(RemotingCommand(20, {}, opaque=number)) for number in range(count)))
+        other.write(encode(request(ECHO)))
+        await other_reader.readexactly(4)
+        assert len(seen) < count
+        decoder, opaques = FrameDecoder(), list[int]()
+        while len(opaques) < count:
+            opaques += [decode(payload).opaque for payload in decoder.feed(await reader.read(1 << 16))]
+        assert opaques == list(range(count))
+        writer.close()
+        other.close()
 
 
 async def _write_all(writer: asyncio.StreamWriter, frame: bytes, count: int) -> None:

@@ -90,8 +90,10 @@ class Connection(asyncio.Protocol):
         self._next_opaque = 1
         self._read_in_turn = 0
         self._out: list[Buffer] = []
+        self._out_bytes = 0  # of the large bodies in it
         self._flush_scheduled = False
         self._closed = False
+        self._held = False
         self._drained: asyncio.Event | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._gone: asyncio.Future[None] | None = None
@@ -164,15 +166,26 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Note that the peer does not read fast enough."""
         self._drained = asyncio.Event()
-        if self._limits.hold_reading and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._read_or_not()
 
     def resume_writing(self) -> None:
         """Note that the peer has caught up."""
         if self._drained is not None:
             self._drained.set()
             self._drained = None
-        if self._limits.hold_reading and not self._transport.is_closing():
+        self._read_or_not()
+
+    def hold_reading(self, *, hold: bool) -> None:
+        """Read nothing more, or go on; for a handler that has not got through what was read."""
+        self._held = hold
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._held or self.is_held_back:
+            self._transport.pause_reading()
+        else:
             self._transport.resume_reading()
 
     def _give_way(self) -> None:
@@ -192,11 +205,16 @@ class Connection(asyncio.Protocol):
     def send(self, message: RemotingCommand, *body: Buffer) -> None:
         """Queue a command; with ``body`` buffers they are its body and are sent without being copied here."""
         if body:
-            self.send_raw(command.encode_head(message, sum(map(len, body))), *body)
-        elif len(message.body) >= _LARGE_BODY_BYTES:
-            self.send_raw(command.encode_head(message, len(message.body)), message.body)
+            size = sum(map(len, body))
+            self.send_raw(command.encode_head(message, size), *body)
+        elif (size := len(message.body)) >= _LARGE_BODY_BYTES:
+            self.send_raw(command.encode_head(message, size), message.body)
         else:
             self.send_raw(command.encode(message))
+            return
+        self._out_bytes += size
+        if self._out_bytes >= self._limits.write_high_water_bytes:
+            self._flush_early()
 
     def send_raw(self, *buffers: Buffer) -> None:
         """Queue finished frames. They leave at the end of this turn of the loop, all in one write."""
@@ -207,8 +225,15 @@ class Connection(asyncio.Protocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
+    def _flush_early(self) -> None:
+        """Let the transport have what is queued before the turn ends, so that it can say that it is too much."""
+        scheduled = self._flush_scheduled
+        self._flush()
+        self._flush_scheduled = scheduled
+
     def _flush(self) -> None:
         self._flush_scheduled = False
+        self._out_bytes = 0
         out = self._out
         if not out or self._closed:
             return
@@ -231,6 +256,11 @@ class Connection(asyncio.Protocol):
         return self._drained is not None
 
     @property
+    def is_held_back(self) -> bool:
+        """True while nothing is read from the peer because it does not read either."""
+        return self._drained is not None and self._limits.hold_reading
+
+    @property
     def is_closed(self) -> bool:
         """True once nothing can be sent any more."""
         return self._closed
@@ -243,7 +273,7 @@ class Connection(asyncio.Protocol):
 
     async def drained(self) -> None:
         """Wait until the peer has read enough, or is gone."""
-        if self._drained is not None:
+        while self._drained is not None and not self._closed:
             await self._drained.wait()
 
     # --- our own requests ---

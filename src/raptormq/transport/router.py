@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from raptormq.errors import DiskFull, MessageError, ProtocolError, RaptorMQError, StorageError
@@ -20,6 +20,9 @@ from raptormq.protocol.schema import Header, decode_header
 from raptormq.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
+
+SINGLES_AT_A_TIME = 64
+"""Requests of one read that are handled before other connections have their turn; a read may bring thousands."""
 
 Answer = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer]]
@@ -77,12 +80,20 @@ class Router:
         """Dispatch in order, runs of a group's codes together (RequestHandler)."""
         if self._guard is not None:
             requests = self._admitted(self._guard, connection, requests)
+        self._handle_admitted(connection, requests)
+
+    def _handle_admitted(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         groups = self._groups
-        index, count = 0, len(requests)
+        index, count, singles = 0, len(requests), 0
         while index < count:
             request = requests[index]
             group = groups.get(request.code)
             if group is None:
+                if singles == SINGLES_AT_A_TIME:
+                    connection.hold_reading(hold=True)
+                    self._spawn(self._handle_rest(connection, requests[index:]))
+                    return
+                singles += 1
                 self._dispatch(connection, request)
                 index += 1
                 continue
@@ -103,7 +114,15 @@ class Router:
                 answer(connection, request, refusal)
         return admitted
 
+    async def _handle_rest(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        await asyncio.sleep(0)
+        connection.hold_reading(hold=False)
+        self._handle_admitted(connection, requests)
+
     def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
+        if connection.is_held_back and not request.is_oneway:
+            self._spawn(self._dispatch_when_drained(connection, request))
+            return
         entry = self._handlers.get(request.code)
         if entry is None:
             remark = f" request type {request.code} not supported"  # the blank is RocketMQ's
@@ -119,13 +138,28 @@ class Router:
         if result is None or isinstance(result, RemotingCommand):
             answer(connection, request, result)
         else:
-            task = asyncio.ensure_future(self._finish(connection, request, result))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._finish(connection, request, result))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dispatch_when_drained(self, connection: Connection, request: RemotingCommand) -> None:
+        """One read may bring requests for gigabytes: no answer is made before the peer has taken those before it."""
+        await connection.drained()
+        if not connection.is_closed:
+            self._dispatch(connection, request)
 
     async def _finish(self, connection: Connection, request: RemotingCommand, result: Awaitable[Answer]) -> None:
         try:
+            if connection.is_held_back:
+                await connection.drained()
             response = await result
+        except asyncio.CancelledError:
+            if isinstance(result, Coroutine):
+                result.close()  # it may not have begun
+            raise
         except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
             response = failure(request, error)
         answer(connection, request, response)
