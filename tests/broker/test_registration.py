@@ -219,3 +219,44 @@ def test_lists_of_name_servers() -> None:
     assert parse_name_servers("") == []
     with pytest.raises(ConfigError, match="'a' is not an address"):
         parse_name_servers("a;b:1")
+
+
+async def test_a_name_server_that_does_not_answer_holds_up_nobody(tmp_path: Path) -> None:
+    """It may take as long as a registration may take, 24 s; new topics are known to the other at once."""
+    asked = asyncio.Event()
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            asked.set()
+        writer.close()
+
+    frozen = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    good = await NameServer().started()
+    addresses = f"127.0.0.1:{frozen.sockets[0].getsockname()[1]};{good.address}"
+    async with running(tmp_path, {"namesrvAddr": addresses}) as broker, connected(broker) as peer:
+        await good.next()
+        await asyncio.wait_for(asked.wait(), 20)
+        for topic in ("first", "second"):
+            await peer.send(topic, b"x")
+            async with asyncio.timeout(10):
+                while topic not in (await good.next())[1].topics:
+                    pass
+    frozen.close()
+    await good.server.stop()
+
+
+async def test_only_those_are_told_everything_again_that_have_missed_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "RETRY_SECONDS", 0.05)
+    good, bad = await NameServer().started(), await NameServer().started()
+    bad.refusing = True
+    async with running(tmp_path, {"namesrvAddr": f"{good.address};{bad.address}"}) as broker, connected(broker) as peer:
+        await good.next()
+        await peer.send("new", b"x")
+        assert (await good.next())[1].topics.keys() == {"new"}
+        bad.refusing = False
+        assert {"new", "TBW102"} <= (await bad.next())[1].topics.keys()
+        assert good.registrations.empty()
+    await good.server.stop()
+    await bad.server.stop()

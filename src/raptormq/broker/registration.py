@@ -4,7 +4,8 @@
 REGISTER_BROKER (103) goes out every 30 s with all topics, and at once with those that have changed. Names of name
 servers are resolved anew each time and every address behind a name is registered with, so that a headless Service
 reaches all its pods and a pod that moved is found again. A name server that cannot be reached is asked again every
-few seconds: a broker that nobody can find serves nobody.
+few seconds: a broker that nobody can find serves nobody. One that does not answer holds up nobody: the others are told
+of the next change without it, and it is told everything once it answers.
 """
 
 from __future__ import annotations
@@ -31,8 +32,14 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 3.0
 """Pause before a name server that failed is tried again."""
+PATIENCE_SECONDS = 1.0
+"""How long the others wait for a name server that does not answer."""
 RESOLVE_SECONDS = 5.0
 UNREGISTER_SECONDS = 1.0
+
+
+_Server = tuple[str, int]
+"""Name or address of a name server, and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,9 @@ class Registrar:
         self._servers = parse_name_servers(identity.name_servers)
         self._pool = ConnectionPool(_LossListener(self._lost), limits, tls=tls)
         self._changed: set[str] = set()
-        self._registered: set[str] = set()
+        self._taken_by: dict[_Server, set[str]] = {}
+        self._asked: dict[_Server, asyncio.Task[bool]] = {}
+        self._behind: set[_Server] = set()
         self._wake = asyncio.Event()
         self._change_count = 0
         self._offered_count = 0
@@ -99,6 +108,10 @@ class Registrar:
     def registered_count(self) -> int:
         """Addresses of name servers that took the last registration."""
         return len(self._registered)
+
+    @property
+    def _registered(self) -> set[str]:
+        return set().union(*self._taken_by.values())
 
     def start(self) -> None:
         """Register now and from now on."""
@@ -144,8 +157,10 @@ class Registrar:
         """Stop registering and tell the name servers that the broker is going; takes at most a second."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [self._task, *self._asked.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         header = UnregisterBrokerRequestHeader(
             self._identity.broker_name, self._address.client, self._identity.cluster_name, self._identity.broker_id
         )
@@ -154,7 +169,7 @@ class Registrar:
             for server in self._registered
         ]
         await asyncio.gather(*farewells, return_exceptions=True)
-        self._registered.clear()
+        self._taken_by.clear()
 
     async def close(self) -> None:
         """Close the connections to the name servers."""
@@ -165,18 +180,18 @@ class Registrar:
         period = self._identity.register_period_ms / 1000
         full_at = loop.time()
         while True:
-            now = loop.time()
             self._wake.clear()
             changed, self._changed = self._changed, set()
             count = self._change_count
-            everything = now >= full_at or self._full_wanted
+            everything = loop.time() >= full_at or self._full_wanted
             self._full_wanted = False
-            complete = await self._register(None if everything else changed)
-            if everything or not complete:
-                full_at = loop.time() + (period if complete else RETRY_SECONDS)
+            complete = await self._register(changed, everything=everything)
+            now = loop.time()
+            if everything:
+                full_at = now + period
             self._offered(count)
             try:
-                async with asyncio.timeout(max(0.0, full_at - loop.time())):
+                async with asyncio.timeout(full_at - now if complete else min(full_at - now, RETRY_SECONDS)):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -188,15 +203,40 @@ class Registrar:
                 waiter.set_result(None)
         self._waiters = [entry for entry in self._waiters if entry[0] > count]
 
-    async def _register(self, changed: set[str] | None) -> bool:
-        """Register all topics (None) or some with every name server; True when all of them took it."""
+    async def _register(self, changed: set[str], *, everything: bool) -> bool:
+        """Register all topics, or those that have changed, with every name server, and all with those that have missed
+        something; True when none of them misses anything now.
+        """
+        self._take_answers()
         # The version must be that of these changes: a name server skips the next registration if it has the same one.
-        body = encode_registration(self._table(changed))
-        resolved = await asyncio.gather(*(_resolve(*server) for server in self._servers))
-        addresses = sorted({address for group in resolved for address in group})
+        bodies: dict[bool, bytes] = {}
+        for server in self._servers:
+            whole = everything or server in self._behind
+            if not (whole or changed):
+                continue
+            if server in self._asked:  # with an earlier registration, still
+                self._behind.add(server)
+                continue
+            if whole not in bodies:
+                bodies[whole] = encode_registration(self._table(None if whole else changed))
+            self._behind.discard(server)
+            self._asked[server] = asyncio.create_task(self._register_with_all(server, bodies[whole]))
+        if self._asked:
+            await asyncio.wait(self._asked.values(), timeout=PATIENCE_SECONDS)
+            self._take_answers()
+        return not (self._behind or self._asked)
+
+    def _take_answers(self) -> None:
+        for server in [server for server, task in self._asked.items() if task.done()]:
+            if not self._asked.pop(server).result():
+                self._behind.add(server)
+
+    async def _register_with_all(self, server: _Server, body: bytes) -> bool:
+        """Register with every address behind a name; True when all of them took it."""
+        addresses = await _resolve(*server)
         taken = await asyncio.gather(*(self._register_with(address, body) for address in addresses))
-        self._registered = {address for address, done in zip(addresses, taken, strict=True) if done}
-        return all(taken) and all(resolved)
+        self._taken_by[server] = {address for address, done in zip(addresses, taken, strict=True) if done}
+        return bool(addresses) and all(taken)
 
     def _table(self, changed: set[str] | None) -> TopicConfigTable:
         table = self._topics.snapshot()
