@@ -82,3 +82,14 @@ def test_a_file_of_another_shape_is_refused(volume: MemoryFileSystem, text: str)
     volume.open(PATH, create=True).write_at(0, [text.encode()], len(text))
     with pytest.raises(StoreDamaged, match="does not hold consumer offsets"):
         offsets(volume)
+
+
+def test_offsets_beyond_the_end_are_taken_back(volume: MemoryFileSystem) -> None:
+    table = offsets(volume)
+    table.commit("t", "g", 0, 7)
+    table.commit("t", "g", 1, 5)
+    table.commit("gone", "g", 0, 9)
+    ends = {("t", 0): 5, ("t", 1): 5}
+    assert table.limit(lambda topic, queue_id: ends.get((topic, queue_id))) == 1
+    assert [table.get("t", "g", 0), table.get("t", "g", 1), table.get("gone", "g", 0)] == [5, 5, 9]
+    assert table.limit(lambda topic, queue_id: ends.get((topic, queue_id))) == 0

@@ -58,12 +58,32 @@ class ConsumerOffsets:
             row[queue_id] = offset
             self._counter += 1
 
+    def limit(self, end_of: Callable[[str, int], int | None]) -> int:
+        """Take back offsets beyond the end of their queue (None: not known) and return how many there were.
+
+        A power cut may leave them: the log lost its end, and what comes there next has not been consumed.
+        """
+        count = 0
+        for key, row in self._table.items():
+            topic = key.partition(_SEPARATOR)[0]
+            for queue_id, offset in row.items():
+                end = end_of(topic, queue_id)
+                if end is not None and offset > end:
+                    row[queue_id] = end
+                    count += 1
+        self._counter += count
+        return count
+
     def of_group(self, group: str) -> Iterator[tuple[str, dict[int, int]]]:
         """Yield topic and offsets by queue id of everything ``group`` has consumed."""
         for key, row in self._table.items():
             topic, _, owner = key.partition(_SEPARATOR)
             if owner == group:
                 yield topic, dict(row)
+
+    def topics_and_groups(self) -> list[tuple[str, str]]:
+        """Return who has committed an offset in what."""
+        return [(topic, group) for topic, _, group in (key.partition(_SEPARATOR) for key in self._table)]
 
     def groups_of_topic(self, topic: str) -> list[str]:
         """Return the groups that have committed an offset in ``topic``."""

@@ -103,6 +103,8 @@ def open_store(
         )  # fmt: skip
         converter.load(None if report.clean else report.start_offset)
         offsets.load()
+        if marker.crashed and (beyond := offsets.limit(lambda topic, queue_id: _end_of(queues, topic, queue_id))):
+            logger.warning("%d consumer offsets were beyond the end of their queues", beyond)
         flusher.flushed_timestamp = dispatcher.last_timestamp
         marker.mark()
         housekeeping.settle()
@@ -115,6 +117,11 @@ def open_store(
     for line in report.lines():
         logger.log(logging.WARNING if report.damaged else logging.INFO, line)
     return OpenStore(housekeeping, marker), report
+
+
+def _end_of(queues: QueueTable, topic: str, queue_id: int) -> int | None:
+    queue = queues.get(topic, queue_id)
+    return None if queue is None else queue.max_offset
 
 
 def _make_durable_folder(filesystem: FileSystem, folder: str) -> None:

@@ -111,3 +111,12 @@ async def test_a_damaged_file_of_offsets_stops_the_start(tmp_path: Path) -> None
     with pytest.raises(StoreDamaged, match="delay levels"):
         async with running(tmp_path):
             pass
+
+
+async def test_progress_ahead_of_the_queue_skips_nothing(tmp_path: Path) -> None:
+    """As a power cut may leave it: the log has lost its end."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable": {"1": 1000}}')
+    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+        await peer.send("t", b"late", 0, "DELAY\x011\x02")
+        assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"late"]

@@ -19,8 +19,10 @@ from raptormq.broker.background_service import ended
 from raptormq.broker.delay.postponing import restore
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.reading import messages_of
+from raptormq.broker.delay.set_back import SetBack
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.saving import TableSaver
+from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
@@ -58,6 +60,7 @@ class DelayedDelivery:
         self._saver = saver
         self._clock = clock
         self._delays_ms = store.config.delays_ms
+        self._set_back = {level: SetBack(delay, steady_ms) for level, delay in enumerate(self._delays_ms, 1)}
         self._arrived = asyncio.Event()
         self._idle_levels: set[int] = set()
         self._task: asyncio.Task[None] | None = None
@@ -65,6 +68,9 @@ class DelayedDelivery:
 
     def start(self) -> None:
         """Begin with what became due while the broker was away."""
+        for level, offset in self._progress.offsets.items():
+            _, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+            self._progress.offsets[level] = min(offset, high)  # less than before, if a crash cut the log
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -109,11 +115,17 @@ class DelayedDelivery:
             offset = min(max(self._progress.offsets.get(level, 0), low), high)
             times = await self._store.tag_codes(SCHEDULE_TOPIC, level - 1, offset, _GROUP)
             now = self._clock()
-            count = sum(1 for _ in takewhile(lambda due: _is_due(due, now, delay), times))  # noqa: B023 - used at once
-            if count:
+            if times and times[0] > now + delay:
+                count = min(self._set_back[level].due(high) - offset, len(times))
+                next_due = now + self._set_back[level].next_in_ms()
+            else:
+                self._set_back[level].forget()
+                count = sum(1 for _ in takewhile(now.__ge__, times))
+                next_due = times[0] if times else 0
+            if count > 0:
                 await self._deliver(level, offset, count)
             elif times:
-                return times[0]
+                return next_due
             else:
                 self._idle_levels.add(level)
                 return None
@@ -139,8 +151,3 @@ class DelayedDelivery:
     def _save(self) -> None:
         self._saving = None
         self._saver.save_soon()
-
-
-def _is_due(due: int, now: int, delay_ms: int) -> bool:
-    """Also when the clock was set back since the message was stored: nothing waits longer than its delay."""
-    return due <= now or due > now + delay_ms
