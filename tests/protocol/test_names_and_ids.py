@@ -47,6 +47,14 @@ def test_unusable_properties_are_refused(bad: dict[str, str]) -> None:
         properties.encode_properties(bad)
 
 
+def test_what_was_sent_is_written_again_as_it_is() -> None:
+    text = "a\x01b\x01c\x02d\x01e\x02"
+    assert properties.encode_again(properties.decode_properties(text)) == text
+    assert len(properties.encode_again({"n": "v" * 32_764})) == 32_767
+    with pytest.raises(MessageError):
+        properties.encode_again({"n": "v" * 32_765})
+
+
 @pytest.mark.parametrize(
     ("tag", "code"),
     [

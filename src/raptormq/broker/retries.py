@@ -49,7 +49,8 @@ class Retries:
         config = self._topics.ensure_retry_topic(group.name, group.retry_queue_nums)
         if not config.perm & Perm.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {config.topic_name} is not writable")
-        return config, random.randrange(max(1, group.retry_queue_nums))
+        # The group may have got more queues than its topic has: nobody would read the others.
+        return config, random.randrange(max(1, min(group.retry_queue_nums, config.read_queue_nums)))
 
     def dead_letter_topic(self, group: str) -> str:
         """Return the group's topic of dead letters, created if need be."""

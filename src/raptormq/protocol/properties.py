@@ -137,9 +137,25 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     text = "".join(parts)
     if text.count(NAME_SEPARATOR) != len(properties) or text.count(PAIR_SEPARATOR) != len(properties):
         raise MessageError("a property holds one of the separators \\x01 and \\x02")
+    _check_length(text)
+    return text
+
+
+def encode_again(decoded: Mapping[str, str]) -> str:
+    """Return the text form of what :func:`decode_properties` returned and names of our own; unlike
+    :func:`encode_properties` it takes what others have sent, a name separator inside a value, as the reference does.
+
+    Raises:
+        MessageError: the text is too long.
+    """
+    text = "".join(f"{name}{NAME_SEPARATOR}{value}{PAIR_SEPARATOR}" for name, value in decoded.items())
+    _check_length(text)
+    return text
+
+
+def _check_length(text: str) -> None:
     if len(text) > MAX_PROPERTIES_BYTES // 4 and len(text.encode()) > MAX_PROPERTIES_BYTES:
         raise MessageError(f"the properties are longer than {MAX_PROPERTIES_BYTES} bytes")
-    return text
 
 
 def decode_properties(text: str) -> dict[str, str]:

@@ -189,3 +189,12 @@ async def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypa
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"late"]
         assert failed.is_set()
         assert (await peer.pull("t", 1)).code == 19
+
+
+async def test_the_longest_properties_come_too(tmp_path: Path) -> None:
+    """What the timer adds when it rings has no room in them."""
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        size = 32_767
+        while (await peer.send("t", b"x", 0, "TIMER_DELAY_MS\x01200\x02p\x01" + "v" * size + "\x02")).code:
+            size -= 1
+        assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"x"]

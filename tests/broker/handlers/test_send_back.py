@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.properties import decode_properties
-from tests.broker.harness import Peer, connected, messages, running
+from tests.broker.harness import Peer, bodies, connected, messages, running
 
 LEVELS = {"messageDelayLevel": "1s 1s 1s 1h"}
 
@@ -75,3 +76,22 @@ async def test_a_send_to_a_retry_topic_beyond_the_limit_is_a_dead_letter_without
         await peer.send("%RETRY%g", b"dead", 0, "DELAY\x011\x02", j=4, l=3)
         assert [letter.body for letter in messages(await peer.pull("%DLQ%g", 0))] == [b"dead"]
         assert [message.body for message in messages(await peer.pull("%RETRY%g", 0, wait_ms=20_000))] == [b"again"]
+
+
+async def test_retries_go_to_queues_that_the_retry_topic_has(tmp_path: Path) -> None:
+    """The group may get more of them later, which nobody would read."""
+    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+        await peer.heartbeat("client", "g", "t")
+        await peer.send("t", b"x", 0)
+        more = b'{"groupName":"g","retryQueueNums":1000}'
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, more)).code == 0
+        assert (await send_back(peer, 0, delayLevel=1)).code == 0
+        assert bodies(await peer.pull("%RETRY%g", 0, wait_ms=20_000)) == [b"x"]
+
+
+async def test_a_value_with_a_separator_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+        await peer.send("t", b"x", 0, "a\x01b\x01c\x02")
+        assert (await send_back(peer, 0, delayLevel=1)).code == 0
+        (again,) = messages(await peer.pull("%RETRY%g", 0, wait_ms=20_000))
+        assert decode_properties(again.properties)["a"] == "b\x01c"

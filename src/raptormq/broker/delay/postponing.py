@@ -10,7 +10,7 @@ from __future__ import annotations
 from raptormq.broker.record_copy import record_copy
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
-from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.properties import decode_properties, encode_again
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import PendingRecord
@@ -49,7 +49,7 @@ def postpone(record: PendingRecord, level: int, level_count: int) -> PendingReco
         names.REAL_TOPIC: record.topic,
         names.REAL_QUEUE_ID: str(record.queue_id),
     }
-    return record._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=encode_properties(found).encode())
+    return record._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=encode_again(found).encode())
 
 
 def restore(waiting: StoredMessage) -> PendingRecord | None:

@@ -26,7 +26,6 @@ from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFil
 from raptormq.broker.delay.timing import deletion_key, ring
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage
@@ -210,11 +209,7 @@ class TimerDelivery:
         return deletion_key(topic, unique_key) in recalled
 
     def _restored(self, message: StoredMessage) -> Iterator[PendingRecord]:
-        try:
-            record = ring(message, self._clock())
-        except MessageError as error:
-            logger.warning("the timer message at %d cannot be delivered: %s", message.physical_offset, error)
-            return
+        record = ring(message, self._clock())
         if record is None or record.topic not in self._topics.configs:
             logger.warning("the timer message at %d has no topic any more", message.physical_offset)
         else:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from raptormq.broker.config import Timers
 from raptormq.broker.delay.postponing import restore
+from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.properties import decode_properties, encode_properties, find_property
+from raptormq.protocol.properties import decode_properties, encode_again, find_property
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.log_batch import PendingRecord
@@ -89,15 +90,14 @@ def set_timer(record: PendingRecord, out_ms: int) -> PendingRecord:
         names.REAL_TOPIC: record.topic,
         names.REAL_QUEUE_ID: str(record.queue_id),
     }
-    text = encode_properties(found)
+    text = encode_again(found)
     return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text.encode(), tag_code=timer_code(text))
 
 
 def ring(waiting: StoredMessage, now: int) -> PendingRecord | None:
     """Return the message whose time has come, None when nothing says where it belongs.
 
-    Raises:
-        MessageError: the properties get too long by those that are added.
+    Properties that have no room for the times of the timer go without them: the message was taken and has to come.
     """
     record = restore(waiting)
     if record is None:
@@ -108,7 +108,10 @@ def ring(waiting: StoredMessage, now: int) -> PendingRecord | None:
         names.TIMER_DEQUEUE_MS: str(now),
         names.WAIT: "false",
     }
-    return record._replace(properties=encode_properties(found).encode())
+    try:
+        return record._replace(properties=encode_again(found).encode())
+    except MessageError:
+        return record
 
 
 def deletion_key(topic: str, unique_key: str) -> str:

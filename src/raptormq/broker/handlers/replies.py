@@ -27,7 +27,7 @@ from raptormq.protocol.headers.send import (
     SendMessageResponseHeader,
 )
 from raptormq.protocol.message_id import decode_host, offset_id
-from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.properties import decode_properties, encode_again
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.transport.connection import Connection
@@ -118,7 +118,7 @@ class ReplyHandlers:
             _text(record.born_host),
             _text(self._store_host),
             now,
-            encode_properties(found),
+            encode_again(found),
             header.reconsume_times,
             header.unit_mode,
         )
@@ -145,7 +145,7 @@ def _ordinary(command: RemotingCommand, code: int) -> RemotingCommand:
     if found.pop(names.TRANSACTION_PREPARED, None) is not None:
         flag = fields.get(flags, "0")
         plain = str(int(flag) & ~_TRANSACTION_BITS) if flag.isdecimal() else flag
-        fields = fields | {properties: encode_properties(found), flags: plain}
+        fields = fields | {properties: encode_again(found), flags: plain}
     return dataclasses.replace(command, code=code, ext_fields=fields)
 
 

@@ -23,7 +23,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.message_id import offset_id
-from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.properties import decode_properties, encode_again
 from raptormq.protocol.record import StoredMessage, decode_record
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.store import MessageStore
@@ -97,7 +97,7 @@ class SendBackHandlers:
             config, queue_id = self._retries.retry_place(group)
             topic = config.topic_name
         try:
-            record = record_copy(message, topic, queue_id, encode_properties(found), retries=1)
+            record = record_copy(message, topic, queue_id, encode_again(found), retries=1)
             return record if dead else postpone(record, level, self._level_count)
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message cannot be retried: {error}") from error

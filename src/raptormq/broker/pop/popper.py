@@ -29,7 +29,7 @@ from raptormq.protocol.pop_handle import (
     start_info,
     topic_kind,
 )
-from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.properties import decode_properties, encode_again
 from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
 from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.storage.filesystem import Buffer
@@ -234,5 +234,5 @@ def _as_origin(record: Buffer, topic: str, handle: PopHandle) -> bytes:
     message = decode_record(record, check_crc=False)
     found = decode_properties(message.properties)
     found.setdefault(names.POP_CHECKPOINT, build_handle(handle, message.topic, message.queue_id, message.queue_offset))
-    message.topic, message.properties = topic, encode_properties(found)
+    message.topic, message.properties = topic, encode_again(found)
     return encode_record(message)

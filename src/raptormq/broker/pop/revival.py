@@ -20,13 +20,14 @@ from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.saving import TableSaver
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import BodyError, MessageError, RecordError, StorageError
+from raptormq.errors import BodyError, MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.pop_handle import pop_retry_topic
-from raptormq.protocol.properties import decode_properties, encode_properties, find_property
+from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_again, find_property
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
+from raptormq.protocol.topic_names import dlq_topic
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
@@ -37,6 +38,8 @@ LONGEST_PAUSE_S = 0.25
 _CHECKPOINTS_AT_A_TIME = 64
 _RETRY_MS = 1_000
 _READ_COUNT, _READ_BYTES = 1_000, 1 << 20
+_HANDLE_BYTES = 512
+"""Room for the property that a popped message of a retry topic is acknowledged by."""
 _GO_ON = frozenset({GetStatus.FOUND, GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING})
 
 
@@ -81,12 +84,14 @@ class PopRevival:
             self._commit()
 
     async def _run(self) -> None:
-        try:
-            for queue_id in range(REVIVE_QUEUES):
-                await self._recover(queue_id)
-        except StorageError:
-            logger.exception("the revive log cannot be read; what was popped before the start may not come back")
-        self.ready.set()
+        while not self.ready.is_set():
+            try:
+                for queue_id in range(REVIVE_QUEUES):
+                    await self._recover(queue_id)
+                self.ready.set()
+            except Exception:  # pops wait: what an earlier run has handed out would not come back
+                logger.exception("the revive log cannot be read, it is tried again")
+                await asyncio.sleep(_RETRY_MS / 1000)
         while True:
             try:
                 await self.revive_due()
@@ -98,7 +103,11 @@ class PopRevival:
     # --- the start ---
 
     async def _recover(self, queue_id: int) -> None:
-        done = self._store.consumer_offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
+        offsets = self._store.consumer_offsets
+        done = offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
+        _, high = self._store.queue_bounds(self._revive_topic, queue_id)
+        if done is not None and done >= high:  # a crash has cut the log below it: what comes next is not done with
+            offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done := high - 1)
         offset = 0 if done is None else done + 1
         while True:
             result = await self._store.get_messages_cold(self._revive_topic, queue_id, offset, _READ_COUNT, _READ_BYTES)
@@ -136,13 +145,15 @@ class PopRevival:
     async def revive_due(self) -> None:
         """Bring back everything whose time is up."""
         while due := self._outstanding.due(self._clock(), _CHECKPOINTS_AT_A_TIME):
-            for checkpoint, offsets in due:
-                try:
+            done = 0
+            try:
+                for checkpoint, offsets in due:
                     await self._revive(checkpoint, offsets)
-                except BaseException:
+                    self._outstanding.done(checkpoint)
+                    done += 1
+            finally:
+                for checkpoint, _ in due[done:]:
                     self._outstanding.again(checkpoint, self._clock() + _RETRY_MS)
-                    raise
-                self._outstanding.done(checkpoint)
 
     async def _revive(self, checkpoint: CheckPoint, offsets: list[int]) -> None:
         if self._topics.get(checkpoint.topic) is None or self._groups.get(checkpoint.group) is None:
@@ -152,12 +163,14 @@ class PopRevival:
         for offset in offsets:
             try:
                 message = await self._read(checkpoint, offset)
-                if message is not None:
-                    copies.append(_copy(message, topic, checkpoint.pop_time))
-            except (RecordError, MessageError) as error:
+            except RecordError as error:
                 logger.warning("message %d of %s cannot be brought back: %s", offset, checkpoint.topic, error)
+                continue
+            if message is not None:
+                copies.append(_copy(message, topic, checkpoint))
+        for each in {record.topic for record in copies}:
+            await self._ensure_topic(each, checkpoint.group)
         if copies:
-            await self._ensure_topic(topic, checkpoint.group)
             await self._writer.stored(copies)
 
     async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:
@@ -175,9 +188,17 @@ class PopRevival:
             self._store.consumer_offsets.commit(topic, group, 0, 0)
 
 
-def _copy(message: StoredMessage, topic: str, pop_time: int) -> PendingRecord:
+def _copy(message: StoredMessage, topic: str, checkpoint: CheckPoint) -> PendingRecord:
+    """Return the message as it comes back; a dead letter when its properties have no room for the handle of a pop."""
     found = decode_properties(message.properties)
     if not message.reconsume_times:
         found.pop(names.FIRST_POP_TIME, None)
-    found.setdefault(names.FIRST_POP_TIME, str(pop_time))
-    return record_copy(message, topic, 0, encode_properties(found), retries=1)
+    found.setdefault(names.FIRST_POP_TIME, str(checkpoint.pop_time))
+    try:
+        text = encode_again(found)
+    except MessageError:
+        text = message.properties
+    if len(text.encode()) > MAX_PROPERTIES_BYTES - _HANDLE_BYTES:
+        logger.warning("a message of %s becomes a dead letter, its properties are too long", checkpoint.topic)
+        topic = dlq_topic(checkpoint.group)
+    return record_copy(message, topic, 0, text, retries=1)

@@ -19,7 +19,7 @@ from raptormq.broker.record_copy import record_copy
 from raptormq.broker.send.tag_code import tag_code
 from raptormq.protocol import properties as names
 from raptormq.protocol.headers.transaction import COMMIT
-from raptormq.protocol.properties import decode_properties, encode_properties, find_property
+from raptormq.protocol.properties import decode_properties, encode_again, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.log_batch import PendingRecord
@@ -48,7 +48,7 @@ def halve(record: PendingRecord, unique_key: str) -> PendingRecord:
     return record._replace(
         topic=HALF_TOPIC,
         queue_id=0,
-        properties=encode_properties(found).encode(),
+        properties=encode_again(found).encode(),
         sys_flag=record.sys_flag & ~_TRANSACTION_BITS,
     )
 
@@ -87,7 +87,7 @@ def given_up(half: StoredMessage) -> PendingRecord:
 
 
 def _rewritten(half: StoredMessage, topic: str, changes: dict[str, str]) -> PendingRecord:
-    return record_copy(half, topic, 0, encode_properties(decode_properties(half.properties) | changes))
+    return record_copy(half, topic, 0, encode_again(decode_properties(half.properties) | changes))
 
 
 def question(half: StoredMessage) -> StoredMessage:

@@ -42,6 +42,7 @@ GROUP = "CID_RMQ_SYS_TRANS"
 _PAGE = 1_024
 _PAGE_BYTES = 4 << 20
 _HOUR_MS = 3_600_000
+_RETRY_S = 1.0
 
 Ask = Callable[[StoredMessage], None]
 """Sends a half to its producer group, with the question what became of it."""
@@ -108,8 +109,13 @@ class Transactions:
         await self._ready.wait()
 
     async def _run(self, first_op: int) -> None:
-        await self._read_ops(first_op)
-        self._ready.set()
+        while not self._ready.is_set():
+            try:
+                await self._read_ops(first_op)
+                self._ready.set()
+            except Exception:  # decisions wait until it is known what is decided
+                logger.exception("the decided transactions cannot be read, it is tried again")
+                await asyncio.sleep(_RETRY_S)
         while True:
             await asyncio.sleep(self._settings.check_interval_ms / 1000)
             try:

@@ -1,0 +1,95 @@
+"""POP when something goes wrong: a disk that takes nothing, properties without room, a log that has lost its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.pop.checkpoints import REVIVE_QUEUES
+from raptormq.errors import StorageError
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
+from tests.broker.handlers.test_pop import MINUTE, come_back, pop
+from tests.broker.harness import Peer, bodies, connected, running
+
+
+async def largest(peer: Peer, body: bytes) -> None:
+    """Send a message with the longest properties that are taken."""
+    size = MAX_PROPERTIES_BYTES
+    while (await peer.send("t", body, properties="p\x01" + "v" * size + "\x02")).code:
+        size -= 1
+
+
+async def test_everything_comes_back_when_the_disk_takes_writes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        for number in range(6):
+            await peer.send("t", b"%d" % number)
+        for _ in range(6):
+            assert (await pop(peer, maxMsgNums=1, invisibleTime=300)).code == 0
+        failed = asyncio.Event()
+        append = broker._store.append
+
+        def full(_: object) -> None:
+            failed.set()
+            raise StorageError("no room")
+
+        monkeypatch.setattr(broker._store, "append", full)
+        await failed.wait()
+        monkeypatch.setattr(broker._store, "append", append)
+        back = await come_back(peer, 6)
+        assert sorted(message.body for message in back) == [b"%d" % number for number in range(6)]
+
+
+async def test_properties_without_room_for_a_handle_make_a_dead_letter_and_block_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await largest(peer, b"large")
+        await peer.send("t", b"small")
+        assert len(bodies(await pop(peer, invisibleTime=300))) == 2
+        assert [message.body for message in await come_back(peer, 1)] == [b"small"]
+        assert bodies(await peer.pull("%DLQ%consumers", 0, wait_ms=20_000)) == [b"large"]
+
+
+async def test_a_value_with_a_separator_comes_back_as_it_is(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"odd", properties="a\x01b\x01c\x02")
+        await pop(peer, invisibleTime=0)
+        (back,) = await come_back(peer, 1)
+        assert decode_properties(back.properties)["a"] == "b\x01c"
+
+
+async def test_what_is_popped_after_a_power_cut_comes_back_after_the_next_crash(tmp_path: Path) -> None:
+    revive = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+    file = tmp_path / "config" / "consumerOffset.json"
+    ahead = {str(queue): 1_000 for queue in range(REVIVE_QUEUES)}  # what the log has lost had been done with
+    file.write_text(json.dumps({"offsetTable": {f"{revive}@CID_RMQ_SYS_REVIVE_GROUP": ahead}}))
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert bodies(await pop(peer, invisibleTime=500)) == [b"x"]
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert [message.body for message in await come_back(peer, 1)] == [b"x"]
+
+
+async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        await pop(peer, invisibleTime=500)
+    monkeypatch.setattr("raptormq.broker.pop.revival._RETRY_MS", 100)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert broker._assembly is not None
+        revival = broker._assembly.services[-1]
+        replay = revival._replay  # type: ignore[attr-defined]
+
+        def fail(*_: object) -> None:
+            monkeypatch.setattr(revival, "_replay", replay)
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(revival, "_replay", fail)
+        waiting = asyncio.ensure_future(pop(peer, queueId=-1, pollTime=MINUTE))
+        assert bodies(await waiting) == [b"x"]
+        assert (await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})).code == 0
