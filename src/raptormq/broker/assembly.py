@@ -323,7 +323,9 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
         LockHandlers(core.locks, steady_ms),
         OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
         RelayHandlers(core.store, core.topics, core.groups, core.registry, core.config.identity),
-        ConsumerHandlers(core.store, core.topics, core.registry, core.config.identity),
+        ConsumerHandlers(
+            core.store, core.topics, core.registry, core.statistics, core.config.identity.broker_name, core.address
+        ),
         RecordHandlers(core.store),
         SendBackHandlers(
             core.store,

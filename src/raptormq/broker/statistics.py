@@ -106,6 +106,8 @@ class Statistics:
         self._got: dict[tuple[str, str], tuple[Statistic, Statistic]] = {}
         self._returned: dict[tuple[str, str], Statistic] = {}
         self._put_all, self._got_all = Statistic(clock()), Statistic(clock())
+        self.pulled: dict[tuple[str, str, int], int] = {}
+        """How far groups have pulled: topic, group and queue id -> the offset behind the last answer."""
         self._before: dict[str, int] = {}
         self._seen: set[str] = set()
 
@@ -142,6 +144,7 @@ class Statistics:
         self._seen.discard(topic)
         self._got = {key: pair for key, pair in self._got.items() if key[0] != topic}
         self._returned = {key: statistic for key, statistic in self._returned.items() if key[0] != topic}
+        self.pulled = {key: offset for key, offset in self.pulled.items() if key[0] != topic}
 
     # --- by the clock ---
 
@@ -163,6 +166,7 @@ class Statistics:
             self._before[topic] = self._stored(topic)
         self._got = {key: pair for key, pair in self._got.items() if not pair[0].is_stale}
         self._returned = {key: statistic for key, statistic in self._returned.items() if not statistic.is_stale}
+        self.pulled = {key: offset for key, offset in self.pulled.items() if key[:2] in self._got}
 
     def _take_in(self) -> None:
         """Bring up to date what is read off elsewhere."""
@@ -192,6 +196,11 @@ class Statistics:
         now = self._clock()
         minute, hour, day = (statistic.figures(window, self._ticks, now) for window in (_MINUTE, _HOUR, _DAY))
         return minute, hour, day
+
+    def group_tps(self, topic: str, group: str) -> float:
+        """Return how many messages of a topic a group was given per second over the last minute."""
+        figures = self.figures(GROUP_GET_NUMS, f"{topic}@{group}")
+        return figures[0].tps if figures is not None else 0.0
 
     def _find(self, name: str, key: str) -> Statistic | None:
         if name == TOPIC_PUT_NUMS:

@@ -11,7 +11,7 @@ from raptormq.protocol.bodies.queues import QueueLockRequest, decode_kv_table, d
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
-from tests.broker.harness import Peer, connected, running
+from tests.broker.harness import Peer, connected, messages, running
 
 GROUP = b'{"groupName":"g","retryMaxTimes":3,"consumeTimeoutMinute":7}'
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
@@ -77,6 +77,28 @@ async def test_consumer_connections_and_progress(tmp_path: Path) -> None:
     table = {key: value for key, value in loads_object(progress.body)["offsetTable"].items() if '"queueId":0' in key}
     (queue,) = table.values()
     assert (queue["brokerOffset"], queue["consumerOffset"]) == (2, 1)
+
+
+async def test_progress_tells_what_is_under_way_and_when_the_last_message_consumed_was_stored(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1", b"2"])
+        stored = [message.store_timestamp for message in messages(await peer.pull("t", 0, count=2))]
+        place: dict[str, object] = {"consumerGroup": "consumers", "topic": "t", "queueId": 0}
+        await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, place | {"commitOffset": 1})
+        of_group = loads_object((await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "consumers"})).body)
+        everything = loads_object((await peer.call(RequestCode.GET_BROKER_CONSUME_STATS)).body)
+        ordered = loads_object((await peer.call(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "true"})).body)
+        await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, place | {"commitOffset": 0})
+        at_the_start = loads_object((await peer.call(RequestCode.GET_BROKER_CONSUME_STATS)).body)
+    first, other = (of_group["offsetTable"][key] for key in sorted(of_group["offsetTable"])[:2])
+    assert first == {"brokerOffset": 3, "consumerOffset": 1, "lastTimestamp": stored[0], "pullOffset": 2}
+    assert other == {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0, "pullOffset": 0}
+    assert of_group["consumeTps"] > 0
+    assert (everything["totalDiff"], everything["totalInflightDiff"]) == (2, 1)
+    assert everything["brokerAddr"] == broker.address
+    assert (ordered["totalDiff"], ordered["consumeStatsList"]) == (0, [])
+    (queues,) = (stats["offsetTable"] for stats in at_the_start["consumeStatsList"][0]["consumers"])
+    assert {queue["lastTimestamp"] for queue in queues.values()} == {0}
 
 
 async def test_a_record_by_its_place(tmp_path: Path) -> None:

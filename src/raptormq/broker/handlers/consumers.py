@@ -4,41 +4,58 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from raptormq.broker.clients import ClientRegistry, Member
-from raptormq.broker.config import Identity
+from raptormq.broker.queue_ages import stored_at
+from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
-from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, TopicRequestHeader
+from raptormq.protocol.headers.topic import (
+    BrokerConsumeStatsRequestHeader,
+    ConsumeStatsRequestHeader,
+    TopicRequestHeader,
+)
 from raptormq.protocol.language import BY_CODE
 from raptormq.protocol.message import MessageQueue
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
+_QueueProgress = tuple[dict[str, Any], dict[str, int]]
+"""A queue, and where broker and group stand in it."""
+
 
 class ConsumerHandlers:
     """Describes consumer groups and their progress."""
 
     def __init__(
-        self, store: MessageStore, topics: TopicTable, registry: ClientRegistry[Connection], identity: Identity
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        registry: ClientRegistry[Connection],
+        statistics: Statistics,
+        broker_name: str,
+        address: str,
     ) -> None:
         self._store = store
         self._topics = topics
         self._registry = registry
-        self._identity = identity
+        self._statistics = statistics
+        self._broker_name = broker_name
+        self._address = address
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
         router.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, self.connections)
         router.add(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader, self.progress)
-        router.add(RequestCode.GET_BROKER_CONSUME_STATS, None, self.all_progress)
+        router.add(RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader, self.all_progress)
         router.add(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader, self.groups_of_topic)
 
     def connections(
@@ -58,24 +75,35 @@ class ConsumerHandlers:
         }
         return response_to(command, body=dumps(body))
 
-    def progress(self, _: Connection, command: RemotingCommand, header: ConsumeStatsRequestHeader) -> RemotingCommand:
+    async def progress(
+        self, _: Connection, command: RemotingCommand, header: ConsumeStatsRequestHeader
+    ) -> RemotingCommand:
         """208: the group's offset and the broker's in every queue of its topics."""
-        queues = self._progress(header.consumer_group, self._topics_of(header))
-        return response_to(command, body=_consume_stats(queues))
+        group = header.consumer_group
+        queues: list[_QueueProgress] = []
+        tps = 0.0
+        for topic in self._topics_of(header):
+            queues += await self._progress(group, topic)
+            tps += self._statistics.group_tps(topic, group)
+        return response_to(command, body=_consume_stats(queues, tps))
 
-    def all_progress(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+    async def all_progress(
+        self, _: Connection, command: RemotingCommand, header: BrokerConsumeStatsRequestHeader
+    ) -> RemotingCommand:
         """317: the same of every group that has consumed anything."""
-        offsets = self._store.consumer_offsets
         table: dict[str, list[bytes]] = {}
-        lag = 0
-        for topic in self._topics.configs:
-            for group in offsets.groups_of_topic(topic):
-                queues = self._progress(group, [topic])
-                lag += sum(each["brokerOffset"] - each["consumerOffset"] for _, each in queues)
-                table.setdefault(group, []).append(_consume_stats(queues))
+        lag = inflight = 0
+        for topic, group in self._store.consumer_offsets.topics_and_groups():
+            config = self._topics.get(topic)
+            if config is None or (header.is_order and not config.order):
+                continue
+            queues = await self._progress(group, topic)
+            lag += sum(each["brokerOffset"] - each["consumerOffset"] for _, each in queues)
+            inflight += sum(each["pullOffset"] - each["consumerOffset"] for _, each in queues)
+            table.setdefault(group, []).append(_consume_stats(queues, self._statistics.group_tps(topic, group)))
         groups = b",".join(b"{%b:[%b]}" % (dumps(group), b",".join(stats)) for group, stats in table.items())
-        figures = b'"totalDiff":%d,"totalInflightDiff":0' % lag
-        address = dumps(self._identity.broker_name)
+        figures = b'"totalDiff":%d,"totalInflightDiff":%d' % (lag, inflight)
+        address = dumps(self._address)
         return response_to(command, body=b'{"brokerAddr":%b,"consumeStatsList":[%b],%b}' % (address, groups, figures))
 
     def groups_of_topic(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
@@ -85,13 +113,14 @@ class ConsumerHandlers:
         } | set(self._store.consumer_offsets.groups_of_topic(header.topic))
         return response_to(command, body=dumps({"groupList": sorted(groups)}))
 
-    def _progress(self, group: str, topics: Iterable[str]) -> list[tuple[dict[str, Any], dict[str, int]]]:
-        found: list[tuple[dict[str, Any], dict[str, int]]] = []
-        for topic in topics:
-            config = self._topics.get(topic)
-            for queue_id in range(config.read_queue_nums if config is not None else 0):
-                queue = MessageQueue(topic, self._identity.broker_name, queue_id)
-                found.append((queue_to_dict(queue), self._queue_progress(group, queue)))
+    async def _progress(self, group: str, topic: str) -> list[_QueueProgress]:
+        config = self._topics.get(topic)
+        queues = [
+            MessageQueue(topic, self._broker_name, queue_id)
+            for queue_id in range(config.read_queue_nums if config is not None else 0)
+        ]
+        found = [(queue_to_dict(queue), await self._queue_progress(group, queue)) for queue in queues]
+        await asyncio.sleep(0)  # what thousands of queues need must not hold up the others
         return found
 
     def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:
@@ -101,19 +130,22 @@ class ConsumerHandlers:
         group = self._registry.consumers.get(header.consumer_group)
         return sorted(topics | (group.subscriptions.keys() if group is not None else set()))
 
-    def _queue_progress(self, group: str, queue: MessageQueue) -> dict[str, int]:
-        low, high = self._store.queue_bounds(queue.topic, queue.queue_id)
-        consumed = self._store.consumer_offsets.get(queue.topic, group, queue.queue_id)
+    async def _queue_progress(self, group: str, queue: MessageQueue) -> dict[str, int]:
+        topic, queue_id = queue.topic, queue.queue_id
+        low, high = self._store.queue_bounds(topic, queue_id)
+        committed = self._store.consumer_offsets.get(topic, group, queue_id)
+        consumed = low if committed is None else committed
+        stored_last = await stored_at(self._store, topic, queue_id, consumed - 1) if consumed > low else 0
         return {
             "brokerOffset": high,
-            "consumerOffset": low if consumed is None else consumed,
-            "lastTimestamp": 0,
-            "pullOffset": low if consumed is None else consumed,
+            "consumerOffset": consumed,
+            "lastTimestamp": max(stored_last, 0),
+            "pullOffset": max(consumed, self._statistics.pulled.get((topic, group, queue_id), 0)),
         }
 
 
-def _consume_stats(queues: list[tuple[dict[str, Any], dict[str, int]]]) -> bytes:
-    return b'{"consumeTps":0.0,"offsetTable":' + dump_object_keyed(queues) + b"}"
+def _consume_stats(queues: list[_QueueProgress], tps: float) -> bytes:
+    return b'{"consumeTps":%b,"offsetTable":%b}' % (dumps(tps), dump_object_keyed(queues))
 
 
 def member_to_dict(member: Member[Connection]) -> dict[str, Any]:

@@ -230,12 +230,12 @@ class PullHandlers:
             result.status.value,
             PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset),
         )
-        counters = self._counters
+        counters, topic, group = self._counters, pull.header.topic, pull.header.consumer_group
+        self._statistics.pulled[topic, group, pull.header.queue_id] = result.next_offset
         if code == ResponseCode.SUCCESS:
             counters.pulls_found += 1
             counters.messages_out += result.message_count
             counters.bytes_out += result.total_bytes
-            topic, group = pull.header.topic, pull.header.consumer_group
             self._statistics.got(topic, group, result.message_count, result.total_bytes)
         else:
             counters.pulls_empty += 1

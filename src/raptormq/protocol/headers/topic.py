@@ -54,6 +54,13 @@ class ConsumeStatsRequestHeader(Header):
 
 
 @dataclass(slots=True)
+class BrokerConsumeStatsRequestHeader(Header):
+    """317: of ordered topics, or of all."""
+
+    is_order: bool = False
+
+
+@dataclass(slots=True)
 class TotalTopicResponseHeader(Header):
     """21: how many topics there are."""
 
