@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import RequestHandler
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import SMALL
 
@@ -43,8 +44,9 @@ async def process(
 class Client:
     """Requests over a pool that reconnects."""
 
-    def __init__(self, port: int) -> None:
-        self._pool = ConnectionPool()
+    def __init__(self, port: int, handler: RequestHandler | None = None) -> None:
+        """``handler`` takes what the broker asks; without one it is refused."""
+        self._pool = ConnectionPool(handler)
         self._address = f"127.0.0.1:{port}"
 
     async def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> RemotingCommand:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
 from pathlib import Path
 
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
-from raptormq.protocol.bodies.tolerant_json import loads_object
-from tests.broker.harness import connected, running
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from tests.broker.harness import bodies, connected, running
 
 
 async def test_producers_of_a_group_and_of_all_groups(tmp_path: Path) -> None:
@@ -51,3 +54,57 @@ async def test_a_broker_without_replication_is_a_master_without_slaves(tmp_path:
         status = loads_object((await peer.call(907)).body)
         assert (status["master"], status["inSyncSlaveNums"], status["haConnectionInfo"]) == (True, 0, [])
         assert status["masterAddr"] == broker.address
+
+
+def age(log: Path, hours: int) -> list[Path]:
+    """Let all finished segments look as if nothing had been written to them for so long; returns them."""
+    *old, _, _ = sorted(log.iterdir())  # one is being written, one is made ahead
+    then = time.time() - hours * 3600
+    for segment in old:
+        os.utime(segment, (then, then))
+    return old
+
+
+async def test_old_segments_go_at_any_hour_and_queues_follow(tmp_path: Path) -> None:
+    other_hour = f"{(time.localtime().tm_hour + 12) % 24:02}"
+    pairs = {"mappedFileSizeCommitLog": "128K", "deleteWhen": other_hour, "fileReservedTime": "24"}
+    log, queue = tmp_path / "commitlog", tmp_path / "consumequeue" / "t" / "0"
+    async with running(tmp_path, pairs) as broker, connected(broker) as peer:
+        for _ in range(1_500):  # more than a queue file has items
+            await peer.send("t", b"x" * 300)
+        while not (queue / f"{0:020}").exists() or broker._store.flushed_offset < broker._store.end_offset:
+            await asyncio.sleep(0.01)
+        old = age(log, 23)
+        assert (await peer.call(329)).code == 0
+        assert [segment for segment in old if not segment.exists()] == []
+        age(log, 25)
+        assert (await peer.call(306)).code == 0  # which cleans queues
+        assert [segment for segment in old if not segment.exists()] == []
+        assert (queue / f"{0:020}").exists()
+        assert (await peer.call(329)).code == 0
+        assert [segment for segment in old if segment.exists()] == []
+        assert (await peer.call(306)).code == 0
+        assert not (queue / f"{0:020}").exists()
+        moved = await peer.pull("t", 0)
+        low = int(moved.ext_fields["minOffset"])
+        assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, str(low))
+        assert 1_000 <= low < 1_500
+        assert len(bodies(await peer.pull("t", low, count=100, maxMsgBytes=1 << 20))) == min(100, 1_500 - low)
+
+
+async def test_the_queues_of_topics_that_are_gone_go(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        for topic in ("kept", "gone"):
+            await peer.send(topic, b"x")
+            await peer.call(15, {"consumerGroup": "g", "topic": topic, "queueId": 0, "commitOffset": 1})
+    table = tmp_path / "config" / "topics.json"
+    topics = loads_object(table.read_bytes())
+    del topics["topicConfigTable"]["gone"]
+    table.write_bytes(dumps(topics))
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (tmp_path / "consumequeue" / "gone").exists()
+        assert (await peer.call(316)).code == 0
+        assert not (tmp_path / "consumequeue" / "gone").exists()
+        progress = loads_object((await peer.call(208, {"consumerGroup": "g"})).body)["offsetTable"]
+        assert {key.count('"gone"') for key in progress} == {0}
+        assert bodies(await peer.pull("kept", 0)) == [b"x"]
