@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from raptormq.errors import ConversionRefused
-from raptormq.storage import FlushDiskType, MessageStore, PendingRecord
+from raptormq.storage import (
+    FlushDiskType,
+    MessageStore,
+    PendingRecord,
+    conversion_run,
+    queue_comparison,
+    queue_conversion,
+)
+from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import batch
 from tests.storage.conversions import TOPIC, Table, convert, declare, finish, open_store, queue_bytes
 from tests.storage.stores import Clock, bodies, message, put, read_queue
 
 SIMPLE, BATCH = "consumequeue", "batchconsumequeue"
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a turn of the loop after every 16 items."""
+    monkeypatch.setattr(conversion_run, "_SLICE_S", 0.0)
+    for module in (queue_conversion, queue_comparison):
+        monkeypatch.setattr(module, "SLICE_ROWS", 16)
 
 
 def one(body: str, queue_id: int = 0) -> PendingRecord:
@@ -318,3 +335,83 @@ def test_a_topic_that_is_deleted_meanwhile_is_forgotten() -> None:
     reopened = open_store(volume)
     assert reopened.converter.types() == {}
     assert contents(reopened) == {0: [(0, "again")]}
+
+
+def test_a_queue_that_is_damaged_again_and_again_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=300)
+    before = contents(store)
+    write = store._queues.files.write_tail
+
+    def write_and_damage(queue: ConsumeQueue) -> None:
+        write(queue)
+        node = volume.now.files.get(f"/store/{BATCH}/{TOPIC}/1/{0:020d}")
+        if node is not None:
+            node.data[46 * 3 + 11] = 255
+
+    monkeypatch.setattr(store._queues.files, "write_tail", write_and_damage)
+    monkeypatch.setattr(queue_conversion, "_TAIL_BYTES", 1)
+
+    progress = convert(store, volume, to_batch=True)
+
+    assert progress.phase == "refused"
+    assert f"queue 1 of {TOPIC} differs after it was built twice" in progress.remark
+    assert contents(store) == before
+    assert not volume.exists(f"/store/{BATCH}/{TOPIC}")
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = filled(volume, is_batch=False, count=600, clock=clock)
+    before = contents(store)
+
+    async def until_half() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
+        while (progress := store.converter.progress(TOPIC)) is None or progress.done < 300:
+            await asyncio.sleep(0)
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+        store._queues.flush(10)
+
+    asyncio.run(until_half())
+    if crash:
+        clock.now += 60_000
+        put(store, message("later", topic="other"))
+        volume = volume.after_kill()
+    else:
+        store.close()
+    store = open_store(volume, clock)
+    assert contents(store) == before
+    assert store.converter.types() == {TOPIC: False}
+    progress = store.converter.progress(TOPIC)
+    assert progress is not None
+    assert progress.phase == "waiting"
+    assert (progress.done >= 300) is not crash  # after a crash only what a checkpoint has seen is believed
+    ended = asyncio.run(finish(store, Table(volume, is_batch=False)))
+    assert ended is not None
+    assert ended.phase == "done"
+    assert contents(store) == before
+
+
+def test_two_topics_are_converted_one_after_the_other() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False)
+    before = contents(store)
+
+    class Tables(Table):
+        def set(self, topic: str, *, is_batch: bool) -> None:
+            self.history.append(is_batch)
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        await store.converter.order("other", to_batch=True)
+        await finish(store, Tables(volume, is_batch=False))
+
+    asyncio.run(run())
+    assert store.is_batch_topic(TOPIC)
+    assert store.is_batch_topic("other")
+    assert contents(store) == before
+    assert bodies(read_queue(store, "other")) == ["other"] * 70

@@ -37,7 +37,7 @@ _SLICE_S = 0.002
 """Work between two turns of the loop, and the pause after it."""
 _MOST_FETCHES = 3
 """Attempts of one slice before it waits for the disk."""
-_REMOVALS_PER_STEP = 8
+_REMOVED_AT_ONCE = 64
 
 
 class QueueTypes(Protocol):
@@ -91,7 +91,7 @@ class Job:
     comparison: QueueComparison | None = None
     wants_stop: bool = False
     is_forgotten: bool = False
-    """The topic was deleted, or the conversion given up."""
+    """The topic was deleted."""
     replaced: list[ConsumeQueue] = field(default_factory=list)
     """Queues of the old type whose files are still there."""
     switched_at: int = 0
@@ -168,34 +168,51 @@ class Workshop:
         Raises:
             StorageError, OSError: something could not be saved or removed; to be called again.
         """
-        topic, files = job.entry.topic, self.table.files
-        types.set(topic, is_batch=job.entry.to_batch)
+        types.set(job.entry.topic, is_batch=job.entry.to_batch)
         await types.settled()
-        while job.replaced and not job.is_forgotten:  # gone otherwise, and others may have their names
-            for queue in job.replaced[-_REMOVALS_PER_STEP:]:
-                files.remove_queue(queue)
-            del job.replaced[-_REMOVALS_PER_STEP:]
-            await asyncio.sleep(0)
-        if not job.is_forgotten:
-            files.remove_type(topic, is_batch=not job.entry.to_batch)
+        await self.remove(job, job.replaced, is_batch=not job.entry.to_batch)
         await self._dispatched(job.switched_at)
         self.dispatcher.detach(job.conversion)
         await self.housekeeping.make_durable(self.background)
+
+    async def remove(self, job: Job, queues: list[ConsumeQueue], *, is_batch: bool) -> None:
+        """Empty ``queues``, which count no more, and remove their files and the topic's folder of their type, in a
+        thread: a disk may take its time for each of them.
+
+        Raises:
+            OSError: something could not be removed.
+        """
+        files = self.table.files
+        while queues and not job.is_forgotten:  # gone otherwise, and others may have their names
+            chunk = queues[-_REMOVED_AT_ONCE:]
+            for queue in chunk:
+                files.release(queue)
+            await self.background.run(self._remove_folders, [files.folder(queue) for queue in chunk])
+            del queues[-_REMOVED_AT_ONCE:]
+        if not job.is_forgotten:
+            folder = f"{files.formats[is_batch].folder}/{job.entry.topic}"
+            await self.background.run(self._remove_folders, [folder])
+            files.topic_removed(is_batch=is_batch)
+
+    def _remove_folders(self, folders: list[str]) -> None:
+        for folder in folders:
+            self.filesystem.remove_tree(folder)
 
     async def _in_slices(self, job: Job, step: _Step) -> None:
         """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""
         misses = 0
         while not job.wants_stop:
             until = time.monotonic() + _SLICE_S
-            while time.monotonic() < until:
-                try:
-                    if step(wait=misses >= _MOST_FETCHES):
-                        return
+            try:
+                while not step(wait=misses >= _MOST_FETCHES):
                     misses = 0
-                except PagesMissing as missing:
-                    misses += 1
-                    await self.background.run(fetch, self.filesystem, missing.extents)
-                    break
+                    if time.monotonic() > until:
+                        break
+                else:
+                    return
+            except PagesMissing as missing:
+                misses += 1
+                await self.background.run(fetch, self.filesystem, missing.extents)
             await asyncio.sleep(_SLICE_S)
         raise StopRequested
 

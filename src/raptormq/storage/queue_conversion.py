@@ -193,11 +193,7 @@ class QueueConversion:
         """Whether every message that consumers may see is in the new queues."""
         if self._behind or self.refusal:
             return False
-        for queue_id in self._table.queue_ids(self.topic):
-            source = self._table.get(self.topic, queue_id)
-            if source is not None and self._queue(source).max_offset != source.max_offset:
-                return False
-        return True
+        return all(self._queue(source).max_offset == source.max_offset for source in self._table.queues_of(self.topic))
 
     def switch(self) -> list[ConsumeQueue]:
         """Let the new queues, which have caught up, be those of the topic; return the old ones.
@@ -208,24 +204,26 @@ class QueueConversion:
         self.is_switched = True
         return self._table.replace(self.topic, self.queues, is_batch=self.to_batch)
 
-    def discard(self) -> None:
-        """Remove the new queues."""
-        for queue in self.queues.values():
-            self._table.reset(queue)
+    def give_up(self) -> list[ConsumeQueue]:
+        """Forget the new queues and return them; their files stay."""
+        queues = list(self.queues.values())
+        for queue in queues:
             queue.deleted = True
+            queue.tail = None
+            self._table.files.release(queue)
         self.queues.clear()
-        self._table.files.remove_type(self.topic, is_batch=self.to_batch)
+        return queues
 
     def messages(self) -> tuple[int, int]:
         """Return how many messages are in the new queues and how many there are in all."""
         done = total = 0
-        for queue_id in self._table.queue_ids(self.topic):
-            source = self._table.get(self.topic, queue_id)
-            if source is not None:
-                total += source.max_offset - source.min_offset
-                queue = self.queues.get(queue_id)
-                if queue is not None:
-                    done += max(0, min(queue.max_offset, source.max_offset) - source.min_offset)
+        queues = self.queues
+        for source in self._table.queues_of(self.topic):
+            low, high = source.min_offset, source.max_offset
+            total += high - low
+            queue = queues.get(source.queue_id)
+            if queue is not None and queue.max_offset > low:
+                done += min(queue.max_offset, high) - low
         return done, total
 
 

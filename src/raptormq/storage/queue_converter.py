@@ -6,6 +6,7 @@ a start has to know; the broker's ``conversions`` decides what may be converted.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
@@ -38,6 +39,7 @@ class QueueConverter:
         self._jobs: dict[str, Job] = {}
         """One for each entry of the ledger."""
         self._ended: dict[str, Progress] = {}
+        self._ordering = asyncio.Lock()
         self._workshop: Workshop | None = None
 
     # --- life ---
@@ -97,6 +99,10 @@ class QueueConverter:
             ConversionRefused: it is being converted to the other type.
             StorageError: the order could not be saved.
         """
+        async with self._ordering:
+            await self._order(topic, to_batch)
+
+    async def _order(self, topic: str, to_batch: bool) -> None:
         entry = self._ledger.entries.get(topic)
         self._ended.pop(topic, None)
         if entry is None:
@@ -119,6 +125,7 @@ class QueueConverter:
 
     async def _give_up(self, entry: Entry) -> None:
         """Remove what there is of new queues, once no start will want it."""
+        assert self._workshop is not None
         del self._ledger.entries[entry.topic]
         try:
             await self._save()
@@ -126,9 +133,8 @@ class QueueConverter:
             self._ledger.entries[entry.topic] = entry
             raise
         job = self._jobs.pop(entry.topic)
-        job.is_forgotten = True
         self._dispatcher.detach(job.conversion)
-        job.conversion.discard()
+        await self._workshop.remove(job, job.conversion.give_up(), is_batch=entry.to_batch)
 
     async def stop(self, topic: str) -> None:
         """Let a conversion rest; one that has switched ends by itself.
@@ -152,7 +158,7 @@ class QueueConverter:
             self._dispatcher.detach(job.conversion)
             job.wants_stop = job.is_forgotten = True
             if not job.conversion.is_switched:
-                job.conversion.discard()
+                job.conversion.give_up()
             del self._ledger.entries[topic]
             self._ledger.is_saved = False
 
@@ -203,16 +209,21 @@ class QueueConverter:
 
     async def _refuse(self, job: Job, types: QueueTypes, remark: str) -> None:
         logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
+        assert self._workshop is not None
+        entry = job.entry
         self._dispatcher.detach(job.conversion)
-        types.set(job.entry.topic, is_batch=job.entry.is_batch)
-        await self._end(job, "refused", remark)
-        if self._ledger.is_saved:
-            job.conversion.discard()
+        types.set(entry.topic, is_batch=entry.is_batch)
+        async with self._ordering:  # before somebody wants it again
+            entry.state = STOPPED
+            await self._save_or_warn()
+            if self._ledger.is_saved:
+                await self._workshop.remove(job, job.conversion.give_up(), is_batch=entry.to_batch)
+            await self._end(job, "refused", remark)
 
     async def _rest(self, job: Job, types: QueueTypes, phase: str, remark: str) -> None:
         """Stop what has not switched yet; what there is of new queues stays."""
         entry = job.entry
-        if job.is_forgotten:
+        if self._jobs.get(entry.topic) is not job:
             return
         job.progress.phase, job.progress.remark = phase, remark
         if remark:

@@ -192,11 +192,15 @@ class QueueFiles:
         for each in self.formats:
             self._filesystem.remove_tree(f"{each.folder}/{topic}")
 
-    def remove_type(self, topic: str, *, is_batch: bool) -> None:
-        """Remove the folder of one type of ``topic``, whose queues have been removed."""
-        root = self.formats[is_batch].folder
-        self._filesystem.remove_tree(f"{root}/{topic}")
-        self._unsynced_folders |= {self._root, root}
+    def release(self, queue: ConsumeQueue) -> None:
+        """Close the files of ``queue``, which somebody else removes."""
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        for start in range(0, queue.written * item_bytes + 1, file_size):
+            self._forget(queue, start)
+
+    def topic_removed(self, *, is_batch: bool) -> None:
+        """The folder of a topic was removed from among those of one type."""
+        self._unsynced_folders |= {self._root, self.formats[is_batch].folder}
 
     def _names_changed(self, queue: ConsumeQueue) -> None:
         root = self.formats[queue.is_batch].folder

@@ -76,6 +76,10 @@ class QueueTable:
         """Ids of the queues of ``topic``, ascending."""
         return sorted(self._topics.get(topic, ()))
 
+    def queues_of(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of ``topic``."""
+        return list(self._topics.get(topic, {}).values())
+
     def build(self, batch: AppendResult) -> None:
         """Add the items of ``batch`` to their queues; items that are there already are left alone."""
         pack, dirty = ITEM.pack, self._dirty
