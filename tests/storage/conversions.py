@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from raptormq.errors import StorageError
-from raptormq.storage import MessageStore
+from raptormq.storage import MessageStore, PendingRecord
 from raptormq.storage.conversion_run import Progress
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Clock, small_config
+from tests.storage.stores import Clock, message, put, read_queue, small_config
 
+SIMPLE, BATCH = "consumequeue", "batchconsumequeue"
 TOPIC = "converted"
 SETTINGS: dict[str, Any] = {"segment_size": 1 << 13, "batch_queue_file_size": 46 * 20, "index_enabled": False}
 """Queue files of 20 items of either type, several segments, and nothing that is not the matter here."""
@@ -94,3 +95,25 @@ def queue_bytes(volume: MemoryFileSystem, folder: str) -> dict[str, bytes]:
     """All files of the topic's queues of one type."""
     root = f"/store/{folder}/{TOPIC}"
     return {path: bytes(node.data) for path, node in volume.now.files.items() if path.startswith(f"{root}/")}
+
+
+def one(body: str, queue_id: int = 0) -> PendingRecord:
+    return message(body, topic=TOPIC, queue_id=queue_id, tag="ABC"[len(body) % 3])
+
+
+def filled(volume: MemoryFileSystem, *, is_batch: bool, count: int = 70, clock: Clock | None = None) -> MessageStore:
+    """A store with two queues of the topic and messages of another one in between."""
+    declare(volume, is_batch=is_batch)
+    store = open_store(volume, clock)
+    for number in range(count):
+        if clock is not None:
+            clock.now += 10
+        put(store, one(f"m{number}", number % 2), message("other", topic="other"))
+    return store
+
+
+def contents(store: MessageStore) -> dict[int, list[tuple[int, str]]]:
+    return {
+        queue_id: [(each.queue_offset, each.body.decode()) for each in read_queue(store, TOPIC, queue_id)]
+        for queue_id in store.queue_ids(TOPIC)
+    }

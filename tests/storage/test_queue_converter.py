@@ -1,0 +1,178 @@
+"""Orders for conversions of queues: begun, stopped, given up, gone on with after a restart, and forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from raptormq.errors import ConversionRefused
+from raptormq.storage import (
+    conversion_run,
+    queue_comparison,
+    queue_conversion,
+)
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.conversions import (
+    BATCH,
+    SIMPLE,
+    TOPIC,
+    Table,
+    contents,
+    convert,
+    declare,
+    filled,
+    finish,
+    one,
+    open_store,
+    queue_bytes,
+)
+from tests.storage.stores import Clock, bodies, message, put, read_queue
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a turn of the loop after every 16 items."""
+    monkeypatch.setattr(conversion_run, "_SLICE_S", 0.0)
+    for module in (queue_conversion, queue_comparison):
+        monkeypatch.setattr(module, "SLICE_ROWS", 16)
+
+
+def test_a_topic_of_the_wanted_type_is_left_alone() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False)
+
+    async def order() -> None:
+        await store.converter.order(TOPIC, to_batch=False)
+
+    asyncio.run(order())
+    assert store.converter.next_topic() is None
+    assert store.converter.progress(TOPIC) is None
+
+
+def test_stopped_and_gone_on_with_and_given_up() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=600)
+    table = Table(volume, is_batch=False)
+    before = contents(store)
+
+    async def run() -> None:
+        converter = store.converter
+        await converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, table))
+        while (progress := converter.progress(TOPIC)) is None or progress.phase == "waiting":
+            await asyncio.sleep(0)
+        with pytest.raises(ConversionRefused, match="the other way"):
+            await converter.order(TOPIC, to_batch=False)
+        await converter.stop(TOPIC)
+        ended = await working
+        assert ended is not None
+        assert ended.phase == "stopped"
+        store._queues.flush(10)  # what the timer does
+        assert queue_bytes(volume, BATCH)
+        put(store, one("later"))
+        await converter.order(TOPIC, to_batch=False)
+        assert queue_bytes(volume, BATCH) == {}
+        assert converter.next_topic() is None
+        await converter.order(TOPIC, to_batch=True)
+        await converter.stop(TOPIC)
+        assert converter.next_topic() is None
+        await converter.order(TOPIC, to_batch=True)
+        ended = await finish(store, table)
+        assert ended is not None
+        assert ended.phase == "done"
+
+    asyncio.run(run())
+    before[0].append((300, "later"))
+    assert contents(store) == before
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_forgotten() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=300)
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
+        while not (progress := store.converter.progress(TOPIC)) or progress.phase == "waiting":
+            await asyncio.sleep(0)
+        store.delete_topic(TOPIC)
+        assert await working is None
+
+    asyncio.run(run())
+    assert not any(TOPIC in path for path in volume.now.files if "consumequeue" in path)
+    put(store, one("again"))
+    assert contents(store) == {0: [(0, "again")]}
+    store.close()
+    reopened = open_store(volume)
+    assert reopened.converter.types() == {}
+    assert contents(reopened) == {0: [(0, "again")]}
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = filled(volume, is_batch=False, count=600, clock=clock)
+    before = contents(store)
+
+    async def until_half() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
+        while (progress := store.converter.progress(TOPIC)) is None or progress.done < 300:
+            await asyncio.sleep(0)
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+        store._queues.flush(10)
+
+    asyncio.run(until_half())
+    if crash:
+        clock.now += 60_000
+        put(store, message("later", topic="other"))
+        volume = volume.after_kill()
+    else:
+        store.close()
+    store = open_store(volume, clock)
+    assert contents(store) == before
+    assert store.converter.types() == {TOPIC: False}
+    progress = store.converter.progress(TOPIC)
+    assert progress is not None
+    assert progress.phase == "waiting"
+    assert (progress.done >= 300) is not crash  # after a crash only what a checkpoint has seen is believed
+    ended = asyncio.run(finish(store, Table(volume, is_batch=False)))
+    assert ended is not None
+    assert ended.phase == "done"
+    assert contents(store) == before
+
+
+def test_two_topics_are_converted_one_after_the_other() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False)
+    before = contents(store)
+
+    class Tables(Table):
+        def set(self, topic: str, *, is_batch: bool) -> None:
+            self.history.append(is_batch)
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        await store.converter.order("other", to_batch=True)
+        await finish(store, Tables(volume, is_batch=False))
+
+    asyncio.run(run())
+    assert store.is_batch_topic(TOPIC)
+    assert store.is_batch_topic("other")
+    assert contents(store) == before
+    assert bodies(read_queue(store, "other")) == ["other"] * 70
+
+
+def test_a_topic_without_messages() -> None:
+    volume = MemoryFileSystem()
+    declare(volume, is_batch=False)
+    store = open_store(volume)
+    assert convert(store, volume, to_batch=True).phase == "done"
+    put(store, one("first"))
+    assert store.is_batch_topic(TOPIC)
+    assert contents(store) == {0: [(0, "first")]}
+    assert queue_bytes(volume, SIMPLE) == {}
