@@ -150,9 +150,7 @@ async def _main(settings: dict[str, str]) -> None:
         await load.wait_below(1)
         await consumers.ready()
         result = await _measure(load, consumers, settings)
-    print("result " + json.dumps(result))
-    if load.error is not None:
-        print(f"failed: {load.error!r}")
+    print("result " + json.dumps(result | {"first_error": repr(load.error) if load.error is not None else None}))
 
 
 async def _create_topic(settings: dict[str, str]) -> None:

@@ -29,6 +29,8 @@ class LoadResult:
     """What had not come by then."""
     consumer_cpu_seconds: float = 0.0
     """Of consumers that are processes of their own."""
+    first_error: str | None = None
+    """Why the first send failed, also one of the warm-up."""
 
     @property
     def sent_per_second(self) -> float:

@@ -90,6 +90,6 @@ def _notes(run: Run) -> Iterator[str]:
         yield "failed: " + run.failure.replace("\n", "\n  ")
     elif run.load is not None:
         if run.load.failed:
-            yield f"{run.load.failed:,} sends failed"
+            yield f"{run.load.failed:,} sends failed, the first with {run.load.first_error}"
         if run.load.undelivered:
             yield f"{run.load.undelivered:,} messages were not delivered {run.load.drain_seconds:.0f} s after the end"

@@ -69,10 +69,10 @@ public final class Run {
         senders.stop();
         Map<String, Object> result = result(begin, end, publish, endToEnd);
         result.putAll(drain(end));
-        System.out.println("result " + json(result));
         if (meter.firstError() != null) {
-            meter.firstError().printStackTrace();
+            result.put("first_error", quoted(meter.firstError().toString()));
         }
+        System.out.println("result " + json(result));
     }
 
     private void awaitReady(Peer.Sender producer) throws InterruptedException {
@@ -135,6 +135,10 @@ public final class Run {
             result.put("backlog", Math.max(end.sent() - end.received(), 0));
         }
         return result;
+    }
+
+    private static String quoted(String text) {
+        return "\"" + text.replaceAll("[\\\\\"\\p{Cntrl}]", " ").trim() + "\"";
     }
 
     private static String json(Map<String, Object> values) {
