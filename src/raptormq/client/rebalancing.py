@@ -122,7 +122,8 @@ class Rebalancing:
 
     async def _share(self, subscription: Subscription, found: TopicQueues) -> None:
         share = await self._own_share(found) if self._shared else list(found.read_queues)
-        for queue in [queue for queue in self._readers if queue.topic == found.topic and queue not in share]:
+        wanted = set(share)  # of perhaps 10,000 queues
+        for queue in [queue for queue in self._readers if queue.topic == found.topic and queue not in wanted]:
             await self._give_up(queue)
         for queue in share:
             reader = self._readers.get(queue)
