@@ -6,7 +6,7 @@ FEATURES: dict[str, list[str]] = {
     "Sending one by one, synchronously": ["json/SyncSend", "binary/SyncSend", "node/Produce", "go/Produce"],
     "Sending asynchronously and one-way": ["json/AsyncSend", "json/OnewaySend", "go/Produce"],
     "Lists": ["json/BatchSend", "binary/BatchSend", "go/Produce"],
-    "Topics of queue.type=BatchCQ": ["json/BatchQueue"],
+    "Topics of queue.type=BatchCQ": ["json/BatchQueue", "json/BatchLookups"],
     "Compressed bodies: zlib, LZ4, zstd": ["json/CompressedSend", "node/Produce", "go/Produce"],
     "Largest and smallest messages": ["json/SizeLimit", "binary/SizeLimit", "node/Boundaries", "go/Boundaries"],
     "Topics that come with their first message": ["json/AutoCreation"],

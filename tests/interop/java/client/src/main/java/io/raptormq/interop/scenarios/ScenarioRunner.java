@@ -48,6 +48,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("OnewaySend", new OnewaySend());
         SCENARIOS.put("BatchSend", new BatchSend());
         SCENARIOS.put("BatchQueue", new BatchQueue());
+        SCENARIOS.put("BatchLookups", new BatchLookups());
         SCENARIOS.put("CompressedSend", new CompressedSend());
         SCENARIOS.put("SizeLimit", new SizeLimit());
         SCENARIOS.put("AutoCreation", new AutoCreation());
