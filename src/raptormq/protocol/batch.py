@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple
+from zlib import crc32
 
 from raptormq.errors import MessageError, RecordError
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
@@ -51,11 +52,12 @@ def encode_batch(records: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def scan_batch(data: bytes, max_records: int | None = None) -> list[BatchRow]:
-    """Find all records of a batch without copying their bodies.
+def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool = False) -> list[BatchRow]:
+    """Find all records of a batch without copying their bodies. Clients leave BODYCRC 0; ``check_crc`` compares any
+    other.
 
     Raises:
-        RecordError: a record is cut, its lengths do not add up, or there are more than ``max_records``.
+        RecordError: a record is cut, its lengths or CRC are wrong, or there are more than ``max_records``.
     """
     rows: list[BatchRow] = []
     append = rows.append
@@ -63,7 +65,7 @@ def scan_batch(data: bytes, max_records: int | None = None) -> list[BatchRow]:
     unpack_head, unpack_short = _HEAD.unpack_from, _SHORT.unpack_from
     try:
         while position < end:
-            size, _, _, flag, body_length = unpack_head(data, position)
+            size, _, crc, flag, body_length = unpack_head(data, position)
             body_at = position + 20
             properties_at = body_at + body_length
             position += size
@@ -71,6 +73,8 @@ def scan_batch(data: bytes, max_records: int | None = None) -> list[BatchRow]:
                 raise RecordError(f"record {len(rows)} of the batch is cut or lies about its size")
             if unpack_short(data, properties_at)[0] != position - properties_at - 2:
                 raise RecordError(f"record {len(rows)} of the batch has lengths that do not add up")
+            if crc and check_crc and crc != crc32(data[body_at:properties_at]) & 0x7FFFFFFF:
+                raise RecordError(f"record {len(rows)} of the batch does not have its CRC")
             append((flag, body_at, properties_at, data[properties_at + 2 : position]))
     except struct.error as error:
         raise RecordError(f"record {len(rows)} of the batch is cut") from error

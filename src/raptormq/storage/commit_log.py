@@ -265,6 +265,12 @@ class CommitLog:
             raise PagesMissing([Extent(segment.path, start, size)])
         return data
 
+    def holds(self, offset: int, size: int) -> bool:
+        """Whether a record of ``size`` bytes can be at ``offset``; a damaged item of a queue can say anything."""
+        last = offset + size - 1
+        inside = self.min_offset <= offset <= last < self.end_offset
+        return inside and offset // self.segment_size == last // self.segment_size
+
     def has_bytes_at(self, offset: int) -> bool:
         """Whether anything but zeros is where the next record would start."""
         if not self.min_offset <= offset < self.allocated_end:

@@ -1,6 +1,7 @@
 """Reads messages from a queue: index items, filter by tag hash, then the records, without copying where they are hot.
 
-A record that a disk has damaged is left out with a line in the log; consumers get what comes before and after it.
+A record, or an item of the queue, that a disk has damaged is left out with a line in the log; consumers get what comes
+before and after it.
 
 Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMessage``.
 """
@@ -149,6 +150,9 @@ class MessageReader:
         buffers: list[Buffer | None] = []
         missing: list[Extent] = []
         for physical, size in places:
+            if not log.holds(physical, size):
+                buffers.append(None)
+                continue
             try:
                 data = log.read(physical, size, wait=wait)
             except PagesMissing as error:
@@ -201,5 +205,10 @@ class MessageReader:
         physical, size, _ = self._queues.item(queue, offset, wait=wait)
         if size == FILLER_SIZE and physical < self._log.min_offset:
             return True
+        while not self._log.holds(physical, size):  # damaged: the one behind it is hardly younger
+            offset += 1
+            if offset == queue.max_offset:
+                return False
+            physical, size, _ = self._queues.item(queue, offset, wait=wait)
         stored = peek_store_timestamp(self._log.read(physical, MIN_RECORD_BYTES, wait=wait))
         return stored <= timestamp if upper else stored < timestamp

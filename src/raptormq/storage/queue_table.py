@@ -260,7 +260,9 @@ class QueueTable:
         while low < high:
             middle = (low + high) // 2
             physical, size, _ = self.item(queue, middle, wait=wait)
-            if physical < log_min or (size == FILLER_SIZE and physical == 0):
+            if (size > 0 and 0 <= physical < log_min) or (
+                size == FILLER_SIZE and physical == 0
+            ):  # else alive, or damaged
                 low = middle + 1
             else:
                 high = middle

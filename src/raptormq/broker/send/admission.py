@@ -242,7 +242,7 @@ class Admission:
         if sys_flag & INNER_BATCH:
             _refuse_inner_batch()
         try:
-            rows = scan_batch(request.body, MAX_BATCH_RECORDS)
+            rows = scan_batch(request.body, MAX_BATCH_RECORDS, check_crc=True)
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not rows:

@@ -1,0 +1,124 @@
+"""What is wrong with a batch, or with the index of a queue, costs that and nothing else - on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from pathlib import Path
+
+import pytest
+
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.record import SysFlag
+from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
+from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields
+
+COMPRESSED = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
+GOOD = encode_batch([(0, b"a", b"UNIQ_KEY\x01A\x02"), (0, b"b", b"UNIQ_KEY\x01B\x02")])
+BOMB = zlib.compress(encode_batch([(0, bytes(65 << 20), b"")]))
+
+
+async def send_compressed(peer: Peer, body: bytes, count: int) -> RemotingCommand:
+    """Send a batch that brokers do not look into."""
+    fields = send_fields("b", 0, f"UNIQ_KEY\x01BAD\x02INNER_NUM\x01{count}\x02") | {"f": COMPRESSED}
+    return await peer.call(RequestCode.SEND_MESSAGE_V2, fields, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "reason"),
+    [
+        pytest.param(BOMB, 1, "longer than 67108864 bytes", id="bomb"),
+        pytest.param(b"garbage", 2, "the compressed body is damaged", id="not compressed"),
+        pytest.param(zlib.compress(GOOD)[:-9], 2, "the compressed body is", id="compressed body cut"),
+        pytest.param(zlib.compress(GOOD), 3, "holds 2 messages, not as it says", id="count lies"),
+        pytest.param(zlib.compress(GOOD[:-1]), 2, "is cut or lies about its size", id="record cut"),
+        pytest.param(zlib.compress(encode_batch([(0, b"x", b"INNER_NUM\x012\x02")])), 1, "another one", id="nested"),
+    ],
+)
+async def test_a_compressed_batch_that_cannot_be_taken_apart_leaves_its_neighbours_readable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, body: bytes, count: int, reason: str
+) -> None:
+    async with running(tmp_path, {"enablePropertyFilter": "true"}) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_batch(peer, named("before"), "UNIQ_KEY\x01ONE\x02")
+        assert (await send_compressed(peer, body, count)).code == 0
+        await send_batch(peer, [(b"y", "UNIQ_KEY\x01Y\x02KEYS\x01k\x02"), (b"z", "")], "UNIQ_KEY\x01TWO\x02")
+        whole = messages(await peer.pull("b", 0))
+        found = await old_pull(peer, 0)
+        inside = await old_pull(peer, 1)
+        by_property = await peer.pull("b", 0, subscription="KEYS = 'k'", expressionType="SQL92")
+        fields = {"topic": "b", "key": "Y", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+        by_key = await peer.call(RequestCode.QUERY_MESSAGE, fields | {"_UNIQUE_KEY_QUERY": "true"})
+        sent_back = await peer.call(
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            {"offset": whole[1].physical_offset, "group": "g", "delayLevel": 1, "originMsgId": "A"},
+        )
+    assert len(whole) == 3
+    assert bodies(found) == [b"before", b"y", b"z"]
+    assert [each.queue_offset for each in messages(found)] == [0, 1 + count, 2 + count]
+    assert bodies(inside) == [b"y", b"z"]
+    assert (bodies(by_property), bodies(by_key)) == ([b"y"], [b"y"])
+    assert sent_back.code == ResponseCode.SYSTEM_ERROR
+    assert reason in caplog.text
+
+
+async def test_a_wrong_crc_is_refused_on_topics_of_both_types(tmp_path: Path) -> None:
+    right = GOOD[:8] + (zlib.crc32(b"a") & 0x7FFFFFFF).to_bytes(4, "big") + GOOD[12:]
+    wrong = GOOD[:8] + b"\0\0\0\1" + GOOD[12:]
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for topic in ("b", "simple"):
+            refused = await send_batch(peer, [], topic=topic, body=wrong)
+            taken = await send_batch(peer, [], topic=topic, body=right)
+            assert (refused.code, "CRC" in (refused.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+            assert (taken.code, taken.ext_fields["queueOffset"]) == (0, "0")
+
+
+async def test_a_list_on_an_ordinary_topic_nests_nothing(tmp_path: Path) -> None:
+    nested = [(GOOD, "INNER_NUM\x012\x02UNIQ_KEY\x01N\x02"), (b"plain", "")]
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await send_batch(peer, nested, topic="simple")
+        stored = messages(await peer.pull("simple", 0))
+    assert [(each.body, each.sys_flag) for each in stored] == [(GOOD, 0), (b"plain", 0)]
+
+
+@pytest.mark.parametrize("damage", [b"\0", b"\xff", b"\x7f"], ids=["zeros", "ones", "far away"])
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+async def test_around_a_damaged_item_of_the_index_all_is_served(tmp_path: Path, queue_type: str, damage: bytes) -> None:
+    folder, size = ("batchconsumequeue", 46) if queue_type == "BatchCQ" else ("consumequeue", 20)
+    file = tmp_path / folder / "b" / "0" / f"{0:020}"
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer, attributes=f"+queue.type={queue_type}")
+        for number in range(5):
+            await send_batch(peer, named(f"{number}a", f"{number}b"), f"UNIQ_KEY\x01B{number}\x02")
+        items = 5 if queue_type == "BatchCQ" else 10
+        while not (file.exists() and any(file.read_bytes()[(items - 1) * size : items * size])):
+            await asyncio.sleep(0.02)
+        with file.open("r+b") as written:
+            written.seek(2 * size)
+            written.write(damage * size)
+        found = await read_all(peer)
+        later = await send_batch(peer, named("later"), "UNIQ_KEY\x01LATER\x02")
+    lost = {b"2a", b"2b"} if queue_type == "BatchCQ" else {b"1a"}
+    sent = [f"{number}{each}".encode() for number in range(5) for each in "ab"]
+    assert found == [body for body in sent if body not in lost]
+    assert later.ext_fields["queueOffset"] == "10"
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert await read_all(peer) == [*sent, b"later"], "a start builds the queues again"
+
+
+async def read_all(peer: Peer) -> list[bytes]:
+    """Pull to the end of the queue as a client does: on and on from where the last answer says."""
+    found: list[bytes] = []
+    offset = 0
+    while True:
+        answer = await old_pull(peer, offset)
+        if answer.code == 0:
+            found += bodies(answer)
+        following = int(answer.ext_fields["nextBeginOffset"])
+        if following <= offset:
+            return found
+        offset = following
