@@ -18,7 +18,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.queue_types import declared_batch_topics
 from tests.storage.conversions import TOPIC, Inline, Table, declare, finish, open_store
-from tests.storage.stores import Clock, message, read_queue
+from tests.storage.stores import Clock, message, put, read_queue
 
 QUEUES = 2
 
@@ -196,3 +196,61 @@ def test_a_full_disk_stops_it_and_it_goes_on(to_batch: bool) -> None:
         assert store.is_batch_topic(TOPIC) is to_batch
         store.close()
         assert served(open_sync(disk, life.clock)) == found
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_a_crash_at_every_operation_of_the_start_after_the_switch(to_batch: bool) -> None:
+    script = operations(to_batch=to_batch)
+    saves = [n for n, line in enumerate(script, 1) if line == "replace /store/config/queueConversions.json"]
+    assert len(saves) == 3  # building, switched, over
+    disk, life = live_until(saves[1] + 2, 0, to_batch=to_batch)
+    for survivor in (disk.after_kill, disk.after_power_cut):
+        counting = FaultyFileSystem(survivor())
+        store = open_sync(counting, life.clock)
+        assert store.converter.types() == {TOPIC: to_batch}
+        for again in range(1, len(counting.operations) + 1):
+            volume = survivor()
+            with pytest.raises(SimulatedCrash):
+                open_sync(FaultyFileSystem(volume, Fault(again, torn_bytes=60)), life.clock)
+            where = f"operation {again} of the start, {counting.operations[again - 1]}"
+            assert_recovered(volume.after_kill(), life, f"{where}, kill")
+            assert_recovered(volume.after_power_cut(), life, f"{where}, power cut")
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> None:
+    """The switch was long ago, but the broker could never say so in its table."""
+    disk = MemoryFileSystem(clock=Clock())
+    life = life_on(disk, to_batch=True)
+    declare(disk, is_batch=False)
+    at_any_hour = {"delete_when": ";".join(map(str, range(24))), "flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    store = open_store(disk, life.clock, **at_any_hour)
+
+    class Unwritable(Table):
+        async def settled(self) -> None:
+            raise StorageError("no")
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        assert not await store.converter.convert(TOPIC, Unwritable(disk, is_batch=False))
+
+    life.send(store)
+    asyncio.run(run())
+    assert store.converter.types() == {TOPIC: True}
+    for _ in range(40):
+        life.send(store)
+    put(store, message("." * 7000, topic="other"))
+    life.clock.now += 100 * 3_600_000
+    for _ in range(40):
+        life.send(store)
+    store.run_retention(life.clock.now)
+    assert store.stats().min_offset > 0
+    found = served(store)
+    assert found[0][0][0] > 30
+    if not crash:
+        store.close()
+    store = open_sync(disk.after_kill() if crash else disk, life.clock)
+    assert store.is_batch_topic(TOPIC)
+    assert served(store) == found
+    assert asyncio.run(finish(store, Table(disk))) is not None
+    assert served(store) == found

@@ -122,9 +122,9 @@ class Recovery:
         return min(end, self._switched_at()) if end is not None else None
 
     def _switched_at(self) -> int:
-        """Return from where queues of a new type may lack something."""
+        """Return from where queues of a new type may lack something the log still has."""
         switches = [each.offset for each in self.queues.conversions.values() if each.state == SWITCHED]
-        return min(switches, default=_END)
+        return max(self.log.min_offset, min(switches, default=_END))
 
     def _end_of_queues(self) -> int | None:
         last = max((queue.max_physical for queue in self.queues), default=-1)
