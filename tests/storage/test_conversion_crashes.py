@@ -13,6 +13,8 @@ import pytest
 
 from raptormq.errors import StorageError
 from raptormq.storage import FlushDiskType, MessageStore, conversion_run
+from raptormq.storage.background import Runner
+from raptormq.storage.conversion_ledger import ConversionLedger
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
@@ -67,7 +69,9 @@ class Life:
         store.close()
 
     async def convert(self, store: MessageStore) -> None:
+        """Convert when a checkpoint says that what there is needs no replay."""
         assert store._opened is not None
+        await store._opened.housekeeping.make_durable(Inline())
         store.converter.start(Chatty(lambda: self.send(store)), store._opened.housekeeping)
         await store.converter.order(TOPIC, to_batch=self.to_batch)
         ended = await finish(store, Table(self.volume, is_batch=not self.to_batch))
@@ -254,3 +258,103 @@ def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> N
     assert served(store) == found
     assert asyncio.run(finish(store, Table(disk))) is not None
     assert served(store) == found
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_a_quiet_topic_survives_a_power_cut_after_the_switch(to_batch: bool) -> None:
+    """The checkpoint says already what it would say after the switch."""
+    disk = MemoryFileSystem(clock=Clock())
+    life = life_on(disk, to_batch=to_batch)
+    declare(disk, is_batch=not to_batch)
+    store = open_sync(disk, life.clock)
+    for _ in range(24):
+        life.send(store)
+    assert store._opened is not None
+    housekeeping = store._opened.housekeeping
+
+    async def run() -> None:
+        await housekeeping.make_durable(Inline())
+        await store.converter.order(TOPIC, to_batch=to_batch)
+        ended = await finish(store, Table(disk, is_batch=not to_batch))
+        assert ended is not None
+        assert ended.phase == "done"
+
+    asyncio.run(run())
+    assert_recovered(disk.after_power_cut(), life, "power cut")
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+@pytest.mark.parametrize("crash", [True, False])
+def test_a_file_that_is_ahead_of_the_broker(to_batch: bool, crash: bool) -> None:
+    """The entry of the switch is on the disk, the broker was told that it is not, and goes on with the old queues."""
+    disk = MemoryFileSystem(clock=Clock())
+    volume = FaultyFileSystem(disk)
+    life = life_on(volume, to_batch=to_batch)
+    declare(volume, is_batch=not to_batch)
+    store = open_sync(volume, life.clock)
+    for _ in range(24):
+        life.send(store)
+    assert store._opened is not None
+    housekeeping = store._opened.housekeeping
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=to_batch)
+        synced = sum(line == "sync_directory /store/config" for line in volume.operations)
+        table = Table(volume, is_batch=not to_batch)
+        settles = 0 if to_batch else 1
+        fault = Fault(1 + settles, kind="sync_directory", path="/store/config", error=28, repeats=True)
+        volume.faults.append(fault)
+        ended = await finish(store, table)
+        assert ended is not None
+        assert ended.phase == "failed"
+        assert sum(line == "sync_directory /store/config" for line in volume.operations) > synced
+        volume.faults.clear()
+        for _ in range(10):
+            life.send(store)
+        await housekeeping.make_durable(Inline())
+
+    saved = ConversionLedger.save
+
+    async def save_once(self: ConversionLedger, background: Runner) -> None:
+        if any(entry.state == "stopped" for entry in self.entries.values()):
+            raise StorageError("no")
+        await saved(self, background)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ConversionLedger, "save", save_once)
+        asyncio.run(run())
+    if not crash:
+        store.close()
+    store = open_sync(disk.after_kill(), life.clock)
+    assert store.converter.types() == {TOPIC: to_batch}
+    found = served(store)
+    assert [offset for offset, _ in found[0]] == list(range(34))
+    assert_recovered(disk.after_kill(), life, "kill")
+
+
+def test_what_is_not_confirmed_at_the_switch_comes_afterwards() -> None:
+    disk = MemoryFileSystem(clock=Clock())
+    life = life_on(disk, to_batch=True)
+    declare(disk, is_batch=False)
+    store = open_sync(disk, life.clock)
+    life.send(store)
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        working = asyncio.ensure_future(finish(store, Table(disk, is_batch=False)))
+        while (progress := store.converter.progress(TOPIC)) is None or progress.phase != "switching":
+            await asyncio.sleep(0)
+        life.send(store, dispatched=False)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert store.is_batch_topic(TOPIC)
+        assert store.queue_bounds(TOPIC, 0) == (0, 1)
+        assert not working.done()
+        store.dispatch()
+        await working
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(conversion_run, "_SLICE_S", 0.0)
+        asyncio.run(run())
+    life.send(store)
+    assert [offset for offset, _ in served(store)[0]] == [0, 1, 2]
