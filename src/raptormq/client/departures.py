@@ -52,15 +52,21 @@ class Departures:
         """Send batches for queues of one broker as one request; what that does not settle is sent batch by batch."""
         assert self._shipping is not None
         now_ms = time.time_ns() // 1_000_000
-        parcels, sealed = [], []
-        for batch in sorted(batches, key=_has_company):  # the broker writes parts of one kind together
-            batch.seal(self._ids, now_ms)
-            queue = batch.key[1]
-            if batch.futures and queue is not None:
-                sealed.append(batch)
-                parcels.append((self._outgoing(batch, now_ms), queue))
+        for batch in batches:
+            batch.leave_out_cancelled()
+        # The broker writes parts of one kind together.
+        sealed = sorted((batch for batch in batches if batch.futures), key=_has_company)
         if not sealed:
             return
+        fresh_ids = self._ids.next_ids(now_ms, sum(map(len, sealed)))
+        parcels, first = [], 0
+        for batch in sealed:
+            after = first + len(batch)
+            batch.name(fresh_ids[first:after])
+            first = after
+            queue = batch.key[1]
+            assert queue is not None
+            parcels.append((self._outgoing(batch, now_ms), queue))
         try:
             outcomes: Sequence[Outcome | None] = await self._shipping.send(parcels, self._config.send_timeout)
         except RaptorMQError:
@@ -72,8 +78,7 @@ class Departures:
         """Return a sealed batch ready to send; a message without company is a single one."""
         topic, _, tags, wait_stored, sys_flag = batch.key
         if len(batch) == 1:
-            [record] = batch.records()
-            return prepare_single(topic, record, sys_flag, batch.message_ids[0], now_ms, self._config)
+            return prepare_single(topic, batch.only_record(), sys_flag, batch.message_ids[0], now_ms, self._config)
         batch_id = self._ids.next_id(now_ms)
         return prepare_merged(
             topic, batch.encode(), len(batch), sys_flag, tags, batch.keys, wait_stored, batch_id, now_ms
@@ -129,9 +134,11 @@ class Departures:
         """Yield the sends of the messages one by one."""
         (topic, queue, _, _, sys_flag), now_ms = batch.key, time.time_ns() // 1_000_000
         for record, message_id, future in zip(batch.records(), batch.message_ids, batch.futures, strict=True):
-            yield self._send_one(
-                prepare_single(topic, record, sys_flag, message_id, now_ms, self._config), queue, future
+            flag, body, properties = record
+            single = prepare_single(
+                topic, (flag, body, properties.decode()), sys_flag, message_id, now_ms, self._config
             )
+            yield self._send_one(single, queue, future)
 
     async def _send_one(
         self, outgoing: Outgoing, queue: MessageQueue | None, future: asyncio.Future[SendResult]
@@ -151,6 +158,10 @@ def _has_company(batch: OpenBatch) -> bool:
 
 def _share_out(result: SendResult, batch: OpenBatch) -> None:
     """Give each sender its part: a broker that stored single messages names one id each, else all share the batch's."""
+    if len(batch) == 1:
+        if not batch.futures[0].done():
+            batch.futures[0].set_result(result)
+        return
     ids = result.offset_message_id.split(",")
     if len(ids) != len(batch):
         ids = [result.offset_message_id] * len(batch)

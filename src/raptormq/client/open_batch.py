@@ -116,12 +116,20 @@ class OpenBatch:
 
     def seal(self, ids: UniqueIdFactory, now_ms: int) -> None:
         """Leave out the messages whose senders gave up and give the others their unique ids; `size` stays."""
+        self.leave_out_cancelled()
+        self.name(ids.next_ids(now_ms, len(self.bodies)))
+
+    def leave_out_cancelled(self) -> None:
+        """Leave out the messages whose senders gave up."""
         if any(map(_is_cancelled, self.futures)):
             wanted = [index for index, future in enumerate(self.futures) if not future.cancelled()]
             self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
             self.bodies = [self.bodies[index] for index in wanted]
             self.futures = [self.futures[index] for index in wanted]
-        self.message_ids = ids.next_ids(now_ms, len(self.bodies))
+
+    def name(self, fresh_ids: list[str]) -> None:
+        """Give the messages their unique ids, their own or fresh ones."""
+        self.message_ids = fresh_ids
         for index, special in self._specials.items():
             self.message_ids[index] = special.message_id
 
@@ -134,6 +142,13 @@ class OpenBatch:
                 yield 0, body, plain + f"{message_id}{PAIR_SEPARATOR}".encode()
             else:
                 yield special.flag, body, special.properties
+
+    def only_record(self) -> tuple[int, bytes, str]:
+        """Return flag, body and properties of the only message of the sealed batch."""
+        special = self._specials.get(0)
+        if special is not None:
+            return special.flag, self.bodies[0], special.properties.decode()
+        return 0, self.bodies[0], f"{self._plain_properties.decode()}{self.message_ids[0]}{PAIR_SEPARATOR}"
 
     def encode(self) -> bytes:
         """Return the messages of the sealed batch as the body of one request."""

@@ -96,6 +96,7 @@ def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
     return queue is not None or names.SHARDING_KEY not in properties
 
 
+@lru_cache(maxsize=4096)
 def plain_properties(tags: str | None, wait_stored: bool) -> bytes:
     """Return the properties of a message that has a tag at most, up to the value of its unique id.
 
@@ -117,14 +118,13 @@ def message_properties(message: Message, ids: UniqueIdFactory, now_ms: int) -> t
 
 
 def prepare_single(
-    topic: str, record: tuple[int, bytes, bytes], sys_flag: int, message_id: str, now_ms: int, config: ProducerConfig
+    topic: str, record: tuple[int, bytes, str], sys_flag: int, message_id: str, now_ms: int, config: ProducerConfig
 ) -> Outgoing:
     """Return a message that found no company, its flag, body and properties, ready to send by itself."""
     flag, body, properties = record
     if not sys_flag:
         body, sys_flag = compressed(body, config)
-    code, text = RequestCode.SEND_MESSAGE_V2, properties.decode()
-    return Outgoing(code, topic, body, sys_flag, flag, text, message_id, now_ms)
+    return Outgoing(RequestCode.SEND_MESSAGE_V2, topic, body, sys_flag, flag, properties, message_id, now_ms)
 
 
 def prepare_merged(

@@ -153,18 +153,12 @@ class Shipping:
 
     def _request(self, parcels: Sequence[Parcel]) -> RemotingCommand:
         topics: dict[str, int] = {}
-        parts = [
-            Part(
-                PartKind.LIST if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else PartKind.MESSAGE,
-                topics.setdefault(outgoing.topic, len(topics)),
-                queue.queue_id,
-                outgoing.sys_flag,
-                outgoing.flag,
-                outgoing.properties,
-                outgoing.body,
-            )
-            for outgoing, queue in parcels
-        ]
+        new, number_of, the_list = tuple.__new__, topics.setdefault, RequestCode.SEND_BATCH_MESSAGE
+        parts = []
+        for outgoing, queue in parcels:
+            kind = PartKind.LIST if outgoing.code == the_list else PartKind.MESSAGE
+            place = kind, number_of(outgoing.topic, len(topics)), queue.queue_id
+            parts.append(new(Part, (*place, outgoing.sys_flag, outgoing.flag, outgoing.properties, outgoing.body)))
         header = QueueBatchesRequestHeader(
             self._group,
             TOPIC_SEPARATOR.join(topics),
@@ -182,7 +176,8 @@ class Shipping:
         self._delivery.note_success(outgoing, queue, whole=part.is_whole)
         if part.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, part.queue_id)
-        return SendResult(status, outgoing.message_id, part.text, queue, part.queue_offset)
+        fields = status, outgoing.message_id, part.text, queue, part.queue_offset, None
+        return tuple.__new__(SendResult, fields)  # half the time of the constructor, which is a Python function
 
 
 def _is_worth_another(outcome: Outcome) -> bool:

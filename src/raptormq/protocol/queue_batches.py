@@ -151,15 +151,15 @@ def decode_answers(data: bytes, count: int) -> list[PartAnswer]:
         BodyError: an answer is cut or not UTF-8, or there are more or fewer.
     """
     answers: list[PartAnswer] = []
-    at, end, overhead = 0, len(data), _ANSWER.size
+    unpack, new, at, end, overhead = _ANSWER.unpack_from, tuple.__new__, 0, len(data), _ANSWER.size
     try:
         while at < end:
-            code, whole, queue_id, queue_offset, length = _ANSWER.unpack_from(data, at)
+            code, whole, queue_id, queue_offset, length = unpack(data, at)
             text_at = at + overhead
             at = text_at + length
             if at > end:
                 raise BodyError(f"the answer to part {len(answers)} is cut")
-            answers.append(PartAnswer(code, whole != 0, queue_id, queue_offset, data[text_at:at].decode()))
+            answers.append(new(PartAnswer, (code, whole != 0, queue_id, queue_offset, data[text_at:at].decode())))
     except struct.error:
         raise BodyError(f"the answer to part {len(answers)} is cut") from None
     except UnicodeDecodeError:

@@ -70,6 +70,8 @@ class SendAnswers:
 
     def offset_ids(self, places: list[int]) -> str:
         """Return the offset ids of the messages at these places of the log, joined with commas."""
+        if len(places) == 1:
+            return f"{self._prefix}{places[0]:016X}"
         return self._ids_of(places)[1:].decode()
 
     def _ids_of(self, places: list[int]) -> bytes:

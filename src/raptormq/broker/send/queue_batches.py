@@ -131,13 +131,14 @@ class QueueBatchHandlers:
 
     def _answer(self, work: _Request, stored: list[tuple[list[_Entry], Appended]], code: int) -> RemotingCommand:
         """Return the answer; ``code`` is that of the parts that wait for the disk."""
+        new = tuple.__new__
         for group, result in stored:
             first, offset_ids, offsets = 0, self._offset_ids, result.queue_offsets
             for index, entry in group:
                 after = first + entry.record_count
                 ids = offset_ids(result.physical_offsets[first:after])
                 fields = int(code) if entry.wait else 0, entry.in_batch > 0, entry.queue_id, offsets[first], ids
-                work.answers[index] = PartAnswer(*fields)
+                work.answers[index] = new(PartAnswer, fields)
                 first = after
         return work.answer()
 
