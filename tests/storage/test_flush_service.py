@@ -7,8 +7,10 @@ import errno
 import threading
 from pathlib import Path
 
+import pytest
+
 from raptormq.errors import StorageError, StoreReadOnly
-from raptormq.storage import FlushDiskType, MessageStore, StoreConfig
+from raptormq.storage import FlushDiskType, MessageStore, StoreConfig, flush_service
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import File
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
@@ -39,9 +41,9 @@ class SlowSync(MemoryFileSystem):
         return file
 
 
-async def acknowledged(store: MessageStore, body: str) -> StorageError | None:
+async def acknowledged(store: MessageStore, *bodies: str) -> StorageError | None:
     future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-    store.on_flushed(store.append([message(body)]).end_offset, future.set_result)
+    store.on_flushed(store.append([message(body) for body in bodies]).end_offset, future.set_result)
     return await future
 
 
@@ -66,6 +68,24 @@ async def test_one_flush_answers_all_who_came_before_it_began() -> None:
     assert confirmed == [1, 20]
     volume.allowed.release(100)
     store.close()
+
+
+async def test_a_flush_waits_for_as_much_as_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_service, "GATHER_SECONDS", 3600.0)
+    volume = SlowSync()
+    volume.allowed.release(100)
+    store = open_sync_store(volume, segment_size=1 << 16)
+    store.set_loop(asyncio.get_running_loop(), lambda: None)
+    assert await acknowledged(store, *"abcd") is None
+    some = asyncio.create_task(acknowledged(store, *"ef"))
+    await asyncio.sleep(0)
+    assert not some.done()
+    assert await asyncio.gather(some, *(acknowledged(store, body) for body in "gh")) == [None] * 3
+    assert volume.syncs == 2
+    last = asyncio.create_task(acknowledged(store, "i"))
+    await asyncio.sleep(0)
+    store.close()
+    assert await last is None
 
 
 async def test_what_is_durable_already_is_answered_at_once() -> None:

@@ -1,9 +1,12 @@
 """Makes the log durable: on a timer (ASYNC_FLUSH), or at once for everybody who waits (SYNC_FLUSH, group commit).
 
 One fdatasync answers all who appended before it began; those who come while it runs share the next one (Apache
-RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). It runs in a thread of its own; callbacks run on the event
-loop. A failed fdatasync may have lost pages that the kernel reports clean afterwards, so it is never tried again: the
-store is read-only until it is opened anew.
+RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). Before it begins it waits a moment until as much has come as
+the last one took: senders who were answered together come back together, and a flush for each of them would cost more
+than it gives (PostgreSQL: ``commit_delay``). A sender who is alone never waits for this.
+
+It runs in a thread of its own; callbacks run on the event loop. A failed fdatasync may have lost pages that the kernel
+reports clean afterwards, so it is never tried again: the store is read-only until it is opened anew.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.write_gate import WriteGate
 
 FlushCallback = Callable[[StorageError | None], None]
+
+GATHER_SECONDS = 0.004
+"""How long a flush waits at most for as much as the last one took."""
 
 
 class FlushService:
@@ -34,6 +40,8 @@ class FlushService:
         self._waiting: deque[tuple[int, FlushCallback]] = deque()
         self._failure: StorageError | None = None
         self._wake = threading.Event()
+        self._gathered = threading.Event()
+        self._group_bytes = 0  # what the last flush made durable
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -53,12 +61,15 @@ class FlushService:
         if self._thread is not None:
             self._stopping = True
             self._wake.set()
+            self._gathered.set()
             self._thread.join()
             self._thread = None
 
     def appended(self) -> None:
         """The log has grown."""
         if self._sync:
+            if self._is_gathered():
+                self._gathered.set()
             self._wake.set()
 
     def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
@@ -95,13 +106,26 @@ class FlushService:
             self._failure = self._gate.error()
             return True
         self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
-        return self._log.flushed_offset > before
+        if self._log.flushed_offset == before:
+            return False
+        self._group_bytes = self._log.flushed_offset - before
+        return True
+
+    def _is_gathered(self) -> bool:
+        return self._log.end_offset - self._log.flushed_offset >= self._group_bytes
+
+    def _gather(self) -> None:
+        self._gathered.clear()
+        if self._log.end_offset > self._log.flushed_offset and not self._is_gathered() and not self._stopping:
+            self._gathered.wait(GATHER_SECONDS)
 
     def _run(self) -> None:
         assert self._loop is not None
         while not self._stopping:
             self._wake.wait(self._interval_s)
             self._wake.clear()
+            if self._sync:
+                self._gather()
             if self._flush_once() and not self._stopping:
                 self._loop.call_soon_threadsafe(self._on_loop)
 
