@@ -1,8 +1,8 @@
 """How far the queues of a broker are behind its log, seen from outside while a load runs.
 
-The broker is asked for its runtime figures (request 28) some times a second; `dispatchBehindBytes` over the speed at
-which `commitLogMaxOffset` grows is the lag as time. RaptorMQ and Apache RocketMQ answer alike. A figure of an instant:
-what happens between two looks is not seen.
+The broker is asked for its runtime figures (request 28) some times a second. RaptorMQ tells the lag as time
+(`dispatchBehindMilliseconds`); of Apache RocketMQ it is `dispatchBehindBytes` over the speed at which
+`commitLogMaxOffset` grows. A figure of an instant: what happens between two looks is not seen.
 """
 
 from __future__ import annotations
@@ -28,10 +28,16 @@ class Look:
     seconds: float
     log_end: int
     behind: int
+    """Bytes."""
+    behind_ms: float | None = None
+    """None where the broker does not tell."""
 
 
 def lag_ms(looks: list[Look]) -> float | None:
-    """The largest lag of some looks as milliseconds of writing; None when they say nothing of the speed."""
+    """The largest lag of some looks: as told, or as milliseconds of writing; None when they say nothing."""
+    told = [look.behind_ms for look in looks if look.behind_ms is not None]
+    if told:
+        return max(told)
     if len(looks) < 2 or looks[-1].log_end == looks[0].log_end:
         return None
     bytes_per_ms = (looks[-1].log_end - looks[0].log_end) / (looks[-1].seconds - looks[0].seconds) / 1000
@@ -82,4 +88,6 @@ class IndexLag:
 
 def _look(admin: BlockingAdminClient, address: str) -> Look:
     figures = admin.runtime_info(address)
-    return Look(time.monotonic(), int(figures["commitLogMaxOffset"]), int(figures["dispatchBehindBytes"]))
+    told = figures.get("dispatchBehindMilliseconds")
+    behind_ms = float(told) if told is not None else None
+    return Look(time.monotonic(), int(figures["commitLogMaxOffset"]), int(figures["dispatchBehindBytes"]), behind_ms)

@@ -26,6 +26,7 @@ from bench.output import errors
 from tests.interop.rocketmq_java import BuildError, ProcessError, build
 
 _REASON_LINES = 6
+_REASON_LINE_CHARACTERS = 200
 
 
 def builds_for(steps: Sequence[Step]) -> Builds:
@@ -39,27 +40,30 @@ def measure(steps: Sequence[Step], builds: Builds, timing: Timing) -> list[Run]:
     """All runs that were begun; fewer than `steps` after Ctrl-C."""
     runs: list[Run] = []
     begin = time.monotonic()
+    scratch = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         with _interrupted_by_sigterm():
             for number, step in enumerate(steps, start=1):
                 errors.print(f"{number}/{len(steps)} {_minutes(begin)} {step.title}", highlight=False, soft_wrap=True)
-                runs.append(_measure_or_fail(step, builds, timing))
+                runs.append(_measure_or_fail(step, builds, timing, scratch / str(number)))
                 errors.print(f"    {_summary(runs[-1])}", highlight=False, markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         errors.print(f"interrupted: {len(runs)} of {len(steps)} runs are done")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # also what an interrupted run had not yet deleted
     return runs
 
 
-def _measure_or_fail(step: Step, builds: Builds, timing: Timing) -> Run:
+def _measure_or_fail(step: Step, builds: Builds, timing: Timing, folder: Path) -> Run:
     try:
-        return measure_once(step, builds, timing)
+        return measure_once(step, builds, timing, folder)
     except (BuildError, ProcessError, OSError, ValueError) as error:
         return Run(step.workload.name, step.system, step.round, failure=_reason(error))
 
 
-def measure_once(step: Step, builds: Builds, timing: Timing) -> Run:
-    """One run; raises ProcessError or OSError."""
-    folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
+def measure_once(step: Step, builds: Builds, timing: Timing, folder: Path) -> Run:
+    """One run with its files in a new `folder`, which is deleted at the end; raises ProcessError or OSError."""
+    folder.mkdir()
     try:
         with systems.running(step.system, builds, folder, step.workload.broker_settings) as running:
             os.sync()  # the files of the run before are not written during this one
@@ -90,7 +94,9 @@ def _minutes(begin: float) -> str:
 
 def _reason(error: Exception) -> str:
     """The first line, and the end of what the program has printed."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    lines = [line[:_REASON_LINE_CHARACTERS] for line in str(error).splitlines() if line.strip()] or [
+        type(error).__name__
+    ]
     return "\n".join(lines if len(lines) <= _REASON_LINES else [lines[0], *lines[1 - _REASON_LINES :]])
 
 

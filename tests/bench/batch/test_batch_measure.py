@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +23,8 @@ SHORT = Timing(warm_up_seconds=0, seconds=1, max_messages=2_000)
 STEPS = [Step(workload, System.RAPTORMQ, 1) for workload in (FULL_SPEED, PUBLISH, FULL_SPEED)]
 
 
-def playing(behaviour: Callable[[Workload], Run]) -> Callable[[Step, Builds, Timing], Run]:
-    return lambda step, _, __: behaviour(step.workload)
+def playing(behaviour: Callable[[Workload], Run]) -> Callable[[Step, Builds, Timing, Path], Run]:
+    return lambda step, *_: behaviour(step.workload)
 
 
 def test_a_failed_run_is_noted_and_the_others_follow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +61,10 @@ def test_what_no_step_needs_is_not_built() -> None:
 
 
 @pytest.mark.parametrize("consumers", [0, 2])
-def test_a_short_run_of_our_client(consumers: int) -> None:
+def test_a_short_run_of_our_client(tmp_path: Path, consumers: int) -> None:
     workload = replace(OWN_BATCHCQ, queues=2, consumers=consumers, rate=5_000)
-    done = measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, SHORT)
+    done = measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, SHORT, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     assert done.load is not None
     assert done.costs is not None
     assert done.load.sent > 0
@@ -73,7 +75,7 @@ def test_a_short_run_of_our_client(consumers: int) -> None:
     assert (done.load.received or 0) > 0 or not consumers
 
 
-def test_a_load_that_is_refused_its_topic_fails_with_the_reason() -> None:
+def test_a_load_that_is_refused_its_topic_fails_with_the_reason(tmp_path: Path) -> None:
     workload = replace(OWN_BATCHCQ, queues=0)
     with pytest.raises(ProcessError, match="own-batchcq ended with exit code 1"):
-        measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, SHORT)
+        measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, SHORT, tmp_path / "run")

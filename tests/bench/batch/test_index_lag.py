@@ -15,3 +15,7 @@ def test_the_largest_distance_counts_at_the_mean_speed() -> None:
 @pytest.mark.parametrize("looks", [[], [Look(1.0, 5, 5)], [Look(1.0, 5, 5), Look(2.0, 5, 5)]])
 def test_without_writing_there_is_no_speed(looks: list[Look]) -> None:
     assert lag_ms(looks) is None
+
+
+def test_what_the_broker_tells_wins() -> None:
+    assert lag_ms([Look(10.0, 0, 0, 3.0), Look(12.0, 2_000_000, 1_000_000, 7.5)]) == 7.5
