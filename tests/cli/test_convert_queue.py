@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer
+from raptormq.cli.main import EXIT_INTERRUPTED, run
+from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer, QueueConversionState
+from raptormq.storage import conversion_run, queue_conversion
+from tests.client.cluster import Cluster
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 QUEUES = 4
@@ -144,6 +147,65 @@ async def test_a_killed_broker_goes_on(
     assert traffic is not None
     assert kills >= 1
     assert traffic.read == traffic.sent
+
+
+async def test_two_brokers_are_stopped_and_go_on(
+    raptormq: Run, command_line: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slice of one message is followed by a long pause, until the brokers are let loose."""
+    monkeypatch.setattr(queue_conversion, "SLICE_ROWS", 1)
+    monkeypatch.setattr(conversion_run, "_SLICE_S", 0.0)
+    monkeypatch.setattr(conversion_run, "_PAUSE_S", 0.1)
+    async with Cluster(tmp_path, brokers=2) as cluster:
+        address = cluster.name_servers
+        async with AdminClient(name_servers=address) as admin, Producer("p", name_servers=address) as producer:
+            await admin.create_topic("both", 1, 1)
+            for number in range(200):
+                queue = MessageQueue("both", f"broker-{number % 2}", 0)
+                await producer.send(Message("both", b"%d" % number), queue=queue)
+            words = ("convert-queue", "--topic", "both", "-n", address)
+            with subprocess.Popen(
+                command_line(*words, "--to", "BatchCQ"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as watching:
+                addresses = [cluster.broker(number).address for number in range(2)]
+                states: list[QueueConversionState] = []
+                while not all(state.phase == "copying" and state.done for state in states) or not states:
+                    await asyncio.sleep(0.01)
+                    states = [await admin.convert_queue(each, "both", "status") for each in addresses]
+                done = await asyncio.to_thread(raptormq, *words, "--stop")
+                assert done.returncode == 0, done.stderr
+                assert [line.split(",")[:2] for line in done.stdout.decode().splitlines()] == [
+                    ["broker-0: SimpleCQ", " stopped"],
+                    ["broker-1: SimpleCQ", " stopped"],
+                ]
+                stdout, stderr = await asyncio.to_thread(watching.communicate)
+                assert watching.returncode == 2
+                assert stdout == done.stdout
+                assert b"broker-0: SimpleCQ, stopped" in stderr
+            monkeypatch.undo()
+            done = await asyncio.to_thread(raptormq, *words, "--to", "BatchCQ")
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.count(b"BatchCQ, 100 messages, switched at log offset") == 2
+
+
+def test_an_interrupt_leaves_the_brokers_at_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("raptormq.cli.convert_queue.with_admin", interrupted)
+    assert run(["convert-queue", "--topic", "t", "--to", "BatchCQ"]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "the brokers go on; raptormq convert-queue --topic t --status shows it\n"
+    assert run(["convert-queue", "--topic", "t", "--status"]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == ""
+
+
+def test_help_has_examples(raptormq: Run) -> None:
+    done = raptormq("convert-queue", "--help")
+    assert done.returncode == 0
+    assert b"raptormq convert-queue --topic orders --to BatchCQ" in done.stdout
+    assert b"convert-queue" in raptormq("--help").stdout
 
 
 def test_what_the_command_says(raptormq: Run, dev_server: Any) -> None:

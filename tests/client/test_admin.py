@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,16 @@ async def test_what_is_not_there_and_what_is_refused(tmp_path: Path, free_port: 
     async with Cluster(tmp_path / "empty", brokers=0) as empty, AdminClient(name_servers=empty.name_servers) as admin:
         with pytest.raises(NoRoute, match="no broker"):
             await admin.create_topic("t")
+
+
+async def test_queues_are_converted(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        address = cluster.broker().address
+        await admin.create_topic("t", 1, 1)
+        assert (await admin.convert_queue(address, "t", "start", "BatchCQ")).is_under_way
+        while (state := await admin.convert_queue(address, "t", "status")).is_under_way:
+            await asyncio.sleep(0.001)
+        assert (state.phase, state.queue_type) == ("done", "BatchCQ")
+        with pytest.raises(ServerError, match="not exist") as refused:
+            await admin.convert_queue(address, "missing", "status")
+        assert refused.value.code == 17

@@ -354,7 +354,7 @@ def test_what_is_not_confirmed_at_the_switch_comes_afterwards() -> None:
         await working
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(conversion_run, "_SLICE_S", 0.0)
+        patched.setattr(conversion_run, "_PAUSE_S", 0.0)
         asyncio.run(run())
     life.send(store)
     assert [offset for offset, _ in served(store)[0]] == [0, 1, 2]

@@ -34,7 +34,8 @@ from tests.storage.stores import Clock, bodies, message, put, read_queue
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let there be a turn of the loop after every 16 items."""
-    monkeypatch.setattr(conversion_run, "_SLICE_S", 0.0)
+    for name in ("_SLICE_S", "_PAUSE_S"):
+        monkeypatch.setattr(conversion_run, name, 0.0)
     for module in (queue_conversion, queue_comparison):
         monkeypatch.setattr(module, "SLICE_ROWS", 16)
 

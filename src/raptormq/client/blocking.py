@@ -22,6 +22,7 @@ from raptormq.client.pulling import PullResult
 from raptormq.client.results import SendResult
 from raptormq.client.sql import Sql
 from raptormq.errors import ClientClosed, RequestTimeout
+from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import ClusterInfo, TopicRoute
 from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig
@@ -355,6 +356,10 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
         """Return how a broker serves a topic, `None` when it does not."""
         return self._run(self._wrapped.topic_config(broker_addr, topic))
+
+    def convert_queue(self, broker_addr: str, topic: str, action: str, to: str | None = None) -> QueueConversionState:
+        """Start, stop or describe a broker's conversion of the queues of a topic; see `AdminClient.convert_queue`."""
+        return self._run(self._wrapped.convert_queue(broker_addr, topic, action, to))
 
     def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic."""

@@ -34,7 +34,9 @@ from raptormq.storage.queue_table import QueueTable
 logger = logging.getLogger(__name__)
 
 _SLICE_S = 0.002
-"""Work between two turns of the loop, and the pause after it."""
+"""Work between two turns of the loop."""
+_PAUSE_S = 0.002
+"""Time for others after it."""
 _MOST_FETCHES = 3
 """Attempts of one slice before it waits for the disk."""
 _REMOVED_AT_ONCE = 64
@@ -213,12 +215,12 @@ class Workshop:
             except PagesMissing as missing:
                 misses += 1
                 await self.background.run(fetch, self.filesystem, missing.extents)
-            await asyncio.sleep(_SLICE_S)
+            await asyncio.sleep(_PAUSE_S)
         raise StopRequested
 
     async def _dispatched(self, offset: int, job: Job | None = None) -> None:
         """Wait until everything in the log below ``offset`` is in the queues, or ``job`` is to stop."""
         while self.dispatcher.dispatched_offset < offset:
-            await asyncio.sleep(_SLICE_S)
+            await asyncio.sleep(_PAUSE_S)
             if job is not None and job.wants_stop:
                 raise StopRequested
