@@ -32,16 +32,17 @@ class FrameDecoder:
     out of bounds is refused as soon as its four bytes are there, before anything is allocated for it.
     """
 
-    __slots__ = ("_max_frame_bytes", "_missing", "_pieces")
+    __slots__ = ("_knows_length", "_max_frame_bytes", "_missing", "_pieces")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pieces: list[bytes] = []
+        self._knows_length = False  # then the pieces are of the payload, else of the length prefix
         self._missing = 0  # bytes wanted before the pieces are worth joining
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the incomplete frame held back."""
+        """Bytes of the incomplete payload or length prefix held back."""
         return sum(map(len, self._pieces))
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -50,29 +51,41 @@ class FrameDecoder:
         Raises:
             FrameError: a length prefix is below 4 or above the limit. The stream is lost: close the connection.
         """
-        if self._pieces:
-            self._pieces.append(data)
-            self._missing -= len(data)
-            if self._missing > 0:  # a large frame arrives in many reads: join once, not at every read
-                return []
-            data = b"".join(self._pieces)
-            self._pieces.clear()
         frames: list[bytes] = []
-        position, end = 0, len(data)
+        position = 0
+        pieces = self._pieces
+        if pieces:
+            missing = self._missing
+            if len(data) < missing:  # a large frame arrives in many reads: join once, not at every read
+                pieces.append(data)
+                self._missing = missing - len(data)
+                return frames
+            if self._knows_length:  # nothing behind the payload is copied once more
+                pieces.append(data[:missing])
+                frames.append(b"".join(pieces))
+                position = missing
+            else:
+                pieces.append(data)
+                data = b"".join(pieces)
+            pieces.clear()
+        end = len(data)
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(data, position)
             if not _MIN_PAYLOAD_BYTES <= length <= self._max_frame_bytes:
                 raise FrameError(f"frame length {length} is outside {_MIN_PAYLOAD_BYTES}..{self._max_frame_bytes}")
-            stop = position + 4 + length
+            position += 4
+            stop = position + length
             if stop > end:
+                self._knows_length = True
                 self._missing = stop - end
-                break
-            frames.append(data[position + 4 : stop])
+                pieces.append(data[position:])
+                return frames
+            frames.append(data[position:stop])
             position = stop
-        else:
-            self._missing = 4 - (end - position)
         if position < end:
-            self._pieces.append(data[position:] if position else data)
+            self._knows_length = False
+            self._missing = 4 - (end - position)
+            pieces.append(data[position:])
         return frames
 
 
