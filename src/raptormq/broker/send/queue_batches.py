@@ -62,7 +62,7 @@ class QueueBatchHandlers:
         """Store every part that may be."""
         topics = header.topics.split(TOPIC_SEPARATOR)
         parts = decode_parts(request.body, len(topics))
-        work = _Request(request, parts, self._fields_by_topic(request, topics))
+        work = _Request(request, parts, self._sends_by_topic(request, topics))
         entries = self._admitted(connection, work)
         waiting = False
         stored: list[tuple[list[_Entry], Appended]] = []
@@ -82,11 +82,11 @@ class QueueBatchHandlers:
         return self._answer(work, stored, ResponseCode.SUCCESS)
 
     @staticmethod
-    def _fields_by_topic(request: RemotingCommand, topics: list[str]) -> list[dict[str, str]]:
-        """Return, for each topic, what the parts for it have in common, as the fields of a send."""
+    def _sends_by_topic(request: RemotingCommand, topics: list[str]) -> list[RemotingCommand]:
+        """Return, for each topic, a send with what the parts for it have in common."""
         given = request.ext_fields
         common = {name: given[name] for name in ("a", "c", "d", "g", ACCESS_KEY) if name in given}
-        return [common | {"b": topic, "j": "0"} for topic in topics]
+        return [RemotingCommand(0, common | {"b": topic, "j": "0"}, opaque=request.opaque) for topic in topics]
 
     def _admitted(self, connection: Connection, work: _Request) -> list[_Entry]:
         entries: list[_Entry] = []
@@ -146,22 +146,22 @@ class QueueBatchHandlers:
 class _Request:
     """One request on its way: its parts, and what became of them."""
 
-    __slots__ = ("_fields", "_request", "answers", "parts")
+    __slots__ = ("_request", "_sends", "answers", "parts")
 
-    def __init__(self, request: RemotingCommand, parts: list[Part], fields: list[dict[str, str]]) -> None:
+    def __init__(self, request: RemotingCommand, parts: list[Part], sends: list[RemotingCommand]) -> None:
         self._request = request
-        self._fields = fields
+        self._sends = sends
         self.parts = parts
         self.answers: list[PartAnswer | None] = [None] * len(parts)
 
     def send(self, part: Part) -> RemotingCommand:
-        """Return a part as the request that it stands for."""
-        fields = self._fields[part.topic_index].copy()
-        fields["e"] = str(part.queue_id)
-        fields["f"] = str(part.sys_flag)
-        fields["h"] = str(part.flag)
-        fields["i"] = part.properties
-        return RemotingCommand(_CODES[part.kind], fields, part.body, self._request.opaque)
+        """Return a part as the request that it stands for, until the next part of its topic is asked for."""
+        kind, topic_index, queue_id, sys_flag, flag, properties, body = part
+        send = self._sends[topic_index]
+        fields = send.ext_fields
+        fields["e"], fields["f"], fields["h"], fields["i"] = str(queue_id), str(sys_flag), str(flag), properties
+        send.code, send.body = _CODES[kind], body
+        return send
 
     def refuse(self, index: int, refusal: RemotingCommand) -> None:
         """Note why a part is not stored."""
