@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.client import AdminClient, Message, Producer, PullConsumer, QueueConversionState
+from raptormq.client import AdminClient, Message, Producer, PullConsumer
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.record import iter_records
+from tests.interop.converting import convert
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import build, java
 
@@ -22,17 +23,6 @@ CONSUMER = "io.raptormq.interop.consume.PrintMessages"
 PRODUCER = "io.raptormq.interop.produce.SendAutomatically"
 TOPIC = "converted"
 BEFORE, AUTOMATIC = 500, 300
-
-
-async def convert(servers: RaptorMQDev, topic: str, queue_type: str) -> QueueConversionState:
-    """Convert the queues of a topic and return how that ended."""
-    async with AdminClient(name_servers=servers.name_servers) as admin:
-        address = f"127.0.0.1:{servers.broker_port}"
-        state = await admin.convert_queue(address, topic, "start", queue_type)
-        while state.is_under_way:
-            await asyncio.sleep(0.01)
-            state = await admin.convert_queue(address, topic, "status")
-        return state
 
 
 async def fill(name_servers: str) -> list[str]:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.converting import convert
 from tests.interop.make_reference import PATIENCE
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import RocketMQServers, build
 from tests.interop.store_contents import SETTINGS, StoreContents, create_topics, expected, fill, look_through
-from tests.interop.test_converted_queues import convert
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

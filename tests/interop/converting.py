@@ -1,0 +1,19 @@
+"""Conversion of the queues of a topic of ours, for tests of what others find then."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq.client import AdminClient, QueueConversionState
+from tests.interop.raptormq_dev import RaptorMQDev
+
+
+async def convert(servers: RaptorMQDev, topic: str, queue_type: str) -> QueueConversionState:
+    """Convert the queues of a topic and return how that ended."""
+    async with AdminClient(name_servers=servers.name_servers) as admin:
+        address = f"127.0.0.1:{servers.broker_port}"
+        state = await admin.convert_queue(address, topic, "start", queue_type)
+        while state.is_under_way:
+            await asyncio.sleep(0.01)
+            state = await admin.convert_queue(address, topic, "status")
+        return state
