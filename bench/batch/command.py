@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,13 +18,15 @@ from bench.batch.table import report
 from bench.output import RESULTS
 
 NAMES = {"raptormq": System.RAPTORMQ, "rocketmq": System.ROCKETMQ, "kafka": System.KAFKA}
-SECONDS_OF_OTHER_WORK = 18
+SECONDS_OF_OTHER_WORK = 14
 """What starting, getting ready, draining and deleting take beside warm-up and measuring, for the estimate."""
 
 
 @click.command("batch")
 @click.option("--quick", is_flag=True, help="Few and short runs, not kept: to see that it works; 3 minutes.")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--warm-up", type=click.IntRange(0), help="Seconds of each run that do not count.  [default: 5]")
+@click.option("--seconds", type=click.IntRange(1), help="Seconds of each run that count.  [default: 12]")
 @click.option("--system", "names", type=click.Choice(list(NAMES)), multiple=True, help="Only this one; not kept.")
 @click.option("--only", multiple=True, metavar="WORKLOAD", help="Only this one (own-* for several); not kept.")
 @click.option("--list", "listed", is_flag=True, help="List the workloads and end.")
@@ -32,6 +35,8 @@ SECONDS_OF_OTHER_WORK = 18
 def command(
     quick: bool,
     rounds: int,
+    warm_up: int | None,
+    seconds: int | None,
     names: tuple[str, ...],
     only: tuple[str, ...],
     listed: bool,
@@ -48,11 +53,16 @@ def command(
         return
     chosen = plan.QUICK_PLAN if quick and not only else plan.PLAN
     timing = plan.QUICK_TIMING if quick else plan.FULL_TIMING
+    timing = replace(
+        timing,
+        warm_up_seconds=timing.warm_up_seconds if warm_up is None else warm_up,
+        seconds=seconds or timing.seconds,
+    )
     todo = list(steps(chosen, rounds, only, [NAMES[name] for name in names]))
     if not todo:
         raise click.UsageError("no run is left; --list names the workloads")
-    seconds = len(todo) * (timing.warm_up_seconds + timing.seconds + SECONDS_OF_OTHER_WORK)
-    output.errors.print(f"{len(todo)} runs, about {seconds / 60:.0f} minutes")
+    expected = len(todo) * (timing.warm_up_seconds + timing.seconds + SECONDS_OF_OTHER_WORK)
+    output.errors.print(f"{len(todo)} runs, about {expected / 60:.0f} minutes")
     load_before = machine.load_average()
     runs = measure.measure(todo, measure.builds_for(todo), timing)
     whole = len(runs) == len(todo) and not (quick or names or only)

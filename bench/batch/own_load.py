@@ -192,7 +192,8 @@ async def _drain(load: Load, consumers: Consumers) -> dict[str, Any]:
         left = load.stored - int((await consumers.ask("count"))["total"])
         seconds = time.perf_counter() - begin
         if left <= 0 or seconds > _DRAIN_SECONDS:
-            return {"drain_seconds": seconds, "undelivered": max(left, 0)}
+            surplus = max(-left - load.failed, 0)
+            return {"drain_seconds": seconds, "undelivered": max(left, 0), "surplus": surplus}
         await asyncio.sleep(_POLL_SECONDS)
 
 

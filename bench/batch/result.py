@@ -27,6 +27,8 @@ class LoadResult:
     """How long the consumers took for that afterwards; at most 10 s."""
     undelivered: int | None = None
     """What had not come by then."""
+    surplus: int | None = None
+    """How many came more often than they were sent, sends that failed aside."""
     consumer_cpu_seconds: float = 0.0
     """Of consumers that are processes of their own."""
     first_error: str | None = None

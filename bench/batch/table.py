@@ -93,3 +93,5 @@ def _notes(run: Run) -> Iterator[str]:
             yield f"{run.load.failed:,} sends failed, the first with {run.load.first_error}"
         if run.load.undelivered:
             yield f"{run.load.undelivered:,} messages were not delivered {run.load.drain_seconds:.0f} s after the end"
+        if run.load.surplus:
+            yield f"{run.load.surplus:,} messages were delivered more than once"

@@ -37,10 +37,16 @@ def test_lost_and_failed_messages_are_noted() -> None:
     done = run(FULL_SPEED)
     assert done.load is not None
     text = report(
-        [replace(done, load=replace(done.load, failed=3, first_error="busy", undelivered=1_234, drain_seconds=10.0))]
+        [
+            replace(
+                done,
+                load=replace(done.load, failed=3, first_error="busy", undelivered=1_234, drain_seconds=10.0, surplus=2),
+            )
+        ]
     )
     assert "- full-speed, RaptorMQ, round 1: 3 sends failed, the first with busy" in text
     assert "- full-speed, RaptorMQ, round 1: 1,234 messages were not delivered 10 s after the end" in text
+    assert "- full-speed, RaptorMQ, round 1: 2 messages were delivered more than once" in text
     assert "To be noted" not in report([done])
 
 

@@ -117,6 +117,7 @@ public final class Run {
             }
             found.put("drain_seconds", (now.nanos() - end.nanos()) / 1e9);
             found.put("undelivered", Math.max(now.sent() - now.received(), 0));
+            found.put("surplus", Math.max(now.received() - now.sent() - now.failed(), 0));
         }
         return found;
     }
