@@ -268,7 +268,7 @@ class _Core:
         self.resets = OffsetResets()
         self.registry = ClientRegistry[Connection]()
         self.settling = _Settling(tables, registrar)
-        self.conversions = Conversions(store.converter, self.topics, self.settling)
+        self.conversions = Conversions(store, self.topics, self.settling)
         self.dispatcher = Dispatcher(store)
         self.running_config = RunningConfig(config)
         self.retries = Retries(self.topics, self.groups, config.policies)

@@ -14,8 +14,8 @@ from raptormq.broker.background_service import ended
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
-from raptormq.storage.queue_converter import QueueConverter
 from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
+from raptormq.storage.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +26,9 @@ _PAUSE_S = 1.0
 class Conversions:
     """Lets the converter work whenever there is something to do; the QueueTypes of the store."""
 
-    def __init__(self, converter: QueueConverter, topics: TopicTable, settling: Settling) -> None:
-        self.converter = converter
+    def __init__(self, store: MessageStore, topics: TopicTable, settling: Settling) -> None:
+        self.converter = store.converter
+        self._store = store
         self._topics = topics
         self._settling = settling
         self._wake = asyncio.Event()
@@ -37,7 +38,10 @@ class Conversions:
     def start(self) -> None:
         """Begin; what an earlier run has begun goes on."""
         for topic, is_batch in self.converter.types().items():
-            self.set(topic, is_batch=is_batch)
+            if topic in self._topics.configs:
+                self.set(topic, is_batch=is_batch)
+            else:  # deleted so shortly before a crash that the converter's file does not say so
+                self._store.delete_topic(topic)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:

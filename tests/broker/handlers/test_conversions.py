@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,22 @@ async def test_a_deleted_topic_is_not_converted_when_it_is_made_again(tmp_path: 
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert await order(peer, "status") == QueueConversionState("t", "SimpleCQ", "none")
         assert bodies(await peer.pull("t", 0)) == [b"new"]
+
+
+@pytest.mark.parametrize("state", ["building", "switched"])
+async def test_a_conversion_of_a_topic_that_is_gone_is_forgotten(tmp_path: Path, state: str) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await send(peer, "kept")
+    ledger = tmp_path / "config" / "queueConversions.json"
+    ledger.write_text(json.dumps({"conversions": {"gone": {"to": "BatchCQ", "state": state, "offset": 0}}}))
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        while b"gone" in ledger.read_bytes():
+            await asyncio.sleep(0.001)
+        assert (await peer.send("gone", b"new")).code == 0
+        assert await order(peer, "status", topic="gone") == QueueConversionState("gone", "SimpleCQ", "none")
+        assert bodies(await peer.pull("gone", 0)) == [b"new"]
+        assert bodies(await peer.pull("t", 0)) == [b"kept"]
+    assert (tmp_path / "consumequeue" / "gone").exists()
 
 
 async def test_a_stopped_conversion_stays_stopped_until_told(tmp_path: Path) -> None:
