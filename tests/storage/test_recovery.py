@@ -10,7 +10,17 @@ from raptormq.errors import StoreDamaged
 from raptormq.storage import GetStatus, MessageStore, RecoveryReport, StoreConfig
 from raptormq.storage.consume_queue import FILLER, FILLER_SIZE, ITEM
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, open_store, put, read_queue, small_config
+from tests.storage.stores import (
+    QUEUE_FILE_BYTES,
+    SEGMENT_BYTES,
+    Clock,
+    bodies,
+    message,
+    open_store,
+    put,
+    read_queue,
+    small_config,
+)
 
 LOG = "/store/commitlog/00000000000000000000"
 QUEUE = "/store/consumequeue/topic/0/00000000000000000000"
@@ -299,3 +309,38 @@ def test_a_queue_that_goes_back_below_its_files_is_cut() -> None:
     assert bodies(read_queue(store)) == [str(number) for number in range(70) if number not in (1, 2, 3)]
     store.close()
     assert len(read_queue(reopened(volume)[0])) == 67
+
+
+@pytest.mark.parametrize("damage", ["empty", "zeros", "gone"])
+def test_the_only_file_of_a_queue_is_lost_after_a_clean_stop(damage: str) -> None:
+    """Other queues still reach to the end of the log, which alone would not tell."""
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    for number in range(5):
+        put(store, message(str(number)))
+    put(store, message("last", queue_id=1))
+    store.close()
+    if damage == "gone":
+        volume.remove(QUEUE)
+    else:
+        size = QUEUE_FILE_BYTES if damage == "zeros" else 0
+        file = volume.open(QUEUE)
+        file.truncate(0)
+        file.write_at(0, [bytes(size)], size)
+    store, _ = reopened(volume)
+    assert bodies(read_queue(store)) == ["0", "1", "2", "3", "4"]
+    store.close()
+    store, report = reopened(volume)
+    assert (report.clean, report.records) == (True, 0)
+
+
+@pytest.mark.parametrize("item", [(0, -5), (1 << 62, 100), (0, 0), (0, 1 << 30), (7, 50)])
+def test_a_damaged_item_costs_its_own_message(item: tuple[int, int]) -> None:
+    volume = filled(5)
+    store, _ = reopened(volume)
+    volume.open(QUEUE).write_at(40, [ITEM.pack(*item, 0)], 20)
+    assert bodies(read_queue(store)) == ["0", "1", "3", "4"]
+    alone = store.get_messages("topic", 0, 2, 1, 1 << 20)
+    assert (alone.status, alone.next_offset, alone.buffers) == (GetStatus.MESSAGE_WAS_REMOVING, 3, [])
+    assert bodies(read_queue(store, max_count=1)) == ["0", "1", "3", "4"]
+    assert 0 <= store.offset_by_time("topic", 0, 0) <= 3

@@ -33,6 +33,8 @@ class Tables:
     delays_saver: TableSaver
     timers_file: TimerProgressFile
     security: SecurityTables
+    topics_known: bool
+    """False when there was no table of topics: a first start, or it was lost."""
 
 
 def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Callable[[], int]) -> Tables:
@@ -45,7 +47,8 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
     topics_file = JsonFile(str(folder / "topics.json"), filesystem)
     groups_file = JsonFile(str(folder / "subscriptionGroup.json"), filesystem)
     try:
-        topics = TopicTable(TopicConfigTable.from_dict(topics_file.load() or {}), clock)
+        saved_topics = topics_file.load()
+        topics = TopicTable(TopicConfigTable.from_dict(saved_topics or {}), clock)
         groups = GroupTable(groups_file.load(), clock)
     except BodyError as error:
         raise StoreDamaged(f"a table in {folder} does not have the expected shape: {error}") from error
@@ -60,6 +63,7 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
         TableSaver(delays_file, delays.to_dict),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
         load_security(config, filesystem),
+        saved_topics is not None,
     )
     topics.listen(lambda _: tables.topics_saver.save_soon())
     groups.listen(tables.groups_saver.save_soon)

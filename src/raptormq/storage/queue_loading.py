@@ -67,7 +67,10 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
     """
     files = table.files
     starts = files.offsets(queue)
-    if not starts:
+    if not starts:  # a queue's folder comes with its first file
+        if not rebuild:
+            raise QueueFilesMissing
+        files.remove_queue(queue)
         return
     _, item_bytes, file_size, key = files.format(queue)
     if any(start % file_size for start in starts):
@@ -79,6 +82,8 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
         return
     first = starts[0] // item_bytes
     _find_end(table, queue, starts, replay_from if replay_from is not None else _NO_LIMIT)
+    if replay_from is None and queue.written == first:  # and a file with its first item
+        raise QueueFilesMissing
     if replay_from is not None:
         files.truncate(queue, starts)
     _set_bounds(table, queue, first)
