@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.interop.make_reference import PATIENCE
-from tests.interop.mqadmin import COMMANDS, Place, reduced, run
+from tests.interop.mqadmin import COMMANDS, SETTINGS, Place, reduced, run
 from tests.interop.rocketmq_java import RocketMQServers, build
 
 OUTPUTS = Path(__file__).with_name("reference_mqadmin.json")
@@ -18,7 +18,10 @@ OUTPUTS = Path(__file__).with_name("reference_mqadmin.json")
 
 def main() -> None:
     built = build()
-    with tempfile.TemporaryDirectory() as scratch, RocketMQServers(built, Path(scratch), settings=PATIENCE) as servers:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        RocketMQServers(built, Path(scratch), settings=PATIENCE | SETTINGS) as servers,
+    ):
         place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", Path(scratch))
         outputs = run(built, place, COMMANDS)
     document = {" ".join(command): reduced(output) for command, output in zip(COMMANDS, outputs, strict=True)}

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tests.interop.rocketmq_java import JavaBuild, java
 
-RUN_TIMEOUT_SECONDS = 120.0
+RUN_TIMEOUT_SECONDS = 200.0
+SETTINGS = {"traceTopicEnable": "true"}
+"""What the commands want of either broker."""
 
 
 _SCRIPT = """
@@ -36,7 +38,6 @@ updateOrderConf|-t|beta|-m|delete
 allocateMQ|-t|alpha|-i|10.0.0.1,10.0.0.2
 clusterList
 clusterList|-m
-brokerConsumeStats|-b|{broker}
 wipeWritePerm|-b|broker-a
 addWritePerm|-b|broker-a
 wipeWritePerm|-b|nobody
@@ -64,7 +65,6 @@ queryMsgByKey|-t|alpha|-k|key1
 queryMsgByOffset|-t|alpha|-b|broker-a|-i|1|-o|0
 queryMsgByOffset|-t|alpha|-b|broker-a|-i|1|-o|99
 printMsgByQueue|-t|alpha|-a|broker-a|-i|1|-p|true
-queryMsgTraceById|-i|NOSUCHID
 updateKvConfig|-s|ns|-k|key|-v|value
 deleteKvConfig|-s|ns|-k|key
 updateNamesrvConfig|-k|clusterTest|-v|false
@@ -92,14 +92,38 @@ exportMetadata|-b|{broker}|-f|{folder}/export|-g
 exportMetadata|-c|DefaultCluster|-f|{folder}/export
 exportConfigs|-c|DefaultCluster|-f|{folder}/export
 exportMetrics|-c|DefaultCluster|-f|{folder}/export
+updateTopic|-b|{broker}|-t|lively|-r|1|-w|1
++produce|makers|lively|order1|first
++produce|packers|lively|order2|second
++consume|listeners|lively|2
+consumerConnection|-g|listeners
+producerConnection|-g|makers|-t|lively
+consumerProgress|-g|listeners
+consumerProgress|-g|listeners|-s|true
+consumerProgress|-g|listeners|-t|lively
+consumerProgress|-s|false
+brokerConsumeStats|-b|{broker}
+consumerStatus|-g|listeners
+consumerStatus|-g|listeners|-i|nobody
+queryMsgById|-t|lively|-i|{{place}}
+queryMsgById|-t|lively|-i|{{place}}|-g|listeners|-d|127.0.0.1@listeners
+queryMsgTraceById|-i|{{sent}}
+queryMsgTraceById|-i|NOSUCHID
+topicStatus|-t|lively
+updateSubGroup|-b|{broker}|-g|copies
+cloneGroupOffset|-s|listeners|-d|copies|-t|lively|-o|false
+resetOffsetByTime|-g|listeners|-t|lively|-s|now
++stop
+consumerProgress|-g|copies|-t|lively
 deleteSubGroup|-b|{broker}|-g|workers
 deleteTopic|-c|DefaultCluster|-t|beta
 deleteTopic|-c|DefaultCluster|-t|nowhere
 """
 COMMANDS = [line.split("|") for line in _SCRIPT.split("\n") if line]
-"""What is played, in this order; arguments are separated by ``|``. ``{id}`` and
-``{offset}`` are the ids of the first message that was sent; a command that never ends runs until it has
-printed what stands behind ``until=``.
+"""What is played, in this order; arguments are separated by ``|``. ``{id}`` and ``{offset}`` are the ids of the first
+message that was sent; a command that never ends runs until it has printed what stands behind ``until=``. A line with a
+plus is no command but clients that come or go (`LiveClients`), ``{sent}`` and ``{place}`` are the ids of the last
+message that one of them sent.
 """
 ANSWERED = {
     "brokerStatus|-b|{broker}": ("brokerVersionDesc", "putTps", "msgPutTotalTodayNow", "runtime"),
@@ -136,7 +160,14 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequ
         [str(file)],
         class_path=built.client_class_path,
         log=place.folder / "mqadmin.log",
-        options=["-Xmx256m", f"-Duser.home={place.folder}", f"-Drocketmq.home.dir={place.folder}", *options],
+        folder=place.folder,
+        options=[
+            "-Xmx256m",
+            "-Drocketmq.client.rebalance.waitInterval=1000",
+            f"-Duser.home={place.folder}",
+            f"-Drocketmq.home.dir={place.folder}",
+            *options,
+        ],
     )
     printed = [line for line in process.finish(RUN_TIMEOUT_SECONDS) if line.startswith("output ")]
     return [json.loads(line.removeprefix("output "))["output"] for line in printed]
@@ -148,17 +179,21 @@ _CHANGES = (
     (r"(?m)^\s*\.\.\. \d+ more$", ""),
     (r"(?m)^(For more information|See https?:).*$", ""),
     (r"CODE: ?(\d+) +DESC:.*", r"CODE \1"),
+    (r"(?m)^MessageTrack \[consumerGroup=lively,.*$", ""),
+    (r"(CommitLog Offset:\s+)[1-9]\d*", r"\1<place>"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "<time>"),
     (r"\b1[6-9]\d{11}\b", "<ms>"),
     (r"\b[0-9A-F]{56}\b|\b[0-9A-F]{32}\b", "<id>"),
     (r"\S+/export/", "<folder>/"),
     (r"\[?/?127\.0\.0\.1:\d+\]?", "<address>"),
+    (r"\b\d+(?:\.\d+){3}\b", "<host>"),
     (r"\b\d+\.\d+\b", "<figure>"),
-    (r"\brt=\d+ms", "rt=<figure>ms"),
+    (r"\b\d+ms\b", "<figure>ms"),
     (r"(?m)((?:true|false) +)\d+ *$", r"\1<figure>"),
     (r"[ \t]+", " "),
 )
-"""Log lines, stack traces and the words of a refusal (its code stays), then times, ids, addresses and rates."""
+"""Log lines, stack traces and the words of a refusal (its code stays), a topic that Apache RocketMQ takes for a group, then
+times, ids, addresses and rates."""
 
 
 def reduced(output: str) -> list[str]:

@@ -126,9 +126,7 @@ class ConsumerHandlers:
     def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:
         if header.topic:
             return [header.topic]
-        topics = {topic for topic, _ in self._store.consumer_offsets.of_group(header.consumer_group)}
-        group = self._registry.consumers.get(header.consumer_group)
-        return sorted(topics | (group.subscriptions.keys() if group is not None else set()))
+        return sorted(topic for topic, _ in self._store.consumer_offsets.of_group(header.consumer_group))
 
     async def _queue_progress(self, group: str, queue: MessageQueue) -> dict[str, int]:
         topic, queue_id = queue.topic, queue.queue_id

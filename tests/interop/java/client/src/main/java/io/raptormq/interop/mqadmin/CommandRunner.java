@@ -19,7 +19,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /**
  * Runs one mqadmin command after the other: each line of a file is a command, its arguments separated by tabs; each gives one line of standard
  * output, "output " and JSON {command, output}. The output is all that the command printed, errors included. "{id}" and
- * "{offset}" stand for the first unique key and the first offset id that any command before has printed. With a word "until=TEXT" the command is one that never ends: it is left alone once it has printed TEXT.
+ * "{offset}" stand for the first unique key and the first offset id that any command before has printed. With a word "until=TEXT" the command is
+ * one that never ends: it is left alone once it has printed TEXT. A line that begins with a plus is for {@link LiveClients}.
  */
 public final class CommandRunner {
     private static final Pattern ID = Pattern.compile("\\b([0-9A-F]{32}|[0-9A-F]{56})\\b");
@@ -34,20 +35,27 @@ public final class CommandRunner {
         PrintStream errors = System.err;
         String id = "";
         String offset = "";
+        LiveClients clients = new LiveClients();
         for (String line : Files.readAllLines(Path.of(arguments[0]))) {
-            List<String> command = new ArrayList<>(Arrays.asList(line.replace("{id}", id).replace("{offset}", offset).split("\t")));
+            List<String> command = new ArrayList<>(Arrays.asList(clients.insert(line).replace("{id}", id).replace("{offset}", offset).split("\t")));
             String until = command.stream().filter(word -> word.startsWith("until=")).findFirst().orElse(null);
             command.remove(until);
             ByteArrayOutputStream printed = new ByteArrayOutputStream();
             try (PrintStream stream = new PrintStream(printed, true, StandardCharsets.UTF_8)) {
                 System.setOut(stream);
                 System.setErr(stream);
-                if (until == null) {
+                if (line.startsWith("+")) {
+                    String answer = clients.play(command);
+                    printed.reset(); // what clients print of themselves is nobody's business
+                    printed.writeBytes(answer.getBytes(StandardCharsets.UTF_8));
+                } else if (until == null) {
                     play(command);
                 } else {
                     playUntil(until.substring("until=".length()), command, printed);
                 }
-            } catch (RuntimeException fault) {
+            } catch (InterruptedException interrupted) {
+                throw interrupted;
+            } catch (Exception fault) {
                 printed.writeBytes(fault.toString().getBytes(StandardCharsets.UTF_8));
             } finally {
                 System.setOut(answers);
@@ -55,10 +63,10 @@ public final class CommandRunner {
             }
             id = id.isEmpty() ? first(ID, printed) : id;
             offset = offset.isEmpty() ? first(OFFSET_ID, printed) : offset;
-            Map<String, Object> answer = new LinkedHashMap<>();
-            answer.put("command", command);
-            answer.put("output", printed.toString(StandardCharsets.UTF_8));
-            answers.println("output " + JSON.toJSONString(answer));
+            Map<String, Object> outcome = new LinkedHashMap<>();
+            outcome.put("command", command);
+            outcome.put("output", printed.toString(StandardCharsets.UTF_8));
+            answers.println("output " + JSON.toJSONString(outcome));
         }
         System.exit(0);
     }

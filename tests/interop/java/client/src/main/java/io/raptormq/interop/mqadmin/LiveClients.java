@@ -1,0 +1,119 @@
+package io.raptormq.interop.mqadmin;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/**
+ * Clients that are connected while commands look at them. Their client ids are 127.0.0.1@ and the name of their group.
+ *
+ * <pre>
+ * +produce GROUP TOPIC KEY BODY   a producer sends one message and reports it to the trace topic
+ * +consume GROUP TOPIC COUNT      a consumer of one queue has consumed so many messages, and the broker knows
+ * +stop                           all of them go away
+ * </pre>
+ */
+@SuppressWarnings("deprecation") // nothing else leads to heartbeats and offsets
+final class LiveClients {
+    private static final long LONGEST_SECONDS = 20;
+    private static final int POLL_MILLIS = 50;
+    private static final int MOST_TRACES = 32;
+
+    private final Deque<Runnable> ends = new ArrayDeque<>();
+    private SendResult last;
+
+    /** Does what a line says; its last word is the name server. */
+    String play(List<String> words) throws Exception {
+        String nameServer = words.get(words.size() - 1);
+        switch (words.get(0)) {
+            case "+produce" -> produce(nameServer, words.get(1), new Message(words.get(2), "lively", words.get(3), words.get(4).getBytes(StandardCharsets.UTF_8)));
+            case "+consume" -> consume(nameServer, words.get(1), words.get(2), Long.parseLong(words.get(3)));
+            case "+stop" -> ends.forEach(Runnable::run);
+            default -> throw new IllegalArgumentException(words.toString());
+        }
+        return "done";
+    }
+
+    /** The message that was sent last: its id and its offset id in the places of "{sent}" and "{place}". */
+    String insert(String line) {
+        return last == null ? line : line.replace("{sent}", last.getMsgId()).replace("{place}", last.getOffsetMsgId());
+    }
+
+    private void produce(String nameServer, String group, Message message) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(group);
+        producer.setEnableTrace(true);
+        configure(producer, nameServer, group);
+        producer.start();
+        ends.push(producer::shutdown);
+        last = producer.send(message);
+        producer.getDefaultMQProducerImpl().getMqClientFactory().sendHeartbeatToAllBrokerWithLock();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        configure(admin, nameServer, group + "_admin");
+        admin.start();
+        await("a trace", () -> isTraced(admin, last.getMsgId()));
+        admin.shutdown();
+    }
+
+    private static boolean isTraced(DefaultMQAdminExt admin, String id) throws Exception {
+        try {
+            return !admin.queryMessage(TopicValidator.RMQ_SYS_TRACE_TOPIC, id, MOST_TRACES, 0, Long.MAX_VALUE).getMessageList().isEmpty();
+        } catch (MQClientException notYet) {
+            return false;
+        }
+    }
+
+    private void consume(String nameServer, String group, String topic, long count) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        configure(consumer, nameServer, group);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(1);
+        consumer.setConsumeThreadMax(1);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        consumer.start();
+        ends.push(consumer::shutdown);
+        MessageQueue queue = consumer.fetchSubscribeMessageQueues(topic).iterator().next();
+        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+        await("progress", () -> {
+            offsets.persistAll(Set.of(queue));
+            return offsets.readOffset(queue, ReadOffsetType.READ_FROM_STORE) == count;
+        });
+    }
+
+    private static void configure(ClientConfig client, String nameServer, String name) {
+        client.setNamesrvAddr(nameServer);
+        client.setClientIP("127.0.0.1");
+        client.setInstanceName(name);
+        client.setVipChannelEnabled(false);
+    }
+
+    private interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    private static void await(String what, Condition condition) throws Exception {
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(LONGEST_SECONDS); !condition.holds();) {
+            if (System.nanoTime() > end) {
+                throw new IllegalStateException(what + " did not come");
+            }
+            Thread.sleep(POLL_MILLIS);
+        }
+    }
+}
