@@ -13,6 +13,7 @@ from tests.interop.make_reference import PATIENCE
 from tests.interop.mqadmin import COMMANDS, SETTINGS, Place, reduced, run
 from tests.interop.rocketmq_java import RocketMQServers, build
 
+WANTED = PATIENCE | SETTINGS
 OUTPUTS = Path(__file__).with_name("reference_mqadmin.json")
 
 

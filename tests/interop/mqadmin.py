@@ -192,8 +192,8 @@ _CHANGES = (
     (r"(?m)((?:true|false) +)\d+ *$", r"\1<figure>"),
     (r"[ \t]+", " "),
 )
-"""Log lines, stack traces and the words of a refusal (its code stays), a topic that Apache RocketMQ takes for a group, then
-times, ids, addresses and rates."""
+"""Log lines, stack traces and the words of a refusal (its code stays), a topic that Apache RocketMQ takes for a group,
+then times, ids, addresses and rates."""
 
 
 def reduced(output: str) -> list[str]:
