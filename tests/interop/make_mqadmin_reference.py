@@ -21,7 +21,7 @@ def main() -> None:
     built = build()
     with (
         tempfile.TemporaryDirectory() as scratch,
-        RocketMQServers(built, Path(scratch), settings=PATIENCE | SETTINGS) as servers,
+        RocketMQServers(built, Path(scratch), settings=WANTED) as servers,
     ):
         place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", Path(scratch))
         outputs = run(built, place, COMMANDS)

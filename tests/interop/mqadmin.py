@@ -101,7 +101,6 @@ producerConnection|-g|makers|-t|lively
 consumerProgress|-g|listeners
 consumerProgress|-g|listeners|-s|true
 consumerProgress|-g|listeners|-t|lively
-consumerProgress|-s|false
 brokerConsumeStats|-b|{broker}
 consumerStatus|-g|listeners
 consumerStatus|-g|listeners|-i|nobody
@@ -175,7 +174,7 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequ
 
 _CHANGES = (
     (r"(?m)^\s*at [\w.$/<>]+\(.*\)$", ""),
-    (r"(?m)^\d\d:\d\d:\d\d\.\d+ (WARN|ERROR|INFO).*$", ""),
+    (r"(?m)\d\d:\d\d:\d\d\.\d+ (WARN|ERROR|INFO).*$", ""),
     (r"(?m)^\s*\.\.\. \d+ more$", ""),
     (r"(?m)^(For more information|See https?:).*$", ""),
     (r"CODE: ?(\d+) +DESC:.*", r"CODE \1"),

@@ -45,7 +45,7 @@ from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.handlers.upkeep import UpkeepHandlers
 from raptormq.broker.handlers.users import UserHandlers
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.lost_topics import restore_topics
+from raptormq.broker.lost_topics import with_lost_topics
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.pop.wiring import Popping
 from raptormq.broker.queue_locks import QueueLocks
@@ -162,9 +162,7 @@ def assemble(
         StoreDamaged: a table cannot be read.
         ConfigError: the list of name servers is malformed.
     """
-    tables = load_tables(config, filesystem, clock)
-    if not tables.topics_known:
-        restore_topics(tables.topics, store)
+    tables = with_lost_topics(load_tables(config, filesystem, clock), store)
     registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, address, tables, registrar, clock)
     sends = _sends(core)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import Tables
 from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig
 from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
@@ -16,8 +16,11 @@ from raptormq.storage.store import MessageStore
 logger = logging.getLogger(__name__)
 
 
-def restore_topics(topics: TopicTable, store: MessageStore) -> None:
-    """Make the topics again that ``store`` has queues of."""
+def with_lost_topics(tables: Tables, store: MessageStore) -> Tables:
+    """Return ``tables`` with the topics that ``store`` has queues of, if there was no table of topics."""
+    if tables.topics_known:
+        return tables
+    topics = tables.topics
     lost = sorted(topic for topic in store.topics() if topic not in topics.configs)
     for topic in lost:
         count = max(store.queue_ids(topic)) + 1
@@ -25,3 +28,4 @@ def restore_topics(topics: TopicTable, store: MessageStore) -> None:
         topics.put(TopicConfig(topic, count, count, READ_WRITE, attributes=attributes))
     if lost:
         logger.warning("topics.json is gone: %d topics were made again from their queues", len(lost))
+    return tables
