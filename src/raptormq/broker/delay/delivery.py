@@ -101,6 +101,9 @@ class DelayedDelivery:
                 due = [await self._deliver_level(level) for level in range(1, len(self._delays_ms) + 1)]
                 next_due = min((at for at in due if at is not None), default=None)
                 pause = None if next_due is None else min(max(0.0, (next_due - self._clock()) / 1000), _LONGEST_SLEEP_S)
+            except StorageError as error:
+                logger.warning("delayed messages cannot be delivered, they are tried again: %s", error)
+                pause = _RETRY_S
             except Exception:
                 logger.exception("delayed messages cannot be delivered, they are tried again")
                 pause = _RETRY_S

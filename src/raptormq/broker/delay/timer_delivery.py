@@ -26,6 +26,7 @@ from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFil
 from raptormq.broker.delay.timing import deletion_key, ring
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
+from raptormq.errors import StorageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage
@@ -122,6 +123,9 @@ class TimerDelivery:
                     await self._learn()
                     await self._save_when_time()
                 pause = await self._pause()
+            except StorageError as error:
+                logger.warning("timer messages cannot be delivered, they are tried again: %s", error)
+                pause = _RETRY_S
             except Exception:
                 logger.exception("timer messages cannot be delivered, they are tried again")
                 pause = _RETRY_S

@@ -20,7 +20,7 @@ from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.saving import TableSaver
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import BodyError, MessageError, RecordError
+from raptormq.errors import BodyError, MessageError, RecordError, StorageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.bodies.topic_config import TopicConfig
@@ -96,6 +96,8 @@ class PopRevival:
             try:
                 await self.revive_due()
                 self._commit()
+            except StorageError as error:
+                logger.warning("popped messages could not be brought back, it is tried again: %s", error)
             except Exception:
                 logger.exception("popped messages could not be brought back; trying again")
             await asyncio.sleep(LONGEST_PAUSE_S)

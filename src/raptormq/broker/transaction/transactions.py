@@ -121,6 +121,8 @@ class Transactions:
             try:
                 await self._check_all()
                 self._keep_progress()
+            except StorageError as error:
+                logger.warning("open transactions cannot be checked, it is tried again: %s", error)
             except Exception:
                 logger.exception("open transactions cannot be checked, it is tried again")
 
