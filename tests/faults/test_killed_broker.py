@@ -105,3 +105,22 @@ async def read_all(client: Client) -> Counter[int]:
         for body in (await read_queue(client, queue)).values():
             found[int(body)] += 1
     return found
+
+
+async def test_what_was_recalled_stays_recalled(tmp_path: Path, free_port: int) -> None:
+    client = Client(free_port)
+    settings = {"timerPrecisionMs": "100", "recallMessageEnable": "true"}
+    async with process(tmp_path, free_port, settings) as server:
+        due = int(time.time() * 1000) + 3_000
+        for number in range(40):
+            fields = send_fields("t", number % QUEUES, f"TIMER_DELIVER_MS\x01{due + number}\x02")
+            sent = await client.call(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number)
+            if number % 2:
+                recall = {"producerGroup": "producers", "topic": "t", "recallHandle": sent.ext_fields["recallHandle"]}
+                assert (await client.call(RequestCode.RECALL_MESSAGE, recall)).code == 0
+        server.kill()
+    async with process(tmp_path, free_port, settings):
+        while not set(range(0, 40, 2)) <= (seen := await read_all(client)).keys():
+            await asyncio.sleep(0.05)
+    await client.close()
+    assert seen == dict.fromkeys(range(0, 40, 2), 1)

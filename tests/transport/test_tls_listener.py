@@ -172,6 +172,27 @@ async def test_a_renewed_certificate_counts_for_the_next_connection(authority: A
         await pool.close()
 
 
+async def test_half_a_renewal_and_an_expired_one_harm_nobody_who_is_connected(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served, renewal = authority.issue("served"), Authority(tmp_path, "successor").issue("server")
+    expired, good = authority.issue("too-old", days=-1), authority.issue("good")
+    async with serving(ServerTls(True, str(served.cert), str(served.key))) as server:
+        pool = ConnectionPool(tls=trusting(authority))
+        address = f"127.0.0.1:{server.port}"
+        await pool.request(address, request(ECHO), 10)
+        served.cert.write_bytes(renewal.cert.read_bytes())  # its key has not come yet
+        assert await echo(server, trusting(authority)) == b"hello"
+        assert "what was read before stays in force" in caplog.text
+        expired.copy_to(served)
+        with pytest.raises(ConnectError, match="expired"):
+            await echo(server, trusting(authority))
+        await pool.request(address, request(ECHO), 10)
+        good.copy_to(served)
+        assert await echo(server, trusting(authority)) == b"hello"
+        await pool.close()
+
+
 async def test_peers_that_stop_half_way_hold_nobody_up_and_are_dropped(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
