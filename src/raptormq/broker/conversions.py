@@ -74,17 +74,19 @@ class Conversions:
         while True:
             self._wake.clear()
             is_well = True
+            topic = self.converter.next_topic()
             try:
                 await self.converter.tidy()
-                topic = self.converter.next_topic()
                 if topic is not None:
                     is_well = await self.converter.convert(topic, self)
             except StorageError as error:
                 logger.error("%s", error)
                 is_well = False
-            except Exception:
-                logger.exception("a conversion of queues failed")
+            except Exception as error:
+                logger.exception("the conversion of topic %s failed", topic)
                 is_well = False
+                if topic is not None:
+                    await self.converter.fail(topic, self, f"{type(error).__name__}: {error}")
             if not is_well:
                 await asyncio.sleep(_PAUSE_S)
             elif self.converter.next_topic() is None:

@@ -120,6 +120,7 @@ class Workshop:
         """
         conversion, progress = job.conversion, job.progress
         conversion.begin()
+        self.dispatcher.detach(conversion)
         self.dispatcher.attach(conversion)
         progress.phase, progress.remark = "copying", ""
         await self._in_slices(job, conversion.copy)
@@ -170,6 +171,7 @@ class Workshop:
         Raises:
             StorageError, OSError: something could not be saved or removed; to be called again.
         """
+        job.progress.phase = "switching"
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
         await types.settled()
         await self.remove(job, job.replaced, is_batch=not job.entry.to_batch)

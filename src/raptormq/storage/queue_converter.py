@@ -207,6 +207,12 @@ class QueueConverter:
             await self._end(job, "done", "")
         return True
 
+    async def fail(self, topic: str, types: QueueTypes, remark: str) -> None:
+        """Let a conversion rest whose :meth:`convert` has raised what nobody expects."""
+        job = self._jobs.get(topic)
+        if job is not None:
+            await self._rest(job, types, "failed", remark)
+
     async def _refuse(self, job: Job, types: QueueTypes, remark: str) -> None:
         logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
         assert self._workshop is not None
@@ -239,6 +245,7 @@ class QueueConverter:
         progress = self.progress(topic)
         if self._jobs.get(topic) is job and progress is not None:
             progress.phase, progress.remark = phase, remark
+            progress.done = progress.total if phase == "done" else progress.done
             self._ended[topic] = progress
             del self._jobs[topic]
             del self._ledger.entries[topic]

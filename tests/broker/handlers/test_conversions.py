@@ -12,6 +12,7 @@ from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.queue_conversion import QueueConversion
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
 from tests.broker.harness import Peer, bodies, connected, held, running
@@ -115,6 +116,26 @@ async def test_a_conversion_of_a_topic_that_is_gone_is_forgotten(tmp_path: Path,
         assert bodies(await peer.pull("gone", 0)) == [b"new"]
         assert bodies(await peer.pull("t", 0)) == [b"kept"]
     assert (tmp_path / "consumequeue" / "gone").exists()
+
+
+async def test_what_nobody_expects_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> bool:
+        raise ZeroDivisionError("no such thing")
+
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await send(peer, "a")
+        with monkeypatch.context() as patched:
+            patched.setattr(QueueConversion, "copy", broken)
+            await order(peer, "start", "BatchCQ")
+            state = await ended(peer)
+        assert (state.phase, state.queue_type) == ("failed", "SimpleCQ")
+        assert state.remark == "ZeroDivisionError: no such thing"
+        assert "ZeroDivisionError" in caplog.text
+        await order(peer, "start", "BatchCQ")
+        assert (await ended(peer)).phase == "done"
+        assert bodies(await peer.pull("t", 0)) == [b"a"]
 
 
 async def test_a_stopped_conversion_stays_stopped_until_told(tmp_path: Path) -> None:
