@@ -262,3 +262,29 @@ def test_a_queue_that_is_damaged_again_and_again_is_left_as_it_is(monkeypatch: p
     assert f"queue 1 of {TOPIC} differs after it was built twice" in progress.remark
     assert contents(store) == before
     assert not volume.exists(f"/store/{BATCH}/{TOPIC}")
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+@pytest.mark.parametrize("damage", [b"\0" * 12, b"\xff" * 12, b"\x7f" * 12])
+def test_a_damaged_item_refuses_and_a_build_from_the_log_helps(to_batch: bool, damage: bytes) -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=not to_batch, count=100)
+    before = contents(store)
+    while not store._queues.flush(10):
+        pass
+    folder, item_bytes = (SIMPLE, 20) if to_batch else (BATCH, 46)
+    path = f"/store/{folder}/{TOPIC}/1/{0:020d}"
+    volume.now.files[path].data[item_bytes * 7 : item_bytes * 7 + 12] = damage
+
+    progress = convert(store, volume, to_batch=to_batch)
+
+    assert progress.phase == "refused"
+    assert f"an item of queue 1 of {TOPIC} is damaged" in progress.remark
+    store.close()
+    for each in (SIMPLE, BATCH):
+        assert each in progress.remark
+        volume.remove_tree(f"/store/{each}")
+    store = open_store(volume)
+    assert contents(store) == before
+    assert convert(store, volume, to_batch=to_batch).phase == "done"
+    assert contents(store) == before

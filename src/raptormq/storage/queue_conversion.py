@@ -147,7 +147,7 @@ class QueueConversion:
         start = max(first, queue.max_offset, self._behind[source.queue_id])
         if start >= source.max_offset:
             raise ConversionRefused(f"the end of queue {source.queue_id} of {self.topic} is damaged")
-        rows, end = self.rows.read(source, start, SLICE_ROWS, wait=wait)
+        rows, end = self.rows.read(source, start, SLICE_ROWS, wait=wait, strict=True)
         self._add(source, queue, rows, start, wait)
         self._behind[source.queue_id] = end
         if queue.tail is not None and len(queue.tail) >= _TAIL_BYTES:
