@@ -6,17 +6,18 @@ the two Java brokers are killed instead of stopped: a clean stop takes some ten 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from bench.batch.kafka_server import KafkaServer
 from bench.batch.programs import BenchBuild
 from bench.peers import ROCKETMQ_HEAP, broker_pid
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import JavaBuild, RocketMQServers
+from tests.interop.rocketmq_java import JavaBuild, ProcessError, RocketMQServers
 
 
 class System(StrEnum):
@@ -47,6 +48,19 @@ class Builds:
     """The load with the official clients, and Kafka."""
 
 
+class Startable(Protocol):
+    """A server with ports of its own."""
+
+    def start(self) -> None:
+        """Start it; raises ProcessError."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+S = TypeVar("S", bound=Startable)
+
+
 @contextmanager
 def running(system: System, builds: Builds, folder: Path, settings: Mapping[str, str]) -> Iterator[Running]:
     """Start `system`; `settings` are for RaptorMQ's broker.conf. Raises ProcessError."""
@@ -54,18 +68,38 @@ def running(system: System, builds: Builds, folder: Path, settings: Mapping[str,
         with RaptorMQDev(folder, settings=settings) as ours:
             yield Running(ours.name_servers, broker_pid(ours), tells_index_lag=True)
     elif system is System.ROCKETMQ:
-        assert builds.servers is not None
-        servers = RocketMQServers(builds.servers, folder, heap=ROCKETMQ_HEAP, settings={"diskMaxUsedSpaceRatio": "95"})
-        servers.start()
-        try:
+        with started(lambda attempt: _rocketmq(builds, folder / attempt)) as servers:
             yield Running(servers.name_servers, broker_pid(servers), tells_index_lag=True)
-        finally:
-            servers.kill()
     else:
-        assert builds.bench is not None
-        kafka = KafkaServer(builds.bench, folder)
-        kafka.start()
-        try:
+        with started(lambda attempt: _kafka(builds, folder / attempt)) as kafka:
             yield Running(kafka.address, kafka.pid, tells_index_lag=False)
-        finally:
-            kafka.kill()
+
+
+@contextmanager
+def started(make: Callable[[str], S]) -> Iterator[S]:
+    """What `make` makes, started, and killed at the end.
+
+    When it does not start, a second one is made: somebody may have taken a port that was free when it was chosen.
+    """
+    try:
+        server = make("first")
+        server.start()
+    except ProcessError:
+        server = make("second")
+        server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def _rocketmq(builds: Builds, folder: Path) -> RocketMQServers:
+    assert builds.servers is not None
+    folder.mkdir()
+    return RocketMQServers(builds.servers, folder, heap=ROCKETMQ_HEAP, settings={"diskMaxUsedSpaceRatio": "95"})
+
+
+def _kafka(builds: Builds, folder: Path) -> KafkaServer:
+    assert builds.bench is not None
+    folder.mkdir()
+    return KafkaServer(builds.bench, folder)
