@@ -61,7 +61,7 @@ from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
 from raptormq.broker.send.queue_batches import QueueBatchHandlers
 from raptormq.broker.statistics import Statistics
-from raptormq.broker.steady_clock import steady_ms
+from raptormq.broker.steady_clock import steady_ms, steady_time_of_day
 from raptormq.broker.store_settings import keep
 from raptormq.broker.system_topics import system_topics
 from raptormq.broker.tables import Tables, load_tables
@@ -169,7 +169,7 @@ def assemble(
     pulls = PullHandlers(
         store, core.topics, core.groups, core.registry, config, core.counters, core.statistics, core.resets, steady_ms
     )
-    clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, clock)
+    clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, steady_time_of_day(clock))
     core.dispatcher.listen(pulls.arrived)
     core.dispatcher.listen(core.popping.waiters.arrived)
     core.dispatcher.listen_topics(core.statistics.arrived)
