@@ -40,6 +40,8 @@ class Conversions:
         for topic, is_batch in self.converter.types().items():
             if topic in self._topics.configs:
                 self.set(topic, is_batch=is_batch)
+            elif self._store.queue_ids(topic):  # the table has been lost: what there is of queues stays
+                self.converter.forget(topic)
             else:  # deleted so shortly before a crash that the converter's file does not say so
                 self._store.delete_topic(topic)
         self._task = asyncio.get_running_loop().create_task(self._run())

@@ -211,7 +211,8 @@ class QueueTable:
             queues[queue_id].min_checked_at = -1
             queue.deleted = True
             queue.tail = None
-        self._topics[topic] = queues
+        if queues:
+            self._topics[topic] = queues
         self.set_type(topic, is_batch=is_batch)
         return list(old.values())
 

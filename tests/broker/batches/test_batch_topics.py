@@ -246,7 +246,7 @@ async def test_a_topic_that_nobody_remembers_keeps_its_type(tmp_path: Path) -> N
     for name in ("topics.json", "topics.json.bak"):
         (tmp_path / "config" / name).unlink(missing_ok=True)
     async with running(tmp_path) as broker, connected(broker) as peer:
-        other = await create_topic(peer, attributes="")
+        other = await create_topic(peer, attributes="+queue.type=SimpleCQ")
         assert (await create_topic(peer)).code == 0
         assert [each.body for each in messages(await old_pull(peer, 0))] == [b"a", b"b"]
-    assert (other.code, "queues of another type" in (other.remark or "")) == (1, True)
+    assert (other.code, "queue.type cannot be changed" in (other.remark or "")) == (1, True)
