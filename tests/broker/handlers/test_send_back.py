@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.properties import decode_properties
@@ -95,3 +96,14 @@ async def test_a_value_with_a_separator_is_no_reason_to_refuse(tmp_path: Path) -
         assert (await send_back(peer, 0, delayLevel=1)).code == 0
         (again,) = messages(await peer.pull("%RETRY%g", 0, wait_ms=20_000))
         assert decode_properties(again.properties)["a"] == "b\x01c"
+
+
+async def test_the_topic_of_a_dead_letter_is_saved_before_it_is_answered(tmp_path: Path) -> None:
+    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+        for number in range(5):
+            await peer.heartbeat("client", f"g{number}", "t")
+        for number in range(5):
+            assert (await peer.send(f"%RETRY%g{number}", b"poison", 0, j=99)).code == 0
+            saved = loads_object((tmp_path / "config" / "topics.json").read_bytes())["topicConfigTable"]
+            assert f"%DLQ%g{number}" in saved
+            assert bodies(await peer.pull(f"%DLQ%g{number}", 0)) == [b"poison"]

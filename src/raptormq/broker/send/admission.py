@@ -160,7 +160,9 @@ class Admission:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} is not a queue of topic {topic}")
         if topic[0] == "%":
             limit = ext.get("maxReconsumeTimes" if request.code == 10 else "l")
+            known = len(self._configs)
             dead = self._retries.redirected(topic, times, limit)
+            self.creator.created_count += len(self._configs) - known
             if dead is not None:
                 topic, queue_id = dead, 0
         wrapped = bool(sys_flag & _SPECIAL_FLAGS) and self._check_flags(request, sys_flag, topic)
