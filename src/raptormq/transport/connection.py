@@ -196,9 +196,7 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         self._read_in_turn = 0
-        is_held = self._limits.hold_reading and self._drained is not None
-        if not is_held and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_or_not()
 
     # --- sending ---
 
