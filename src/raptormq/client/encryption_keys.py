@@ -14,6 +14,7 @@ Neighbour: `sealing` uses them; the layout of encrypted bodies is in `raptormq.p
 
 from __future__ import annotations
 
+import abc
 import base64
 import binascii
 import logging
@@ -57,7 +58,7 @@ class _Loaded(NamedTuple):
     keys: dict[str, bytes]
 
 
-class _ReadKeys:
+class _ReadKeys(abc.ABC):
     """Keys that are read from somewhere, again and again."""
 
     def __init__(self, source: str) -> None:
@@ -90,8 +91,9 @@ class _ReadKeys:
         except ConfigError as error:
             log.warning("the keys that are known stay: %s", error)
 
+    @abc.abstractmethod
     def _read(self) -> _Loaded:
-        raise NotImplementedError
+        """Return what the source says now; raises ConfigError."""
 
 
 class KeyFile(_ReadKeys):
