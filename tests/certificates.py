@@ -46,6 +46,20 @@ class Authority:
         return issued
 
 
+def mutual_tls(authority: Authority, own: Issued) -> dict[str, str]:
+    """Return the settings of servers that talk TLS only, to clients with a certificate; as clients they have `own`."""
+    issued = authority.issue("servers")
+    return {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(issued.cert),
+        "tls.server.keyPath": str(issued.key),
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": str(authority.cert),
+        "tls.client.certPath": str(own.cert),
+        "tls.client.keyPath": str(own.key),
+    }
+
+
 def encrypt_key(issued: Issued, password: str) -> Path:
     """Return the path of the pair's key, encrypted with `password`."""
     path = issued.key.with_suffix(".encrypted")

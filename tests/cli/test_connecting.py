@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.certificates import Authority
+from tests.certificates import Authority, mutual_tls
 
 Serve = Callable[..., AbstractContextManager[Any]]
 TIMEOUT_S = 30.0
@@ -32,15 +32,8 @@ class Secured:
 def secured(serving: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder, "authority")
-    issued, own = authority.issue("servers"), authority.issue("client")
-    pairs = {
-        "tls.server.mode": "enforcing",
-        "tls.server.certPath": str(issued.cert),
-        "tls.server.keyPath": str(issued.key),
-        "tls.server.need.client.auth": "require",
-        "tls.server.trustCertPath": str(authority.cert),
-        "tls.client.certPath": str(own.cert),
-        "tls.client.keyPath": str(own.key),
+    own = authority.issue("client")
+    pairs = mutual_tls(authority, own) | {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
         "initAuthenticationUser": '{"username":"root","password":"root-secret"}',

@@ -30,7 +30,7 @@ from raptormq.client.tls import tls_from_environment
 from raptormq.errors import ConfigError, RaptorMQError, ServerError
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
-from tests.certificates import Authority, Issued
+from tests.certificates import Authority, Issued, mutual_tls
 
 ROOT = Credentials("root", "root-secret")
 
@@ -38,16 +38,8 @@ ROOT = Credentials("root", "root-secret")
 @asynccontextmanager
 async def secured(folder: Path, authority: Authority) -> AsyncIterator[ClientConfig]:
     """Servers that want TLS, a certificate and signatures; yields the settings of a client that has it all."""
-    issued, own = authority.issue("servers"), authority.issue("client")
-    tls = {
-        "tls.server.mode": "enforcing",
-        "tls.server.certPath": str(issued.cert),
-        "tls.server.keyPath": str(issued.key),
-        "tls.server.need.client.auth": "require",
-        "tls.server.trustCertPath": str(authority.cert),
-        "tls.client.certPath": str(own.cert),
-        "tls.client.keyPath": str(own.key),
-    }
+    own = authority.issue("client")
+    tls = mutual_tls(authority, own)
     listening = {"bindAddress": "127.0.0.1", "listenPort": "0"}
     name_server = NameServer(NameServerConfig.from_pairs(tls | listening | {"kvConfigPath": str(folder / "kv.json")}))
     await name_server.start()

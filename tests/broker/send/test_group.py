@@ -19,6 +19,7 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields, settings
+from tests.broker.slow_disk import SlowDisk
 
 V1_NAMES = {
     "a": "producerGroup",
@@ -247,20 +248,6 @@ def topic_fields(topic: str, perm: int = 6) -> dict[str, object]:
         "topicFilterType": "SINGLE_TAG",
         "order": "false",
     }
-
-
-class SlowDisk(FaultyFileSystem):
-    """A disk whose flushes of the commit log wait for :attr:`release`."""
-
-    def __init__(self) -> None:
-        super().__init__(RealFileSystem())
-        self.release = threading.Event()
-        self.release.set()
-
-    def run(self, kind: str, path: str) -> None:
-        if kind == "sync" and "/commitlog/" in path:
-            self.release.wait(30)
-        super().run(kind, path)
 
 
 async def test_sync_flush_answers_after_the_flush(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.batches.batch_peer import create_topic
 from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, running
+from tests.broker.slow_disk import SlowDisk
 
 LIST, MESSAGE = PartKind.LIST, PartKind.MESSAGE
 FIELDS = {"a": "producers", "c": "TBW102", "d": "4", "g": "1700000000000", "n": "broker-a"}
@@ -175,20 +175,6 @@ async def test_the_messages_of_a_request_are_limited(tmp_path: Path, monkeypatch
         answers = await send(peer, listed(0, "a", "b"), listed(1, "c", "d", "e"), listed(2, "f", "g"))
     assert [each.code for each in answers] == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
     assert answers[1].text == "a request for several queues holds at most 4 messages"
-
-
-class SlowDisk(FaultyFileSystem):
-    """A disk whose flushes of the log wait until :attr:`release` is set."""
-
-    def __init__(self) -> None:
-        super().__init__(RealFileSystem())
-        self.release = threading.Event()
-        self.release.set()
-
-    def run(self, kind: str, path: str) -> None:
-        if kind == "sync" and "/commitlog/" in path:
-            self.release.wait(30)
-        super().run(kind, path)
 
 
 async def test_under_sync_flush_the_answer_waits_for_the_disk_when_a_part_wants_it(tmp_path: Path) -> None:
