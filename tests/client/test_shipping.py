@@ -105,7 +105,8 @@ async def test_messages_without_a_queue_stay_together_and_one_queue_needs_no_suc
         results = await asyncio.gather(*free, *submit(producer, 3, 3, 3))
     assert sorted(len(decode_batch(request.body)) for request in peer.received[LISTED]) == [3, 10]
     assert not peer.received[SHIPPED]
-    assert len({each.queue for each in results}) == 2
+    assert len({each.queue for each in results[:10]}) == 1  # which one is chance, and may be the third as well
+    assert {each.queue.queue_id for each in results[10:]} == {3}
 
 
 async def test_a_full_batch_leaves_by_itself_and_a_full_request_before_its_time() -> None:
