@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -46,31 +48,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def _unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """A TCP port of 127.0.0.1 that nobody gets who binds to port 0 or connects somewhere: Linux gives those out from
+    32768 on. So what is free when a test begins is free when it comes to use it. The name of an abstract socket keeps
+    other test processes off the port."""
+    while True:
+        port = _chance.randrange(20_000, 32_000)
+        with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
+            try:
+                reservation.bind(f"\0raptormq-test-port-{port}")
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            probe.close()
+            yield port
+            return
+
+
+_chance = random.SystemRandom()
 
 
 @pytest.fixture
-def free_port() -> int:
+def free_port() -> Iterator[int]:
     """One TCP port of 127.0.0.1 that nobody listens on."""
-    return _unused_port()
+    with _reserved_port() as port:
+        yield port
 
 
 @pytest.fixture
-def free_ports() -> Callable[[int], list[int]]:
+def free_ports() -> Iterator[Callable[[int], list[int]]]:
     """`free_ports(n)`: n different TCP ports of 127.0.0.1 that nobody listens on."""
-
-    def ports(count: int) -> list[int]:
-        probes = [socket.socket() for _ in range(count)]
-        try:
-            for probe in probes:
-                probe.bind(("127.0.0.1", 0))
-            return [probe.getsockname()[1] for probe in probes]
-        finally:
-            for probe in probes:
-                probe.close()
-
-    return ports
+    with ExitStack() as reserved:
+        yield lambda count: [reserved.enter_context(_reserved_port()) for _ in range(count)]
