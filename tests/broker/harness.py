@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
@@ -15,6 +15,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.record import StoredMessage, iter_records
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.store import now_ms
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 
@@ -40,9 +41,12 @@ def settings(root: Path, pairs: dict[str, str] | None = None) -> BrokerConfig:
 
 @asynccontextmanager
 async def running(
-    root: Path, pairs: dict[str, str] | None = None, filesystem: FileSystem | None = None
+    root: Path,
+    pairs: dict[str, str] | None = None,
+    filesystem: FileSystem | None = None,
+    clock: Callable[[], int] = now_ms,
 ) -> AsyncIterator[Broker]:
-    broker = Broker(settings(root, pairs), filesystem=filesystem)
+    broker = Broker(settings(root, pairs), filesystem=filesystem, clock=clock)
     await broker.start()
     try:
         yield broker
@@ -116,6 +120,15 @@ async def held(peer: Peer, count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)  # the pulls go out first
     await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})
+
+
+def saved(path: Path) -> bytes:
+    """What a table's file holds for a start after a crash now: between the old contents and the new ones it is the
+    backup; nothing as long as there is neither."""
+    for each in (path, path.with_name(f"{path.name}.bak")):
+        with suppress(FileNotFoundError):
+            return each.read_bytes()
+    return b""
 
 
 def send_fields(topic: str, queue_id: int = 0, properties: str = "") -> dict[str, object]:

@@ -12,18 +12,22 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from tests.broker.harness import bodies, connected, messages, running, settings
+from tests.clock import Clock
 
 LEVELS = {"messageDelayLevel": "1s 2s 1h"}
 SECOND_MS = 1_000
 
 
 async def test_a_message_waits_for_its_level(tmp_path: Path) -> None:
-    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, LEVELS, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
         sent = await peer.send("t", b"late", 3, "DELAY\x011\x02TAGS\x01a\x02")
         assert (sent.code, sent.ext_fields["queueId"]) == (0, "3")
         waiting = messages(await peer.pull(SCHEDULE_TOPIC, 0, 0))
         assert [message.body for message in waiting] == [b"late"]
         assert (await peer.pull("t", 0, 3)).code == 19
+        clock.run()
         (message,) = messages(await peer.pull("t", 0, 3, wait_ms=20_000))
         assert message.body == b"late"
         assert message.store_timestamp - waiting[0].store_timestamp >= SECOND_MS
@@ -73,13 +77,16 @@ async def test_many_messages_of_two_levels_come_once_each_and_in_order(tmp_path:
 
 
 async def test_a_restart_delivers_what_waits_and_nothing_twice(tmp_path: Path) -> None:
-    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, LEVELS, clock=clock) as broker, connected(broker) as peer:
         await peer.send("t", b"first", 0, "DELAY\x011\x02")
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"first"]
+        clock.hold()
         await peer.send("t", b"second", 0, "DELAY\x011\x02")
     table = json.loads((tmp_path / "config" / "delayOffset.json").read_text())
     assert table["offsetTable"] == {"1": 1}
-    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+    clock.move(SECOND_MS)
+    async with running(tmp_path, LEVELS, clock=clock) as broker, connected(broker) as peer:
         assert bodies(await peer.pull("t", 1, wait_ms=20_000)) == [b"second"]
         assert (await peer.pull("t", 2)).code == 19
 

@@ -6,15 +6,14 @@ import time
 from pathlib import Path
 
 from raptormq.broker.delay.set_back import SetBack
-from raptormq.broker.service import Broker
-from raptormq.storage.store import now_ms
-from tests.broker.harness import bodies, connected, settings
+from tests.broker.harness import bodies, connected, running
+from tests.clock import Clock
 
 HOUR_MS = 3_600_000
 
 
-class Clock:
-    """Milliseconds that tests set."""
+class Milliseconds:
+    """A clock that tests set."""
 
     def __init__(self, now: int = 0) -> None:
         self.now = now
@@ -24,7 +23,7 @@ class Clock:
 
 
 def test_a_message_waits_its_delay_from_when_it_is_seen() -> None:
-    clock = Clock()
+    clock = Milliseconds()
     level = SetBack(5_000, clock)
     assert (level.due(3), level.next_in_ms()) == (0, 5_000)
     clock.now = 4_999
@@ -36,7 +35,7 @@ def test_a_message_waits_its_delay_from_when_it_is_seen() -> None:
 
 
 def test_messages_that_come_together_are_due_together() -> None:
-    clock = Clock()
+    clock = Milliseconds()
     level = SetBack(5_000, clock)
     for clock.now in range(0, 3_000, 10):
         level.due(clock.now)
@@ -44,7 +43,7 @@ def test_messages_that_come_together_are_due_together() -> None:
 
 
 def test_a_clock_that_is_right_again_starts_anew() -> None:
-    clock = Clock()
+    clock = Milliseconds()
     level = SetBack(5_000, clock)
     level.due(3)
     level.forget()
@@ -54,27 +53,15 @@ def test_a_clock_that_is_right_again_starts_anew() -> None:
     assert level.due(3) == 3
 
 
-class Shifted:
-    """The time of day, set wrong."""
-
-    def __init__(self) -> None:
-        self.shift = 0
-
-    def __call__(self) -> int:
-        return now_ms() + self.shift
-
-
 async def test_no_retry_comes_before_its_delay_is_over(tmp_path: Path) -> None:
-    clock = Shifted()
-    broker = Broker(settings(tmp_path, {"messageDelayLevel": "1s 2s"}), clock=clock)
-    await broker.start()
-    async with connected(broker) as peer:
+    clock = Clock()
+    levels = {"messageDelayLevel": "1s 2s"}
+    async with running(tmp_path, levels, clock=clock) as broker, connected(broker) as peer:
         await peer.send("t", b"before")
-        clock.shift = -HOUR_MS
+        clock.move(-HOUR_MS)
         began = time.monotonic()
         await peer.send("t", b"first", 1, "DELAY\x011\x02")
         await peer.send("t", b"second", 2, "DELAY\x011\x02")
         assert bodies(await peer.pull("t", 0, 1, wait_ms=20_000)) == [b"first"]
         assert time.monotonic() - began >= 1
         assert bodies(await peer.pull("t", 0, 2, wait_ms=20_000)) == [b"second"]
-    await broker.stop()

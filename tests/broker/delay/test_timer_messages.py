@@ -15,6 +15,7 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.store import now_ms
 from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.clock import Clock
 
 QUICK = {"timerPrecisionMs": "100", "recallMessageEnable": "true"}
 THREE_DAYS_MS = 259_200_000
@@ -87,10 +88,12 @@ async def test_timers_can_be_switched_off(tmp_path: Path) -> None:
 
 
 async def test_many_messages_come_once_each_in_the_order_of_their_times(tmp_path: Path) -> None:
-    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
-        at = now_ms() + 1_500
+    clock = Clock()
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        at = clock.hold() + 300
         for number in range(200):
-            await peer.send("t", b"%d" % number, 0, f"TIMER_DELIVER_MS\x01{at - number % 2 * 500}\x02")
+            await peer.send("t", b"%d" % number, 0, f"TIMER_DELIVER_MS\x01{at - number % 2 * 200}\x02")
+        clock.run()
         received: list[int] = []
         while len(received) < 200:
             received += [int(body) for body in bodies(await peer.pull("t", len(received), wait_ms=20_000))]
@@ -99,11 +102,13 @@ async def test_many_messages_come_once_each_in_the_order_of_their_times(tmp_path
 
 
 async def test_a_recalled_message_never_comes(tmp_path: Path) -> None:
-    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
-        at = f"TIMER_DELIVER_MS\x01{now_ms() + 900}\x02"
+    clock = Clock()
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        at = f"TIMER_DELIVER_MS\x01{clock.hold() + 300}\x02"
         sent = await peer.send("t", b"recalled", 0, at + "UNIQ_KEY\x01one\x02")
         await peer.send("t", b"kept", 0, at + "UNIQ_KEY\x01two\x02")
         assert await recall(peer, sent.ext_fields["recallHandle"]) == (0, None, "one")
+        clock.run()
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"kept"]
         assert (await peer.pull("t", 1)).code == 19
 
@@ -127,15 +132,19 @@ async def test_recalls_are_refused(tmp_path: Path) -> None:
 
 
 async def test_a_restart_delivers_what_waits_and_nothing_twice(tmp_path: Path) -> None:
-    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
         await peer.send("t", b"waits", 0, "TIMER_DELAY_MS\x013000\x02")
         await peer.send("t", b"gone", 0, "TIMER_DELAY_MS\x01100\x02")
         taken_back = await peer.send("t", b"recalled", 0, "TIMER_DELAY_MS\x012500\x02")
         assert (await recall(peer, taken_back.ext_fields["recallHandle"]))[0] == 0
+        clock.move(1_000)
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"gone"]
     progress = struct.unpack_from(">qqqq", (tmp_path / "config" / "timercheck").read_bytes())
     assert progress[1:] == (0, 4, 0)
-    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+    clock.move(3_000)
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
         assert bodies(await peer.pull("t", 1, wait_ms=20_000)) == [b"waits"]
         assert (await peer.pull("t", 2)).code == 19
     progress = struct.unpack_from(">qqqq", (tmp_path / "config" / "timercheck").read_bytes())

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
 from raptormq.protocol.bodies.heartbeat import decode_consumer_ids
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.storage.store import now_ms
-from tests.broker.harness import Peer, connected, running, settings
+from tests.broker.harness import Peer, connected, running
+from tests.clock import Clock
 
 
 async def members(peer: Peer) -> list[str]:
@@ -119,16 +118,13 @@ async def test_a_silent_client_is_forgotten(tmp_path: Path) -> None:
 
 
 async def test_a_clock_that_is_set_forward_forgets_nobody(tmp_path: Path) -> None:
-    shift = 0
-    broker = Broker(settings(tmp_path), clock=lambda: now_ms() + shift)
-    await broker.start()
-    async with connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await peer.heartbeat("one", "g", "t")
-        shift = 3_600_000
+        clock.move(3_600_000)
         assert broker._assembly is not None
         broker._assembly.clients.expire()
         assert await members(peer) == ["one"]
-    await broker.stop()
 
 
 @pytest.mark.parametrize(("expression_type", "code"), [("TAG", 0), ("SQL92", 1)])

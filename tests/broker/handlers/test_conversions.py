@@ -15,7 +15,7 @@ from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.queue_conversion import QueueConversion
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
-from tests.broker.harness import Peer, bodies, connected, held, running
+from tests.broker.harness import Peer, bodies, connected, held, running, saved
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allow, ask, create_alice
 
 CODE = RequestCode.CONVERT_QUEUE
@@ -109,7 +109,7 @@ async def test_a_conversion_of_a_topic_that_is_gone_is_forgotten(tmp_path: Path,
     ledger = tmp_path / "config" / "queueConversions.json"
     ledger.write_text(json.dumps({"conversions": {"gone": {"to": "BatchCQ", "state": state, "offset": 0}}}))
     async with running(tmp_path) as broker, connected(broker) as peer:
-        while b"gone" in ledger.read_bytes():
+        while b"gone" in saved(ledger):
             await asyncio.sleep(0.001)
         assert (await peer.send("gone", b"new")).code == 0
         assert await order(peer, "status", topic="gone") == QueueConversionState("gone", "SimpleCQ", "none")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,19 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.pop_handle import PopHandle, build_handle
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
-from tests.broker.harness import Peer, bodies, connected, held, messages, running
+from raptormq.storage.store import now_ms
+from tests.broker.harness import Peer, bodies, connected, held, messages, running, saved
+from tests.clock import Clock
 
 MINUTE = 60_000
+HOUR = 60 * MINUTE
 RETRY = "%RETRY%consumers_t"
 
 
 async def pop(peer: Peer, **more: object) -> RemotingCommand:
     fields: dict[str, object] = {
         "consumerGroup": "consumers", "topic": "t", "queueId": 0, "maxMsgNums": 32, "invisibleTime": MINUTE,
-        "pollTime": 0, "bornTime": time.time_ns() // 1_000_000, "initMode": 0,
+        "pollTime": 0, "bornTime": now_ms() + HOUR, "initMode": 0,  # never too late, however slow the machine is
     }  # fmt: skip
     return await peer.call(RequestCode.POP_MESSAGE, fields | more)
 
@@ -65,10 +67,12 @@ async def test_what_is_popped_is_invisible_and_what_is_acknowledged_is_done(tmp_
 
 
 async def test_what_is_not_acknowledged_comes_back_once(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"done", b"again"])
-        popped = await pop(peer, invisibleTime=300)
+        popped = await pop(peer)
         await ack(peer, handle_of(popped, 0), 0)
+        clock.move(MINUTE)
         (again,) = await come_back(peer, 1)
         late = await ack(peer, handle_of(popped, 0), 1)
         empty = await pop(peer, queueId=-1, pollTime=600)
@@ -90,11 +94,13 @@ async def test_a_message_of_the_retry_topic_is_acknowledged_there(tmp_path: Path
 
 
 async def test_a_restart_loses_neither_what_is_outstanding_nor_what_is_done(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"done", b"again"])
-        popped = await pop(peer, invisibleTime=1_000)
+        popped = await pop(peer)
         await ack(peer, handle_of(popped, 0), 0)
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock.move(MINUTE)
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         (again,) = await come_back(peer, 1)
         info = decode_properties(again.properties)["POP_CK"]
         await ack(peer, PopHandle(0, 0, 0, 0, ""), 0, RETRY, extraInfo=info)
@@ -108,46 +114,52 @@ async def test_a_crash_loses_nothing_that_was_popped(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     async with running(before, {"flushConsumerOffsetInterval": "50"}) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1"])
-        popped = await pop(peer, invisibleTime=1_000)
+        popped = await pop(peer)
         offsets = before / "config" / "consumerOffset.json"
-        while not offsets.exists() or "t@consumers" not in offsets.read_text():
+        while b"t@consumers" not in saved(offsets):
             await asyncio.sleep(0.02)  # the group's offset is behind what was popped now
         shutil.copytree(before, after)  # what a killed broker would leave
     assert len(bodies(popped)) == 2
-    async with running(after) as broker, connected(broker) as peer:
+    clock = Clock()
+    clock.move(MINUTE)
+    async with running(after, clock=clock) as broker, connected(broker) as peer:
         back = await come_back(peer, 2)
     assert sorted(message.body for message in back) == [b"0", b"1"]
     assert {message.reconsume_times for message in back} == {1}
 
 
 async def test_the_invisible_time_can_be_changed(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await peer.send("t", b"later")
-        popped = await pop(peer, invisibleTime=1_000)
+        popped = await pop(peer)
         handle = handle_of(popped, 0)
         fields = {
-            "consumerGroup": "consumers", "topic": "t", "queueId": 0, "offset": 0, "invisibleTime": MINUTE,
+            "consumerGroup": "consumers", "topic": "t", "queueId": 0, "offset": 0, "invisibleTime": HOUR,
             "extraInfo": build_handle(handle, "t", 0, 0),
         }  # fmt: skip
         changed = await peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
-        empty = await pop(peer, queueId=-1, pollTime=1_500)
+        clock.move(MINUTE)
+        empty = await pop(peer, queueId=-1, pollTime=600)
         fields |= {"invisibleTime": 0, "extraInfo": build_handle(handle_of(changed, 0), "t", 0, 0)}
         assert (await peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)).code == 0
         (later,) = await come_back(peer, 1)
         beyond = await peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | {"offset": 1})
-    assert (changed.code, changed.ext_fields["invisibleTime"]) == (0, str(MINUTE))
+    assert (changed.code, changed.ext_fields["invisibleTime"]) == (0, str(HOUR))
     assert (empty.code, later.body) == (ResponseCode.POLLING_TIMEOUT, b"later")
     assert beyond.code == ResponseCode.NO_MESSAGE
 
 
 async def test_a_batch_of_acknowledgements(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1", b"2"])
-        popped = await pop(peer, invisibleTime=300)
+        popped = await pop(peer)
         handle = handle_of(popped, 0)
         one = BatchAck("consumers", "t", "0", 0, handle.revive_queue, 0, handle.pop_time, (0, 2, 7))
         done = await peer.call(RequestCode.BATCH_ACK_MESSAGE, None, encode_batch_acks("broker-a", [one]))
         nothing = await peer.call(RequestCode.BATCH_ACK_MESSAGE, None, encode_batch_acks("broker-a", []))
+        clock.move(MINUTE)
         back = await come_back(peer, 1)
     assert (done.code, nothing.code) == (0, ResponseCode.NO_MESSAGE)
     assert [message.body for message in back] == [b"1"]

@@ -14,6 +14,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
 from tests.broker.handlers.test_pop import MINUTE, come_back, pop
 from tests.broker.harness import Peer, bodies, connected, running
+from tests.clock import Clock
 
 
 async def largest(peer: Peer, body: bytes) -> None:
@@ -26,11 +27,12 @@ async def largest(peer: Peer, body: bytes) -> None:
 async def test_everything_comes_back_when_the_disk_takes_writes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         for number in range(6):
             await peer.send("t", b"%d" % number)
         for _ in range(6):
-            assert (await pop(peer, maxMsgNums=1, invisibleTime=300)).code == 0
+            assert (await pop(peer, maxMsgNums=1)).code == 0
         failed = asyncio.Event()
         append = broker._store.append
 
@@ -39,6 +41,7 @@ async def test_everything_comes_back_when_the_disk_takes_writes_again(
             raise StorageError("no room")
 
         monkeypatch.setattr(broker._store, "append", full)
+        clock.move(MINUTE)
         await failed.wait()
         monkeypatch.setattr(broker._store, "append", append)
         back = await come_back(peer, 6)
@@ -69,18 +72,22 @@ async def test_what_is_popped_after_a_power_cut_comes_back_after_the_next_crash(
     file = tmp_path / "config" / "consumerOffset.json"
     ahead = {str(queue): 1_000 for queue in range(REVIVE_QUEUES)}  # what the log has lost had been done with
     file.write_text(json.dumps({"offsetTable": {f"{revive}@CID_RMQ_SYS_REVIVE_GROUP": ahead}}))
-    async with running(tmp_path) as broker, connected(broker) as peer:
-        assert bodies(await pop(peer, invisibleTime=500)) == [b"x"]
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        assert bodies(await pop(peer)) == [b"x"]
+    clock.move(MINUTE)
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         assert [message.body for message in await come_back(peer, 1)] == [b"x"]
 
 
 async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await peer.send("t", b"x")
-        await pop(peer, invisibleTime=500)
+        await pop(peer)
+    clock.move(MINUTE)
     monkeypatch.setattr("raptormq.broker.pop.revival._RETRY_MS", 100)
-    async with running(tmp_path) as broker, connected(broker) as peer:
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         assert broker._assembly is not None
         revival = broker._assembly.services[-1]
         replay = revival._replay  # type: ignore[attr-defined]

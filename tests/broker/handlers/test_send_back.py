@@ -10,7 +10,7 @@ from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.properties import decode_properties
-from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.broker.harness import Peer, bodies, connected, messages, running, saved
 
 LEVELS = {"messageDelayLevel": "1s 1s 1s 1h"}
 
@@ -104,6 +104,6 @@ async def test_the_topic_of_a_dead_letter_is_saved_before_it_is_answered(tmp_pat
             await peer.heartbeat("client", f"g{number}", "t")
         for number in range(5):
             assert (await peer.send(f"%RETRY%g{number}", b"poison", 0, j=99)).code == 0
-            saved = loads_object((tmp_path / "config" / "topics.json").read_bytes())["topicConfigTable"]
-            assert f"%DLQ%g{number}" in saved
+            topics = loads_object(saved(tmp_path / "config" / "topics.json"))["topicConfigTable"]
+            assert f"%DLQ%g{number}" in topics
             assert bodies(await peer.pull(f"%DLQ%g{number}", 0)) == [b"poison"]
