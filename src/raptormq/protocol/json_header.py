@@ -7,7 +7,7 @@ means nothing.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
@@ -41,14 +41,9 @@ def decode(data: bytes) -> Fields:
     version: Any = get("version", 0)
     opaque: Any = get("opaque", 0)
     flag: Any = get("flag", 0)
-    if not (
-        type(code) is type(version) is type(opaque) is type(flag) is int
-        and -_INT32 <= code < _INT32
-        and -_INT32 <= version < _INT32
-        and -_INT32 <= opaque < _INT32
-        and -_INT32 <= flag < _INT32
-    ):
-        _complain(code=code, version=version, opaque=opaque, flag=flag)
+    integers = type(code) is type(version) is type(opaque) is type(flag) is int
+    if not integers or (code | version | opaque | flag) >> 31:  # one is negative or too large
+        _check_integers(code=code, version=version, opaque=opaque, flag=flag)
     remark: Any = get("remark")
     if remark is not None and type(remark) is not str:
         raise CommandError("header field remark is not a string")
@@ -67,11 +62,10 @@ def decode(data: bytes) -> Fields:
     return code, language, version, opaque, flag, remark, ext_fields
 
 
-def _complain(**integers: Any) -> NoReturn:
+def _check_integers(**integers: Any) -> None:
     for name, value in integers.items():
         if type(value) is not int or not -_INT32 <= value < _INT32:
             raise CommandError(f"header field {name} is not a 32-bit integer: {value!r:.40}")
-    raise CommandError("header cannot be decoded")
 
 
 def encode(

@@ -10,7 +10,7 @@ unless ``wire("x")`` says otherwise. The type decides the text form: ``str``, ``
         queue_id: int
         max_msg_bytes: int | None = None
 
-The decoder of each class is compiled on first use, because the send path decodes a dozen fields for every message.
+Decoder and encoder of each class are compiled on first use: the send path decodes a dozen fields for every message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def wire(name: str, default: Any = _MISSING) -> Any:
 
 def encode_header(header: Header) -> dict[str, str]:
     """Return the header's ext fields; ``None`` is left out."""
-    return _codec(type(header))[0](header)
+    cls = type(header)
+    codec = _codecs.get(cls) or _codec(cls)
+    return codec[0](header)
 
 
 def decode_header(cls: type[H], ext_fields: dict[str, str]) -> H:
@@ -51,7 +53,8 @@ def decode_header(cls: type[H], ext_fields: dict[str, str]) -> H:
     Raises:
         HeaderError: a required field is missing or a value does not have the declared type; the text names the field.
     """
-    header: H = _codec(cls)[1](ext_fields)
+    codec = _codecs.get(cls) or _codec(cls)
+    header: H = codec[1](ext_fields)
     return header
 
 
@@ -60,9 +63,7 @@ _codecs: dict[type, _Codec] = {}
 
 
 def _codec(cls: type) -> _Codec:
-    codec = _codecs.get(cls)
-    if codec is None:
-        codec = _codecs[cls] = _encoder(cls), _decoder(cls)
+    codec = _codecs[cls] = _encoder(cls), _decoder(cls)
     return codec
 
 
@@ -84,18 +85,12 @@ def _fields(cls: type) -> list[tuple[str, str, type, Any]]:
 
 
 def _encoder(cls: type) -> Callable[[Any], dict[str, str]]:
-    fields = [(name, wire_name, kind is bool) for name, wire_name, kind, _ in _fields(cls)]
-
-    def encode(header: Any) -> dict[str, str]:
-        ext_fields: dict[str, str] = {}
-        for name, wire_name, is_bool in fields:
-            value = getattr(header, name)
-            if value is None:
-                continue
-            ext_fields[wire_name] = ("true" if value else "false") if is_bool else str(value)
-        return ext_fields
-
-    return encode
+    """Compile ``v = header.a`` / ``if v is not None: ext["a"] = str(v)`` for every field."""
+    lines = ["ext = {}"]
+    for name, wire_name, kind, _ in _fields(cls):
+        text = "'true' if v else 'false'" if kind is bool else "str(v)"
+        lines += [f"v = header.{name}", f"if v is not None: ext[{wire_name!r}] = {text}"]
+    return _compiled("header", [*lines, "return ext"], {})
 
 
 def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
@@ -118,20 +113,20 @@ def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
         low, high = (f"{f}({', '.join(required_integers)}, 0)" for f in ("min", "max"))
         lines.append(f"in_range({low}, {high})")
     lines.append(f"return cls({', '.join(f'v{index}' for index in range(len(fields)))})")
-    source = "def decode(ext):\n" + "".join(f"    {line}\n" for line in lines)
-    namespace: dict[str, Any] = {"cls": cls, "in_range": _in_range} | {
-        f"default{i}": field[3] for i, field in enumerate(fields)
-    }
-    exec(source, namespace)
-    fast: Callable[[dict[str, str]], Any] = namespace["decode"]
+    lines = ["try:", *(f"    {line}" for line in lines), "except (KeyError, ValueError): pass", "raise complaint(ext)"]
 
-    def decode(ext_fields: dict[str, str]) -> Any:
-        try:
-            return fast(ext_fields)
-        except (KeyError, ValueError):
-            raise HeaderError(_complaint(cls.__name__, fields, ext_fields)) from None
+    def complaint(ext_fields: dict[str, str]) -> HeaderError:
+        return HeaderError(_complaint(cls.__name__, fields, ext_fields))
 
-    return decode
+    defaults = {f"default{i}": field[3] for i, field in enumerate(fields)}
+    return _compiled("ext", lines, {"cls": cls, "in_range": _in_range, "complaint": complaint, **defaults})
+
+
+def _compiled(parameter: str, lines: list[str], names: dict[str, Any]) -> Callable[[Any], Any]:
+    """Return the function of these lines."""
+    exec(f"def function({parameter}):\n" + "".join(f"    {line}\n" for line in lines), names)
+    function: Callable[[Any], Any] = names["function"]
+    return function
 
 
 def _complaint(header: str, fields: list[tuple[str, str, type, Any]], ext_fields: dict[str, str]) -> str:

@@ -65,16 +65,23 @@ class OffsetHandlers:
 
     def update(
         self, _: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
-    ) -> RemotingCommand:
-        """15: a group has consumed up to (not including) an offset."""
-        require_group(self._groups, header.consumer_group, auto_create=self._policies.auto_create_group)
-        require_read_queue(self._topics, header.topic, header.queue_id)
-        if header.commit_offset < 0:
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"offset {header.commit_offset} is negative")
-        place = header.topic, header.consumer_group, header.queue_id
-        if not self._resets.pending(*place):  # else it is what the client had done before the reset
-            self._store.consumer_offsets.commit(*place, header.commit_offset)
-        return response_to(command)
+    ) -> RemotingCommand | None:
+        """15: a group has consumed up to (not including) an offset.
+
+        Consumers say so of every queue every 5 s, oneway, and most of the time it is what is known already.
+        """
+        topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
+        if self._store.consumer_offsets.get(topic, group, queue_id) != offset:
+            self._commit(topic, group, queue_id, offset)
+        return None if command.is_oneway else response_to(command)
+
+    def _commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        require_group(self._groups, group, auto_create=self._policies.auto_create_group)
+        require_read_queue(self._topics, topic, queue_id)
+        if offset < 0:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"offset {offset} is negative")
+        if not self._resets.pending(topic, group, queue_id):  # else it is what the client had done before the reset
+            self._store.consumer_offsets.commit(topic, group, queue_id, offset)
 
     async def search(
         self, _: Connection, command: RemotingCommand, header: SearchOffsetRequestHeader
