@@ -94,6 +94,37 @@ def test_bodies_of_a_batch_are_not_copied() -> None:
     assert all(isinstance(body, memoryview) and body.obj is stored for body in bodies)
 
 
+def test_plain_messages_are_decoded_when_they_are_looked_at_and_not_copied() -> None:
+    stored = record(b"one", queue_offset=7, flag=3) + record(b"two", "TAGS\x01B\x02", queue_offset=9)
+    [batch] = decode_batches(stored, QUEUE)
+    assert (list(batch.offsets), len(batch), batch.body_bytes >= 6) == ([7, 9], 2, True)
+    bodies = list(batch.bodies())
+    assert [bytes(body) for body in bodies] == [b"one", b"two"]
+    assert all(isinstance(body, memoryview) and body.obj is stored for body in bodies)
+    assert list(batch) == decode_messages(stored, QUEUE)
+    assert batch[-1] == decode_messages(stored, QUEUE)[1]
+    by_tag = batch.with_tags(["B"])
+    assert by_tag is not None
+    assert [message.queue_offset for message in by_tag] == [9]
+    assert batch.with_tags(["C"]) is None
+
+
+def test_a_message_that_has_to_be_decoded_stays_with_its_plain_neighbours() -> None:
+    deflated = record(zlib.compress(TEXT), queue_offset=1, sys_flag=0x301)
+    stored = record(queue_offset=0) + deflated + record(queue_offset=2)
+    [batch] = decode_batches(stored, QUEUE)
+    assert [bytes(body) for body in batch.bodies()] == [b"x", TEXT, b"x"]
+    assert list(batch) == decode_messages(stored, QUEUE)
+
+
+def test_plain_messages_on_both_sides_of_a_damaged_batch_come_together() -> None:
+    damaged = record(b"", "INNER_NUM\x013\x02", queue_offset=1, sys_flag=0xC0)
+    told: list[int] = []
+    stored = record(queue_offset=0) + damaged + record(queue_offset=4)
+    [batch] = decode_batches(stored, QUEUE, damaged=lambda wrapper, _: told.append(wrapper.queue_offset))
+    assert (told, list(batch.offsets)) == ([1], [0, 4])
+
+
 @pytest.mark.parametrize("damage", [b"INNER_NUM\x014\x02", b"INNER_NUM\x012\x02", b"INNER_NUM\x01x\x02"])
 def test_a_batch_that_lies_about_its_count_is_refused_and_the_others_are_read(damage: bytes) -> None:
     inner = encode_batch([(0, b"", b"")] * 3)
@@ -114,8 +145,9 @@ def test_properties_in_a_batch_that_are_not_utf8_are_replaced() -> None:
 def test_damage_is_an_error() -> None:
     good = record(b"body")
     for bad in (good[:-1], good[:50], b"\x00" * len(good), good[:90] + b"X" + good[91:]):
-        with pytest.raises(RecordError):
-            decode_messages(bad, QUEUE)
+        for decode in (decode_messages, decode_batches):
+            with pytest.raises(RecordError):
+                decode(bad, QUEUE)
     with pytest.raises(RecordError):
         decode_messages(record(b"not deflated", sys_flag=0x301), QUEUE)
 

@@ -43,7 +43,7 @@ class WholeBatches:
     listener: BatchListener
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Waiting:
     """Messages for one listener call, and where they came from."""
 
@@ -132,6 +132,9 @@ class Listening:
 
     async def _consume(self, waiting: Waiting) -> None:
         failed = await self._call(waiting.messages)
+        if not failed and waiting.batch_offset is not None:
+            waiting.reader.finished(waiting.progress, waiting.batch_offset)
+            return
         if failed and waiting.progress.dropped:
             return  # the queue's new reader gets the messages anyway
         taken = await asyncio.gather(*map(self._redelivery.give_back, failed))

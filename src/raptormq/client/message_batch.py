@@ -1,7 +1,8 @@
 """`MessageBatch`: messages of one queue that are handed over as one thing, decoded when they are looked at.
 
-Two kinds: an inner batch as it was stored (`InnerBatch`), of which only the places of its messages are known until
-somebody asks, and messages that were stored one by one and came with one pull (`StoredMessages`).
+Three kinds: an inner batch as it was stored (`InnerBatch`), of which only the places of its messages are known until
+somebody asks, and messages that were stored one by one and came with one pull: of plain ones too only the places are
+known (`PlainRecords`), others had to be decoded to be looked at (`StoredMessages`).
 Neighbours: `received` makes them, `listening` hands them to listeners. Source: RIP-26, whose inner batches the Java
 client always takes apart.
 """
@@ -17,7 +18,8 @@ from raptormq.protocol.batch_places import Place
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties
-from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.record import StoredMessage, decode_view
+from raptormq.protocol.record_places import BODY_AT, RecordPlace
 
 
 class MessageBatch(Sequence[MessageExt], abc.ABC):
@@ -97,6 +99,45 @@ class StoredMessages(MessageBatch):
 
     def _message(self, index: int) -> MessageExt:
         return self._messages[index]
+
+
+class PlainRecords(MessageBatch):
+    """Messages that were stored one by one as they were sent, neither compressed nor encrypted.
+
+    Args:
+        data: what the pull brought.
+        places: where the records are in it, at least one.
+        queue: where they were pulled from.
+    """
+
+    __slots__ = ("_data", "_places")
+
+    def __init__(self, data: memoryview, places: Sequence[RecordPlace], queue: MessageQueue) -> None:
+        self.queue = queue
+        self._data = data
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return [offset for offset, _, _, _ in self._places]
+
+    @property
+    def body_bytes(self) -> int:
+        return self._places[-1][3] - self._places[0][1]
+
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        data = self._data
+        return (data[start + BODY_AT : body_end] for _, start, body_end, _ in self._places)
+
+    def with_tags(self, tags: Iterable[str]) -> StoredMessages | None:
+        return StoredMessages(list(self)).with_tags(tags)
+
+    def _message(self, index: int) -> MessageExt:
+        record, body = decode_view(self._data, self._places[index][1])
+        return stored_message(record, bytes(body), decode_properties(record.properties), self.queue)
 
 
 class InnerBatch(MessageBatch):
@@ -185,3 +226,23 @@ class InnerBatch(MessageBatch):
     def _properties(self, place: Place) -> dict[str, str]:
         # What is not UTF-8 came so from its producer; Java replaces it too, and a late error would help nobody.
         return decode_properties(str(self._data[place[2] + 2 : place[3]], "utf-8", "replace"))
+
+
+def stored_message(record: StoredMessage, body: bytes, properties: dict[str, str], queue: MessageQueue) -> MessageExt:
+    """Return a message that was stored by itself; `body` is as it was sent."""
+    stored_at = offset_id(record.store_host, record.physical_offset)
+    return MessageExt(
+        record.topic,
+        body,
+        properties,
+        queue,
+        record.queue_offset,
+        record.physical_offset,
+        properties.get(names.UNIQUE_KEY, stored_at),
+        stored_at,
+        record.born_timestamp,
+        record.store_timestamp,
+        record.reconsume_times,
+        record.flag,
+        record.sys_flag,
+    )

@@ -28,6 +28,7 @@ from raptormq.client.config import ClientConfig, ConsumerConfig, MessageModel
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
 from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.pull_pace import PullPace
 from raptormq.client.questions import QueueState, RunningInfo
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalancing import Rebalancing
@@ -181,11 +182,15 @@ class _Running:
         local = LocalOffsets(folder, instance.client_id, group) if broadcasts else None
         self._commits = Commits(instance, group, config.commit_interval, local)
 
+        pace = PullPace()
+
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
             def whole() -> bool:
                 return isinstance(listeners.get(queue.topic), WholeBatches)
 
-            return QueueReader(instance, config, group, queue, subscription, self._listening.hand_out, local, whole)
+            return QueueReader(
+                instance, config, group, queue, subscription, self._listening.hand_out, local, whole, pace
+            )
 
         self.rebalancing = Rebalancing(
             instance,

@@ -18,6 +18,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.message_batch import MessageBatch
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
+from raptormq.client.pull_pace import PullPace
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
@@ -36,8 +37,6 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _WHOLE_PULL_BYTES = 1024 * 1024
 """What a pull asks for when batches are handed out whole, whatever the number of messages."""
-_WHOLE_INTERVAL_S = 0.005
-"""Small batches of a busy queue come together, a pull for each would cost more than the batch."""
 _FORGOTTEN = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -59,8 +58,9 @@ class QueueReader:
         queue: what to read.
         subscription: the tags wanted.
         hand_out: takes messages that passed the tag check: all of one pull, or batch by batch; must not block.
-        whole: whether batches are handed out, and finished, as one.
         local: progress of a broadcasting consumer; `None` where the broker keeps it.
+        whole: whether batches are handed out, and finished, as one.
+        pace: the pause between pulls then, the same for all queues of the consumer.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class QueueReader:
         hand_out: HandOut,
         local: LocalOffsets | None = None,
         whole: Callable[[], bool] = lambda: False,
+        pace: PullPace | None = None,
     ) -> None:
         self.queue = queue
         self.subscription = subscription
@@ -84,6 +85,7 @@ class QueueReader:
         self._hand_out = hand_out
         self._local = local
         self._whole = whole
+        self._pace = pace or PullPace()
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
         self._room = asyncio.Event()
         self._broker_id = MASTER_ID
@@ -133,7 +135,7 @@ class QueueReader:
 
     def _interval(self) -> float:
         interval = self._config.pull_interval
-        return interval if interval is not None else _WHOLE_INTERVAL_S if self._whole() else 0.0
+        return interval if interval is not None else self._pace.pause if self._whole() else 0.0
 
     async def _start_offset(self) -> int:
         known = self._local.get(self.queue) if self._local is not None else None
@@ -177,6 +179,7 @@ class QueueReader:
 
     def _take(self, progress: ProcessQueue, result: PullResult) -> None:
         self._broker_id = result.suggested_broker_id
+        self._pace.pulled(asyncio.get_running_loop().time())
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
                 "%s of group %s goes on at %d instead of %d",
@@ -189,13 +192,20 @@ class QueueReader:
             self.progress = ProcessQueue(result.next_offset)
             return
         batches: Sequence[MessageBatch] = ()
+        whole = self._whole()
         if result.status is PullStatus.FOUND:
             # The broker compares hashes of tags; different ones may have the same.
             tags = self.subscription.tags
             batches = decode_batches(
-                result.body, self.queue, progress.next_offset, tags, self._skip_damaged, self._instance.config.keys
+                result.body,
+                self.queue,
+                progress.next_offset,
+                tags,
+                self._skip_damaged,
+                self._instance.config.keys,
+                lazily=whole,
             )
-        if self._whole():
+        if whole:
             for batch in batches:
                 offsets = batch.offsets
                 if progress.admit(offsets[0], batch.body_bytes, len(batch), offsets[-1]):

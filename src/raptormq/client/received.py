@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from raptormq.client.encryption_keys import EncryptionKeys
-from raptormq.client.message_batch import InnerBatch, MessageBatch, StoredMessages
+from raptormq.client.message_batch import InnerBatch, MessageBatch, PlainRecords, StoredMessages, stored_message
 from raptormq.client.sealing import unsealed
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
@@ -18,9 +18,9 @@ from raptormq.protocol.compression import decompress
 from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
 from raptormq.protocol.message import MessageExt, MessageQueue
-from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties, find_property
 from raptormq.protocol.record import Bytes, StoredMessage, SysFlag, decode_view
+from raptormq.protocol.record_places import RecordPlace, locate_records
 
 # A plain integer: operators of IntFlag cost a microsecond each, once per message.
 _COMPRESSED = int(SysFlag.COMPRESSED)
@@ -38,7 +38,8 @@ def decode_messages(
         RecordError: the records are damaged or cut, or a body cannot be inflated.
         KeyMissing: a body is encrypted with a key that is not there.
     """
-    return [message for batch in decode_batches(body, queue, first_offset, keys=keys) for message in batch]
+    batches = decode_batches(body, queue, first_offset, keys=keys, lazily=False)
+    return [message for batch in batches for message in batch]
 
 
 def decode_batches(
@@ -48,6 +49,8 @@ def decode_batches(
     tags: Iterable[str] = (),
     damaged: Damaged | None = None,
     keys: EncryptionKeys | None = None,
+    *,
+    lazily: bool = True,
 ) -> list[MessageBatch]:
     """Return the messages of a pull, each inner batch by itself and what stands between two of them as one.
 
@@ -59,24 +62,28 @@ def decode_batches(
         tags: tags wanted, all when empty.
         damaged: what to do about a body that cannot be inflated or taken apart; by default that is an error.
         keys: what encrypted bodies are decrypted with.
+        lazily: messages that were stored one by one are decoded when they are looked at, where that can be; better
+            not when all of them will be.
 
     Raises:
         RecordError: the records are damaged or cut, or a body cannot be inflated.
         KeyMissing: a body is encrypted with a key that is not there.
     """
     batches: list[MessageBatch] = []
-    single: list[MessageExt] = []
     data = memoryview(body)
     position, end = 0, len(data)
     wanted = frozenset(tags)
+    single = _Single(data, queue)
     while position < end:
+        if lazily and not wanted and (position := single.locate(position)) == end:
+            break
         record, record_body = decode_view(data, position)
         position += record.total_size
         try:
             if record.sys_flag & INNER_BATCH != INNER_BATCH:
                 message = _message(record, record_body, queue, keys)
                 if not wanted or message.tags in wanted:
-                    single.append(message)
+                    single.add(message)
                 continue
             batch = _inner_batch(record, record_body, queue, first_offset, keys)
         except RecordError as error:
@@ -84,41 +91,56 @@ def decode_batches(
                 raise
             damaged(record, error)
             continue
-        if single:
-            batches.append(StoredMessages(single))
-            single = []
+        batches += single.take()
         if batch is not None and wanted:
             batch = batch.with_tags(wanted)
         if batch is not None:
             batches.append(batch)
-    if single:
-        batches.append(StoredMessages(single))
-    return batches
+    return batches + single.take()
+
+
+class _Single:
+    """The messages that were stored one by one and stand between two inner batches: their places while all of them are
+    plain, the messages once one has to be decoded anyway.
+    """
+
+    def __init__(self, data: memoryview, queue: MessageQueue) -> None:
+        self._data = data
+        self._queue = queue
+        self._places: list[RecordPlace] = []
+        self._messages: list[MessageExt] = []
+
+    def locate(self, position: int) -> int:
+        """Take in the plain records from `position` on; return where the first is that has to be decoded."""
+        if self._messages:
+            return position
+        places, position = locate_records(self._data, position)
+        self._places += places
+        return position
+
+    def add(self, message: MessageExt) -> None:
+        """Take in a message that was decoded."""
+        if self._places:
+            self._messages, self._places = list(PlainRecords(self._data, self._places, self._queue)), []
+        self._messages.append(message)
+
+    def take(self) -> list[MessageBatch]:
+        """Return them as one batch, if there are any, and begin anew."""
+        places, self._places = self._places, []
+        messages, self._messages = self._messages, []
+        if places:
+            return [PlainRecords(self._data, places, self._queue)]
+        return [StoredMessages(messages)] if messages else []
 
 
 def _message(
     record: StoredMessage, record_body: memoryview, queue: MessageQueue, keys: EncryptionKeys | None
 ) -> MessageExt:
     properties = decode_properties(record.properties)
-    stored_at = offset_id(record.store_host, record.physical_offset)
     plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else record_body
     if names.ENCRYPTION_KEY_ID in properties:
         plain = unsealed(plain, keys)
-    return MessageExt(
-        record.topic,
-        bytes(plain),
-        properties,
-        queue,
-        record.queue_offset,
-        record.physical_offset,
-        properties.get(names.UNIQUE_KEY, stored_at),
-        stored_at,
-        record.born_timestamp,
-        record.store_timestamp,
-        record.reconsume_times,
-        record.flag,
-        record.sys_flag,
-    )
+    return stored_message(record, bytes(plain), properties, queue)
 
 
 def _inner_batch(

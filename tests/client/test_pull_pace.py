@@ -1,0 +1,35 @@
+"""The pause between the pulls of a batch listener."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptormq.client.pull_pace import LONGEST_S, SHORTEST_S, WANTED_PER_S, PullPace
+
+
+def after(pace: PullPace, pulls_per_second: float, begin: float, seconds: float = 0.5) -> float:
+    for number in range(int(pulls_per_second * seconds)):
+        pace.pulled(begin + number / pulls_per_second)
+    return pace.pause
+
+
+def test_few_pulls_are_made_soon() -> None:
+    pace = PullPace()
+    assert pace.pause == SHORTEST_S
+    assert after(pace, WANTED_PER_S / 2, 100.0) == SHORTEST_S
+
+
+def test_pauses_grow_with_the_pulls_up_to_a_limit_and_shrink_with_them() -> None:
+    pace = PullPace()
+    assert SHORTEST_S < after(pace, WANTED_PER_S * 2, 100.0, 0.08) < LONGEST_S
+    assert after(pace, WANTED_PER_S * 100, 101.0) == LONGEST_S
+    assert after(pace, WANTED_PER_S / 10, 102.0) == SHORTEST_S
+
+
+def test_sixteen_busy_queues_settle_where_their_pulls_are_as_many_as_wanted() -> None:
+    pace, now, queues = PullPace(), 100.0, 16
+    for _ in range(200):
+        now += pace.pause
+        for queue in range(queues):
+            pace.pulled(now + queue * 1e-6)
+    assert queues / pace.pause == pytest.approx(WANTED_PER_S, rel=0.15)
