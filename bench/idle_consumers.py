@@ -4,11 +4,15 @@ Every consumer has a connection of its own and behaves as the official Java clie
 heartbeat every 30 s, the members of its group every 20 s, the progress of its queue every 5 s, and a pull that the
 broker holds for 15 s. Ten consumers share a group, and a topic of ten queues: each has one. `idle_consumers_load` is
 the load, a process of its own.
+
+The share of a CPU is taken in several windows. Other tenants of the machine slow it down by half for seconds at a time
+and can only add to it: the least of the windows is nearest to what the broker needs, the median to what one sees.
 """
 
 from __future__ import annotations
 
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,11 +30,13 @@ GROUP_SIZE = 10
 CPU_GOAL_PERCENT, MEMORY_GOAL_MB = 10, 400
 _SETTLE_SECONDS = 40.0
 """Longer than any period of the load: its first requests come all at once."""
-_MEASURED_SECONDS = 60.0
+_WINDOW_SECONDS = 15.0
+"""The period of the pulls, which a group sends all at once: every window has the same share of them."""
+_WINDOWS = 6
 _START_SECONDS = 120.0
 
 
-def measure(groups: int, *, settle: float = _SETTLE_SECONDS, seconds: float = _MEASURED_SECONDS) -> list[Figure]:
+def measure(groups: int, *, settle: float = _SETTLE_SECONDS, seconds: float = _WINDOW_SECONDS) -> list[Figure]:
     """Connect the consumers of `groups` groups, then watch the broker."""
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     descriptors = ["prlimit", "--nofile=20000:20000"]
@@ -42,7 +48,7 @@ def measure(groups: int, *, settle: float = _SETTLE_SECONDS, seconds: float = _M
             load = [sys.executable, "-m", "bench.idle_consumers_load", f"127.0.0.1:{server.broker_port}"]
             with subprocess.Popen([*descriptors, *load, str(groups)], stdout=subprocess.PIPE, text=True) as process:
                 try:
-                    share, resident = _watch(process, pid, settle, seconds)
+                    shares, resident = _watch(process, pid, settle, seconds)
                 finally:
                     process.terminate()
     finally:
@@ -50,19 +56,24 @@ def measure(groups: int, *, settle: float = _SETTLE_SECONDS, seconds: float = _M
     errors.print(f"resident memory before anybody was connected: {before / 1e6:.0f} MB")
     what = f"{groups * GROUP_SIZE:,} idle consumers in {groups} groups"
     return [
-        Figure(f"{what}, share of a CPU", share * 100, "%", CPU_GOAL_PERCENT),
+        Figure(f"{what}, share of a CPU, least of {_WINDOWS} windows", min(shares) * 100, "%", CPU_GOAL_PERCENT),
+        Figure(f"{what}, share of a CPU, median", statistics.median(shares) * 100, "%", CPU_GOAL_PERCENT),
         Figure(f"{what}, resident memory", resident / 1e6, "MB", MEMORY_GOAL_MB),
     ]
 
 
-def _watch(process: subprocess.Popen[str], pid: int, settle: float, seconds: float) -> tuple[float, int]:
+def _watch(process: subprocess.Popen[str], pid: int, settle: float, seconds: float) -> tuple[list[float], int]:
     assert process.stdout is not None
     if process.stdout.readline().strip() != "connected":
         raise ProcessError("the load of idle-consumers has failed")
     time.sleep(settle)
-    begin, used = time.monotonic(), cpu_seconds(pid)
-    time.sleep(seconds)
-    share = (cpu_seconds(pid) - used) / (time.monotonic() - begin)
+    shares = [_share(pid, seconds) for _ in range(_WINDOWS)]
     if process.poll() is not None:
         raise ProcessError("the load of idle-consumers has ended too early")
-    return share, memory(pid).resident
+    return shares, memory(pid).resident
+
+
+def _share(pid: int, seconds: float) -> float:
+    begin, used = time.monotonic(), cpu_seconds(pid)
+    time.sleep(seconds)
+    return (cpu_seconds(pid) - used) / (time.monotonic() - begin)
