@@ -7,6 +7,7 @@ async with Cluster(tmp_path, brokers=2) as cluster:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,7 @@ from raptormq.broker.service import Broker
 from raptormq.client import AdminClient
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
+from raptormq.storage.store import now_ms
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 
@@ -23,8 +25,16 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 class Cluster:
     """`brokers` masters named `broker-0`, `broker-1` and so on, registered with every name server."""
 
-    def __init__(self, folder: Path, brokers: int = 1, name_servers: int = 1, **settings: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int = 1,
+        name_servers: int = 1,
+        clock: Callable[[], int] = now_ms,
+        **settings: str,
+    ) -> None:
         self._folder = folder
+        self._clock = clock
         self._settings = settings
         self._name_server_count = name_servers
         self.servers: list[NameServer] = []
@@ -58,7 +68,7 @@ class Cluster:
             "diskSpaceCleanForciblyRatio": "98",
             "diskSpaceWarningLevelRatio": "100",
         }
-        broker = Broker(BrokerConfig.from_pairs(pairs | self._settings))
+        broker = Broker(BrokerConfig.from_pairs(pairs | self._settings), clock=self._clock)
         await broker.start()
         self.brokers[number] = broker
         for server in self.servers:

@@ -25,7 +25,7 @@ async def two_brokers(
     """A producer whose topic has two queues on each of two brokers; the first one also plays the name server."""
     async with ScriptedPeer() as first, ScriptedPeer() as second:
         first.on(ROUTE, route(2, first, second))
-        client_config = ClientConfig(first.address, request_timeout=0.5)
+        client_config = ClientConfig(first.address)
         async with Producer("p", config=config, client_config=client_config) as producer:
             yield producer, first, second
 
@@ -79,19 +79,19 @@ async def test_a_silent_broker_leaves_time_for_the_other_one() -> None:
     async with two_brokers() as (producer, first, second):
         first.on(SEND, silence)
         second.on(SEND, stored())
-        results = await asyncio.gather(*(producer.send(HELLO, timeout=1.0) for _ in range(4)))
+        results = await asyncio.gather(*(producer.send(HELLO) for _ in range(4)))
         assert {result.queue.broker_name for result in results} == {"broker-1"}
 
 
 async def test_one_deadline_covers_all_attempts() -> None:
-    async with two_brokers() as (producer, first, second):
+    async with two_brokers(ProducerConfig(retries=50)) as (producer, first, second):
         first.on(SEND, silence)
         second.on(SEND, silence)
         clock = asyncio.get_running_loop().time
         started = clock()
         with pytest.raises(RequestTimeout):
             await producer.send(HELLO, timeout=0.8)
-        assert 0.7 < clock() - started < 2.0
+        assert 0.7 < clock() - started < 20  # not 0.8 s for each of 51
 
 
 async def test_a_message_that_is_tried_again_keeps_its_unique_id() -> None:
@@ -162,7 +162,7 @@ async def test_a_broker_that_moved_is_found_again(free_port: int) -> None:
 async def test_no_name_server_is_an_error_in_time(free_port: int) -> None:
     async with Producer("p", name_servers=f"127.0.0.1:{free_port}") as producer:
         with pytest.raises(TransportError, match=str(free_port)):
-            await producer.send(HELLO, timeout=0.5)
+            await producer.send(HELLO)
 
 
 async def test_a_silent_name_server_is_an_error_in_time() -> None:

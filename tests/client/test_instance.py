@@ -37,9 +37,9 @@ class Member:
 
 
 @asynccontextmanager
-async def client(peer: ScriptedPeer) -> AsyncIterator[ClientInstance]:
+async def client(peer: ScriptedPeer, request_timeout: float = 3.0) -> AsyncIterator[ClientInstance]:
     peer.on(ROUTE, route(1, peer))
-    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=request_timeout))
     try:
         yield instance
     finally:
@@ -79,7 +79,7 @@ async def test_a_lost_connection_leads_to_another_heartbeat() -> None:
 
 @pytest.mark.parametrize("reply", [silence, refuse(1)], ids=["silent", "refuses"])
 async def test_a_broker_that_does_not_take_heartbeats_harms_nothing(reply: object) -> None:
-    async with ScriptedPeer() as peer, client(peer) as instance:
+    async with ScriptedPeer() as peer, client(peer, request_timeout=1.0) as instance:
         peer.on(HEART_BEAT, reply)  # type: ignore[arg-type]
         instance.join_producers("p")
         await instance.routes.find("t")

@@ -37,7 +37,7 @@ async def test_the_next_one_answers(reply: object) -> None:
         first.on(ASK, reply)  # type: ignore[arg-type]
         second.on(ASK, answer(body=b"second"))
         pool = ConnectionPool()
-        servers = NameServers(pool, [first.address, second.address], timeout=0.6)
+        servers = NameServers(pool, [first.address, second.address], timeout=2)
         assert (await ask(servers)).body == b"second"
         await pool.close()
 
@@ -46,7 +46,7 @@ async def test_an_answer_with_an_error_code_is_an_answer() -> None:
     async with ScriptedPeer() as first, ScriptedPeer() as second:
         first.on(ASK, refuse(ResponseCode.SYSTEM_ERROR))
         pool = ConnectionPool()
-        servers = NameServers(pool, [first.address, second.address], timeout=1)
+        servers = NameServers(pool, [first.address, second.address], timeout=3)
         assert (await ask(servers)).code == ResponseCode.SYSTEM_ERROR
         assert not second.received[ASK]
         await pool.close()
@@ -56,11 +56,11 @@ async def test_all_gone_is_an_error_within_the_time(free_port: int) -> None:
     async with ScriptedPeer() as peer:
         peer.on(ASK, silence)
         pool = ConnectionPool()
-        servers = NameServers(pool, [peer.address, f"127.0.0.1:{free_port}"], timeout=3)
+        servers = NameServers(pool, [peer.address, f"127.0.0.1:{free_port}"], timeout=60)
         started = asyncio.get_running_loop().time()
         with pytest.raises(TransportError):
             await ask(servers, timeout=0.4)
-        assert asyncio.get_running_loop().time() - started < 2
+        assert asyncio.get_running_loop().time() - started < 20  # not a time-out of its own for each
         with pytest.raises(ConnectError, match=str(free_port)):
             await NameServers(pool, [f"127.0.0.1:{free_port}"], timeout=3).request(request(ASK))
         await pool.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,14 +102,13 @@ async def test_new_messages_come_at_once(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
         collector = Collector()
-        async with PushConsumer("g", name_servers=cluster.name_servers, config=FAST) as consumer:
+        config = replace(FAST, pull_suspend=100.0, pull_timeout=200.0)  # longer than a test may take
+        async with PushConsumer("g", name_servers=cluster.name_servers, config=config) as consumer:
             consumer.subscribe("t", "*", collector)
             await send(cluster, [b"first"])
             await collector.until(lambda: len(collector.messages) == 1)
-            started = time.monotonic()
             await send(cluster, [b"second"])
             await collector.until(lambda: len(collector.messages) == 2)
-            assert time.monotonic() - started < 2
 
 
 async def test_members_share_the_queues_and_take_over_from_each_other(tmp_path: Path) -> None:
@@ -188,18 +187,15 @@ async def test_other_tags_are_wanted_from_now_on(tmp_path: Path) -> None:
             await send(cluster, [b"1", b"2"], tags="AB")
             await collector.until(lambda: len(collector.messages) == 1)
             consumer.subscribe("t", "B", collector)
-            started = time.monotonic()
-            while not any(reader.subscription.expression == "B" for reader in readers(consumer)):
-                await asyncio.sleep(0.01)
+            await eventually(lambda: any(reader.subscription.expression == "B" for reader in readers(consumer)))
             await send(cluster, [b"3", b"4"], tags="AB")
             await collector.until(lambda: b"4" in collector.bodies)
-            assert time.monotonic() - started < 10
         assert b"3" not in collector.bodies
 
 
 @pytest.mark.parametrize("failure", ["exception", "later"])
 async def test_a_failed_message_comes_again(tmp_path: Path, failure: str) -> None:
-    async with Cluster(tmp_path) as cluster:
+    async with Cluster(tmp_path, messageDelayLevel="1s 1s 1s") as cluster:  # the first time waits for the third
         await cluster.create_topic("t", 1)
         seen: Counter[bytes] = Counter()
         done = asyncio.Event()

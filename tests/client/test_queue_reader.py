@@ -87,7 +87,7 @@ async def reading(
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
     peer.on(RequestCode.QUERY_CONSUMER_OFFSET, answer(header=OffsetResponseHeader(committed)))
     peer.on(PULL, *pulls)
-    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5, keys=keys))
+    instance = ClientInstance.acquire(ClientConfig(peer.address, keys=keys))
     instance.join_consumers("g", Member())
     handed = Handed()
     subscription = Subscription.parse("t", expression, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,33 +11,35 @@ import pytest
 from raptormq.client import BlockingProducer, Delay, Message, MessageExt, Producer, PullConsumer
 from raptormq.errors import MessageError, NoRoute, ServerError
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
+from raptormq.storage.store import now_ms
 from tests.client.cluster import Cluster
+from tests.clock import Clock
 
 
-def quick(folder: Path) -> Cluster:
-    return Cluster(folder, timerPrecisionMs="100", recallMessageEnable="true", messageDelayLevel="1s 2s")
-
-
-def later() -> Delay:
-    return Delay.until(time.time_ns() // 1_000_000 + 900)
+def quick(folder: Path, clock: Callable[[], int] = now_ms) -> Cluster:
+    settings = {"timerPrecisionMs": "100", "recallMessageEnable": "true", "messageDelayLevel": "1s 2s"}
+    return Cluster(folder, clock=clock, **settings)
 
 
 async def test_delayed_messages_come_later_and_recalled_ones_never(tmp_path: Path) -> None:
+    clock = Clock()
     async with (
-        quick(tmp_path) as cluster,
+        quick(tmp_path, clock) as cluster,
         Producer("p", name_servers=cluster.name_servers) as producer,
         PullConsumer(name_servers=cluster.name_servers) as consumer,
     ):
         await cluster.create_topic("t", 1)
-        recalled = await producer.send(Message("t", b"recalled", delay=Delay.by(0.9)))
+        now = clock.hold()
+        recalled = await producer.send(Message("t", b"recalled", delay=Delay.by(0.4)))
         assert recalled.recall_handle is not None
         assert await producer.recall("t", recalled.recall_handle) == recalled.message_id
-        await producer.send(Message("t", b"until", delay=later()))
+        await producer.send(Message("t", b"until", delay=Delay.until(now + 400)))
         levelled = await producer.send(
-            Message("t", b"level", "tag", ("key",), {"mine": "yes"}, delay=Delay.by_level(2))
+            Message("t", b"level", "tag", ("key",), {"mine": "yes"}, delay=Delay.by_level(1))
         )
         assert levelled.recall_handle is None
         await producer.send(Message("t", b"at once", delay=Delay.by(0)))
+        clock.run()
         received: dict[bytes, MessageExt] = {}
         consumer.assign(await consumer.queues("t"))
         while len(received) < 3:

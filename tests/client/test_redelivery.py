@@ -40,7 +40,7 @@ def failed_message(reconsume_times: int = 0, **properties: str) -> MessageExt:
 @asynccontextmanager
 async def redelivery(peer: ScriptedPeer) -> AsyncIterator[Redelivery]:
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(4, peer))
-    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    instance = ClientInstance.acquire(ClientConfig(peer.address))
     try:
         yield Redelivery(instance, "g", ConsumerConfig(max_reconsume_times=5))
     finally:

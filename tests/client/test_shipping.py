@@ -217,13 +217,18 @@ async def test_a_request_that_is_refused_as_a_whole_goes_part_by_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "error"),
-    [(silence, RequestTimeout), (hang_up, ConnectionClosed), (answer(body=b"\0"), BodyError), (answer(), BodyError)],
+    ("reply", "error", "send_timeout"),
+    [
+        (silence, RequestTimeout, 0.5),
+        (hang_up, ConnectionClosed, 20.0),
+        (answer(body=b"\0"), BodyError, 20.0),
+        (answer(), BodyError, 20.0),
+    ],
 )
 async def test_what_is_not_answered_fails_all_in_time_and_is_not_sent_twice(
-    reply: Reply, error: type[Exception]
+    reply: Reply, error: type[Exception], send_timeout: float
 ) -> None:
-    async with ScriptedPeer() as peer, producing(peer, send_timeout=0.3) as producer:
+    async with ScriptedPeer() as peer, producing(peer, send_timeout=send_timeout) as producer:
         peer.on(SHIPPED, reply)
         outcomes = await asyncio.gather(*submit(producer, 0, 1, 1), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [error] * 3
