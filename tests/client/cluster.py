@@ -25,16 +25,10 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 class Cluster:
     """`brokers` masters named `broker-0`, `broker-1` and so on, registered with every name server."""
 
-    def __init__(
-        self,
-        folder: Path,
-        brokers: int = 1,
-        name_servers: int = 1,
-        clock: Callable[[], int] = now_ms,
-        **settings: str,
-    ) -> None:
+    def __init__(self, folder: Path, brokers: int = 1, name_servers: int = 1, **settings: str) -> None:
+        self.clock: Callable[[], int] = now_ms
+        """What brokers that are started later take for the time of day."""
         self._folder = folder
-        self._clock = clock
         self._settings = settings
         self._name_server_count = name_servers
         self.servers: list[NameServer] = []
@@ -68,7 +62,7 @@ class Cluster:
             "diskSpaceCleanForciblyRatio": "98",
             "diskSpaceWarningLevelRatio": "100",
         }
-        broker = Broker(BrokerConfig.from_pairs(pairs | self._settings), clock=self._clock)
+        broker = Broker(BrokerConfig.from_pairs(pairs | self._settings), clock=self.clock)
         await broker.start()
         self.brokers[number] = broker
         for server in self.servers:

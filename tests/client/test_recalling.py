@@ -17,8 +17,9 @@ from tests.clock import Clock
 
 
 def quick(folder: Path, clock: Callable[[], int] = now_ms) -> Cluster:
-    settings = {"timerPrecisionMs": "100", "recallMessageEnable": "true", "messageDelayLevel": "1s 2s"}
-    return Cluster(folder, clock=clock, **settings)
+    cluster = Cluster(folder, timerPrecisionMs="100", recallMessageEnable="true", messageDelayLevel="1s 2s")
+    cluster.clock = clock
+    return cluster
 
 
 async def test_delayed_messages_come_later_and_recalled_ones_never(tmp_path: Path) -> None:
