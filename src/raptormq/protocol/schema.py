@@ -106,12 +106,12 @@ def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
                 required_integers.append(f"v{index}")
         else:
             lines.append(f"v{index} = get({wire_name!r})")
-            bound = f"; in_range(v{index}, v{index})" if kind is int else ""
             lines.append(f"if v{index} is None: v{index} = default{index}")
-            lines.append(f"else: v{index} = {convert.format(f'v{index}')}{bound}")
-    if required_integers:  # a longer integer would fail much later, in a struct
-        low, high = (f"{f}({', '.join(required_integers)}, 0)" for f in ("min", "max"))
-        lines.append(f"in_range({low}, {high})")
+            lines.append(f"else: v{index} = {convert.format(f'v{index}')}")
+            if kind is int:
+                lines.append(f"if v{index} and v{index} >> 63: in_range(v{index})")
+    if required_integers:  # a longer integer would fail much later, in a struct; few are negative
+        lines.append(f"if ({' | '.join(required_integers)}) >> 63: in_range({', '.join(required_integers)})")
     lines.append(f"return cls({', '.join(f'v{index}' for index in range(len(fields)))})")
     lines = ["try:", *(f"    {line}" for line in lines), "except (KeyError, ValueError): pass", "raise complaint(ext)"]
 
@@ -140,8 +140,8 @@ def _complaint(header: str, fields: list[tuple[str, str, type, Any]], ext_fields
     return f"{header} cannot be decoded"
 
 
-def _in_range(low: int, high: int) -> None:
-    if low < -_INT64 or high >= _INT64:
+def _in_range(*values: int) -> None:
+    if min(values) < -_INT64 or max(values) >= _INT64:
         raise ValueError
 
 

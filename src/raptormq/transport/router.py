@@ -135,9 +135,9 @@ class Router:
         except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
             answer(connection, request, failure(request, error))
             return
-        if result is None or isinstance(result, RemotingCommand):
+        if isinstance(result, RemotingCommand):
             answer(connection, request, result)
-        else:
+        elif result is not None:
             self._spawn(self._finish(connection, request, result))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
