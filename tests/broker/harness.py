@@ -28,6 +28,8 @@ SMALL = {
     "metricsPort": "-1",
     "mappedFileSizeCommitLog": "8M",
     "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
     "diskMaxUsedSpaceRatio": "95",
     "diskSpaceCleanForciblyRatio": "98",
     "diskSpaceWarningLevelRatio": "100",

@@ -57,6 +57,8 @@ class Cluster:
             "namesrvAddr": self.name_servers,
             "storePathRootDir": str(self._folder / f"broker-{number}"),
             "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
+            "maxHashSlotNum": "5000",
+            "maxIndexNum": "20000",
             # No opinion about how full the disk of this machine is.
             "diskMaxUsedSpaceRatio": "95",
             "diskSpaceCleanForciblyRatio": "98",

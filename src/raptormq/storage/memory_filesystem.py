@@ -14,6 +14,7 @@ import errno
 import os
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from raptormq.storage.filesystem import Buffer, DiskUsage
 
@@ -182,7 +183,7 @@ class MemoryFileSystem:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
         node = self.now.files.get(path)
         if node is None:
-            if not create or os.path.dirname(path) not in self.now.folders:
+            if not create or _folder(path) not in self.now.folders:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             node = self.now.files[path] = _Node(self.clock())
         return MemoryFile(self, path, node)
@@ -190,9 +191,7 @@ class MemoryFileSystem:
     def names(self, path: str) -> list[str]:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
         return sorted(
-            os.path.basename(each)
-            for each in (*self.now.files, *self.now.folders - {"/"})
-            if os.path.dirname(each) == path
+            os.path.basename(each) for each in (*self.now.files, *self.now.folders - {"/"}) if _folder(each) == path
         )
 
     def exists(self, path: str) -> bool:
@@ -218,13 +217,11 @@ class MemoryFileSystem:
 
     def sync_directory(self, path: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
-        for known in [
-            each for each in self.durable.files if os.path.dirname(each) == path and each not in self.now.files
-        ]:
+        for known in [each for each in self.durable.files if _folder(each) == path and each not in self.now.files]:
             del self.durable.files[known]
-        self.durable.files |= {each: node for each, node in self.now.files.items() if os.path.dirname(each) == path}
-        elsewhere = {each for each in self.durable.folders if each == "/" or os.path.dirname(each) != path}
-        self.durable.folders = elsewhere | {each for each in self.now.folders - {"/"} if os.path.dirname(each) == path}
+        self.durable.files |= {each: node for each, node in self.now.files.items() if _folder(each) == path}
+        elsewhere = {each for each in self.durable.folders if each == "/" or _folder(each) != path}
+        self.durable.folders = elsewhere | {each for each in self.now.folders - {"/"} if _folder(each) == path}
 
     def sync_volume(self, path: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
@@ -250,13 +247,20 @@ class MemoryFileSystem:
         return MemoryLock(node)
 
 
-def _parents(path: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def _folder(path: str) -> str:
+    """Return the folder that ``path`` is in; remembered, since simulations ask for the same few paths all the time."""
+    return os.path.dirname(path)
+
+
+@lru_cache(maxsize=4096)
+def _parents(path: str) -> frozenset[str]:
     """Return all folders above ``path``."""
     parents: set[str] = set()
     while path != "/":
-        path = os.path.dirname(path)
+        path = _folder(path)
         parents.add(path)
-    return parents
+    return frozenset(parents)
 
 
 def _copy_node(node: _Node) -> _Node:
