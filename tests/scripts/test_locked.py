@@ -13,7 +13,7 @@ VERSIONS = ("3.11", "3.12.4", "3.13")
 
 
 @pytest.mark.parametrize("python", VERSIONS)
-@pytest.mark.parametrize("extras", [set(), {"operator"}, {"spark"}, {"operator", "spark"}], ids=str)
+@pytest.mark.parametrize("extras", [set(), {"operator"}, {"spark"}, {"operator", "spark"}], ids=sorted)
 def test_everything_that_is_needed_is_locked_for_every_version(python: str, extras: set[str]) -> None:
     environment = locked.environment_for(python)
     blocks = locked.locked_blocks(LOCK, environment)

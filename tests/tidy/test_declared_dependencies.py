@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,10 @@ def imported_modules(folder: Path) -> set[str]:
     return names - OWN - set(sys.stdlib_module_names)
 
 
+installed = cache(packages_distributions)
+"""Names of distributions by top-level module; reading them all takes a while."""
+
+
 @pytest.mark.parametrize(
     ("folder", "extra"),
     [("src/raptormq", "encryption"), ("operator/raptormq_operator", "operator"), ("spark/pyspark_raptormq", "spark")],
@@ -52,7 +57,7 @@ def test_every_import_is_declared(folder: str, extra: str | None) -> None:
     declared = distribution_names(project()["dependencies"])
     if extra is not None:
         declared |= distribution_names(project()["optional-dependencies"][extra])
-    distributions = packages_distributions()
+    distributions = installed()
     modules = imported_modules(ROOT / folder)
     missing = {name for name in modules if declared.isdisjoint(map(normalized, distributions.get(name, [name])))}
     assert missing == set()

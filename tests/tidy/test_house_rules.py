@@ -9,9 +9,11 @@ import ast
 import json
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,19 +73,24 @@ def syntax_tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+@cache
+def nodes(path: Path) -> dict[type[ast.AST], list[Any]]:
+    """All of a file's syntax tree by kind of node: trees are large, and several rules look at them."""
+    found: dict[type[ast.AST], list[Any]] = defaultdict(list)
     for node in ast.walk(syntax_tree(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+        found[type(node)].append(node)
+    return found
 
 
-def committed_text() -> Iterator[tuple[str, int, str]]:
-    """(file, line number, line) of every text file that is committed."""
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [*nodes(path)[ast.FunctionDef], *nodes(path)[ast.AsyncFunctionDef]]
+
+
+def committed_text() -> Iterator[tuple[Path, str]]:
+    """Every text file that is committed, with its text."""
     for path in committed_files():
-        if path.suffix not in TEXT_SUFFIXES or path.name == "LICENSE":
-            continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            yield relative(path), number, line
+        if path.suffix in TEXT_SUFFIXES and path.name != "LICENSE":
+            yield path, path.read_text(encoding="utf-8")
 
 
 def test_the_rules_see_the_sources() -> None:
@@ -120,7 +127,13 @@ def test_no_module_is_a_junk_drawer() -> None:
     ("what", "pattern"), [("a path of some machine", MACHINE_PATHS), ("something left for later", LEFTOVERS)]
 )
 def test_no_committed_line_names(what: str, pattern: re.Pattern[str]) -> None:
-    offenders = [f"{name}:{number}: {line.strip()}" for name, number, line in committed_text() if pattern.search(line)]
+    offenders = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path, text in committed_text()
+        if pattern.search(text)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if pattern.search(line)
+    ]
     assert offenders == [], what
 
 
@@ -155,12 +168,9 @@ def test_tests_wait_for_conditions_not_for_time() -> None:
     """A sleep is allowed inside a loop that looks for its condition, and nowhere else."""
     offenders = []
     for path in python_files("tests"):
-        loops = [node for node in ast.walk(syntax_tree(path)) if isinstance(node, ast.While)]
-        polled = {id(inner) for loop in loops for inner in ast.walk(loop)}
-        calls = [node for node in ast.walk(syntax_tree(path)) if isinstance(node, ast.Call)]
-        offenders += [
-            f"{relative(path)}:{call.lineno}" for call in calls if is_waiting(call) and id(call) not in polled
-        ]
+        waiting = [call for call in nodes(path)[ast.Call] if is_waiting(call)]
+        polled = {id(inner) for loop in nodes(path)[ast.While] for inner in ast.walk(loop)} if waiting else set()
+        offenders += [f"{relative(path)}:{call.lineno}" for call in waiting if id(call) not in polled]
     assert offenders == []
 
 
@@ -169,7 +179,7 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     offenders = [
         f"{relative(path)}:{node.lineno} {node.attr}"
         for path in python_files("tests")
-        for node in ast.walk(syntax_tree(path))
-        if isinstance(node, ast.Attribute) and node.attr in excuses and "pytest" in ast.unparse(node.value)
+        for node in nodes(path)[ast.Attribute]
+        if node.attr in excuses and "pytest" in ast.unparse(node.value)
     ]
     assert offenders == []

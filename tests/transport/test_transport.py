@@ -238,7 +238,8 @@ async def test_garbage_closes_its_own_connection_only(garbage: bytes) -> None:
         assert (await pool.request(peer.address, request(ECHO, body=b"x"), 5)).body == b"x"
 
 
-async def test_silence_ends_after_the_idle_time() -> None:
+async def test_silence_ends_after_the_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_SECONDS", 0.05)
     async with serving(ServerLimits(idle_seconds=0.0)) as (peer, _):
         assert await read_until_closed(peer, b"\0\0\1\0half") == b""
 
