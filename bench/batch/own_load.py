@@ -9,6 +9,7 @@ Settings: see `Workload.load_settings`. "measuring" and "measured" are printed a
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import sys
@@ -41,6 +42,7 @@ class Load:
         self._rate = rate
         self._pending = 0
         self._room = asyncio.Event()
+        self._waits = False
         self.error: BaseException | None = None
         self.stored = 0
         self.failed = 0
@@ -63,29 +65,36 @@ class Load:
 
     def submit(self, number: int) -> None:
         """Send one."""
-        clock = asyncio.get_running_loop().time
-        begin = clock() if number % _LATENCY_EVERY == 0 else None
-        future = self._producers[number % len(self._producers)].submit(Message(TOPIC, self._body))
         self._pending += 1
-        future.add_done_callback(lambda done: self._answered(done, begin))
+        callback = self._answered
+        if number % _LATENCY_EVERY == 0:
+            callback = functools.partial(self._timed, asyncio.get_running_loop().time())
+        producer = self._producers[number % len(self._producers)]
+        producer.send_with_callback(Message(TOPIC, self._body), callback)
 
     async def wait_below(self, limit: int) -> None:
         """Wait until fewer than `limit` wait for their answers; gives way to others at least once."""
         await asyncio.sleep(0)
         while self._pending >= limit:
             self._room.clear()
+            self._waits = True
             await self._room.wait()
+            self._waits = False
 
-    def _answered(self, done: asyncio.Future[SendResult], begin: float | None) -> None:
-        self._pending -= 1
-        self._room.set()
-        if (error := done.exception()) is not None:
-            self.failed += 1
-            self.error = self.error or error
-            return
-        self.stored += 1
-        if begin is not None:
+    def _timed(self, begin: float, outcome: SendResult | BaseException) -> None:
+        self._answered(outcome)
+        if isinstance(outcome, SendResult):
             self.latencies.append(asyncio.get_running_loop().time() - begin)
+
+    def _answered(self, outcome: SendResult | BaseException) -> None:
+        self._pending -= 1
+        if self._waits:
+            self._room.set()
+        if isinstance(outcome, SendResult):
+            self.stored += 1
+            return
+        self.failed += 1
+        self.error = self.error or outcome
 
 
 class Consumers:

@@ -222,6 +222,52 @@ async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
     assert lane.add(Message("t", b"x"), None) is None
 
 
+async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    broker, told = Broker(), list[SendResult | BaseException]()
+
+    def broken(outcome: SendResult | BaseException) -> None:
+        told.append(outcome)
+        raise ZeroDivisionError
+
+    lane = make_lane(broker)
+    assert lane.add(Message("t", b"0"), None, told.append) == told.append
+    future, gave_up = add(lane, Message("t", b"1")), add(lane, Message("t", b"gave up"))
+    gave_up.cancel()
+    assert lane.add(Message("t", b"2"), None, broken) is broken
+    assert lane.add(Message("t", b"3", keys=("k",)), None, told.append) == told.append
+    await lane.leave(5)
+    assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"1", b"2", b"3"]
+    results = [result for result in (told[0], future.result(), *told[1:]) if isinstance(result, SendResult)]
+    assert [result.queue_offset for result in results] == [100, 101, 102, 103]
+    assert len({result.message_id for result in results}) == 4
+    assert "a callback of a send has failed" in caplog.text
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_callbacks_learn_why_a_batch_failed(whole: bool) -> None:
+    """As a whole, or message by message where the broker knows no batches."""
+    broker, told = Broker(), list[SendResult | BaseException]()
+    refused, unknown = ServerError(17, "no topic", "b"), ServerError(3, "not supported", "b")
+    is_batch = RequestCode.SEND_BATCH_MESSAGE
+    broker.error = lambda outgoing: unknown if outgoing.code == is_batch and not whole else refused
+    lane = make_lane(broker)
+    for _ in range(3):
+        lane.add(Message("t", b"x"), None, told.append)
+    await lane.leave(5)
+    assert told == [refused] * 3
+    assert len(broker.sent) == (1 if whole else 4)
+
+
+async def test_callbacks_of_what_has_no_answer_are_told_when_the_producer_closes() -> None:
+    broker, told = Broker(), list[SendResult | BaseException]()
+    broker.silent = True
+    lane = make_lane(broker)
+    for _ in range(2):
+        lane.add(Message("t", b"x"), None, told.append)
+    await lane.leave(0.01)
+    assert [type(outcome) for outcome in told] == [ClientClosed] * 2
+
+
 async def test_leaving_sends_what_waits() -> None:
     broker, accumulator = Broker(), Accumulator()
     lane = make_lane(broker, accumulator)

@@ -126,6 +126,26 @@ async def test_a_body_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(tmp
             await producer.send(Message("t", b"x" * (config.max_message_bytes + 1)))
 
 
+@pytest.mark.parametrize("auto_batch", [False, True])
+async def test_callbacks_get_what_send_returns_or_raises(tmp_path: Path, auto_batch: bool) -> None:
+    async with Cluster(tmp_path, autoCreateTopicEnable="false") as cluster:
+        await cluster.create_topic("t", 1)
+        told: list[SendResult | BaseException] = []
+        async with Producer("p", name_servers=cluster.name_servers, auto_batch=auto_batch) as producer:
+            for number in range(3):
+                producer.send_with_callback(Message("t", b"%d" % number), told.append)
+            with pytest.raises(MessageError):
+                producer.send_with_callback(Message("not a topic!", b"x"), told.append)
+        results = [outcome for outcome in told if isinstance(outcome, SendResult)]
+        assert sorted(result.queue_offset for result in results) == [0, 1, 2]
+        missing: list[SendResult | BaseException] = []
+        async with Producer("p", name_servers=cluster.name_servers, auto_batch=auto_batch) as producer:
+            producer.send_with_callback(Message("missing", b"x"), missing.append)
+        assert [type(outcome) for outcome in missing] == [NoRoute]
+        with pytest.raises(ClientClosed):
+            producer.send_with_callback(Message("t", b"x"), missing.append)
+
+
 async def test_oneway_messages_arrive(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
         await cluster.create_topic("t", 1)

@@ -16,15 +16,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.departures import Departures, Send, fail
+from raptormq.client.departures import Departures, Send
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
 from raptormq.client.shipment import BATCHES_WORTH, MAX_BATCHES, Shipment, ShipmentKey
+from raptormq.client.waiters import CLOSED, Callback, Waiter, fail
 from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message import Message, MessageQueue
@@ -101,8 +102,15 @@ class Lane:
         self._tasks: set[asyncio.Task[None]] = set()
         self.users = 0
 
-    def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult] | None:
-        """Put a message into its batch and return what will hold its result; None when it is to be sent by itself.
+    @overload
+    def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult] | None: ...
+
+    @overload
+    def add(self, message: Message, queue: MessageQueue | None, callback: Callback) -> Callback | None: ...
+
+    def add(self, message: Message, queue: MessageQueue | None, callback: Callback | None = None) -> Waiter | None:
+        """Put a message into its batch and return who will be told its result, the callback or a new future; None when
+        it is to be sent by itself.
 
         Raises:
             MessageError: the message breaks a rule.
@@ -126,19 +134,22 @@ class Lane:
             or message.delay
             or (length >= self._compress_over_bytes and self._kinds.stores_whole(topic) is False)
         ):
-            return self._add_special(message, key)
+            return self._add_special(message, key, callback)
         if batch is None or batch.size + batch.plain_overhead + length > self._config.max_message_bytes:
             batch = self._open_batch(key, batch)
-        future = self._new_future()
-        size = batch.add(body, future)
+        waiter: Waiter | None = callback
+        if waiter is None:
+            waiter = self._new_future()
+            batch.futures += 1
+        size = batch.add(body, waiter)
         shared.held_bytes += size
         if batch.shipment is not None:
             self._loaded(batch, size)
-        elif batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+        elif batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close(batch)
-        return future
+        return waiter
 
-    def _add_special(self, message: Message, key: BatchKey) -> asyncio.Future[SendResult] | None:
+    def _add_special(self, message: Message, key: BatchKey, callback: Callback | None) -> Waiter | None:
         """Add a message that has more than a tag, or is compressed by itself."""
         if not is_mergeable(message, key[1]):
             return None
@@ -160,15 +171,18 @@ class Lane:
         )
         if batch is None or not fits:
             batch = self._open_batch(key, batch)
-        future = self._new_future()
+        waiter: Waiter | None = callback
+        if waiter is None:
+            waiter = self._new_future()
+            batch.futures += 1
         special = Special(message.flag, properties, message_id)
-        size = batch.add_special(body, future, special, message.keys)
+        size = batch.add_special(body, waiter, special, message.keys)
         self._shared.held_bytes += size
         if batch.shipment is not None:
             self._loaded(batch, size)
-        elif batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+        elif batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close(batch)
-        return future
+        return waiter
 
     def _may_open(self, key: BatchKey) -> bool:
         """Whether one more batch may be opened: too many are not, but one more in a request that is open is none."""
@@ -205,7 +219,7 @@ class Lane:
         shipment = batch.shipment
         assert shipment is not None
         shipment.size += size
-        if batch.size >= self._batch_max_bytes or len(batch.futures) == MAX_BATCH_RECORDS:
+        if batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close(batch)
         elif shipment.size >= BATCHES_WORTH * self._batch_max_bytes or len(shipment.batches) >= MAX_BATCHES:
             self._leave_together(shipment.key)
@@ -270,8 +284,8 @@ class Lane:
 
     def _finish(self, task: asyncio.Task[None], batches: Iterable[OpenBatch]) -> None:
         self._tasks.discard(task)
-        closed = ClientClosed("the producer was closed before the broker answered")
+        closed = ClientClosed(CLOSED)
         error = closed if task.cancelled() else task.exception() or closed
         for batch in batches:
             self._shared.held_bytes -= batch.size
-            fail(batch.futures, error)
+            fail(batch.take_waiters(), error)

@@ -9,7 +9,7 @@ Neighbours: `accumulator` decides when, `delivery` and `shipping` send. Source: 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from raptormq.client.open_batch import OpenBatch
 from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
+from raptormq.client.waiters import CALLBACK_FAILED, fail, tell
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -26,6 +27,8 @@ from raptormq.protocol.message_id import UniqueIdFactory
 
 if TYPE_CHECKING:
     from raptormq.client.shipping import Outcome, Shipping
+
+log = logging.getLogger(__name__)
 
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
 
@@ -55,7 +58,7 @@ class Departures:
         for batch in batches:
             batch.leave_out_cancelled()
         # The broker writes parts of one kind together.
-        sealed = sorted((batch for batch in batches if batch.futures), key=_has_company)
+        sealed = sorted((batch for batch in batches if batch.bodies), key=_has_company)
         if not sealed:
             return
         fresh_ids = self._ids.next_ids(now_ms, sum(map(len, sealed)))
@@ -89,7 +92,7 @@ class Departures:
         if outcome is None or (isinstance(outcome, ServerError) and outcome.code == ResponseCode.MESSAGE_ILLEGAL):
             return False  # the topic may not be what it was known as
         if isinstance(outcome, RaptorMQError):
-            fail(batch.futures, outcome)
+            fail(batch.take_waiters(), outcome)
         elif len(batch) > 1 and batch.key[4] and self._kinds.stores_whole(batch.key[0]):
             return False
         else:
@@ -101,7 +104,7 @@ class Departures:
         try:
             await self.alone(batch)
         except RaptorMQError as error:
-            fail(batch.futures, error)
+            fail(batch.take_waiters(), error)
 
     async def alone(self, batch: OpenBatch) -> None:
         """Send one batch.
@@ -111,7 +114,7 @@ class Departures:
         """
         now_ms = time.time_ns() // 1_000_000
         batch.seal(self._ids, now_ms)
-        if not batch.futures:
+        if not batch.bodies:
             return
         topic, queue, _, _, sys_flag = batch.key
         if len(batch) > 1:
@@ -133,23 +136,20 @@ class Departures:
     def _singles(self, batch: OpenBatch) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the sends of the messages one by one."""
         (topic, queue, _, _, sys_flag), now_ms = batch.key, time.time_ns() // 1_000_000
-        for record, message_id, future in zip(batch.records(), batch.message_ids, batch.futures, strict=True):
+        for index, (record, message_id) in enumerate(zip(batch.records(), batch.message_ids, strict=True)):
             flag, body, properties = record
             single = prepare_single(
                 topic, (flag, body, properties.decode()), sys_flag, message_id, now_ms, self._config
             )
-            yield self._send_one(single, queue, future)
+            yield self._send_one(single, queue, batch, index)
 
-    async def _send_one(
-        self, outgoing: Outgoing, queue: MessageQueue | None, future: asyncio.Future[SendResult]
-    ) -> None:
+    async def _send_one(self, outgoing: Outgoing, queue: MessageQueue | None, batch: OpenBatch, index: int) -> None:
         try:
             result = await self._send(outgoing, queue, None, self._config.send_timeout)
         except RaptorMQError as error:
-            fail([future], error)
+            batch.tell(index, error)
         else:
-            if not future.done():
-                future.set_result(result)
+            batch.tell(index, result)
 
 
 def _has_company(batch: OpenBatch) -> bool:
@@ -159,23 +159,21 @@ def _has_company(batch: OpenBatch) -> bool:
 def _share_out(result: SendResult, batch: OpenBatch) -> None:
     """Give each sender its part: a broker that stored single messages names one id each, else all share the batch's."""
     if len(batch) == 1:
-        if not batch.futures[0].done():
-            batch.futures[0].set_result(result)
+        tell(batch.take_waiters()[0], result)
         return
     ids = result.offset_message_id.split(",")
     if len(ids) != len(batch):
         ids = [result.offset_message_id] * len(batch)
-    status, queue, base = result.status, result.queue, result.queue_offset
+    status, queue, offset = result.status, result.queue, result.queue_offset
     new = tuple.__new__  # half the time of the constructor, which is a Python function
-    for offset, future, message_id, offset_id in zip(
-        itertools.count(base), batch.futures, batch.message_ids, ids, strict=False
-    ):
-        if not future.done():
-            future.set_result(new(SendResult, (status, message_id, offset_id, queue, offset, None)))
-
-
-def fail(futures: Sequence[asyncio.Future[SendResult]], error: BaseException) -> None:
-    """Tell the senders that do not know yet."""
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
+    for waiter, message_id, offset_id in zip(batch.take_waiters(), batch.message_ids, ids, strict=True):
+        outcome = new(SendResult, (status, message_id, offset_id, queue, offset, None))
+        offset += 1
+        # Not `tell`: this is once per message.
+        if not isinstance(waiter, asyncio.Future):
+            try:
+                waiter(outcome)
+            except Exception:
+                log.exception(CALLBACK_FAILED)
+        elif not waiter.done():
+            waiter.set_result(outcome)

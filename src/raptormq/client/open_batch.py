@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raptormq.client.outgoing import plain_properties
 from raptormq.client.results import SendResult
+from raptormq.client.waiters import Waiter, is_given_up, tell
 from raptormq.protocol.batch import OVERHEAD_BYTES, encode_batch
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -34,7 +35,6 @@ BatchKey = tuple[str, MessageQueue | None, str | None, bool, int]
 
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
-_is_cancelled = asyncio.Future.cancelled
 
 
 class Special(NamedTuple):
@@ -69,12 +69,16 @@ class OpenBatch:
         "shipment",
         "size",
         "timer",
+        "waiters",
     )
 
     def __init__(self, key: BatchKey, id_length: int) -> None:
         self.key = key
         self.bodies: list[bytes] = []
-        self.futures: list[asyncio.Future[SendResult]] = []
+        self.futures = 0
+        """Those of the waiters that may be cancelled."""
+        self.waiters: list[Waiter | None] = []
+        """Who is to be told, in the order of the bodies; None who was, nobody once all are."""
         self.message_ids: list[str] = []
         """Empty until the batch is sealed."""
         self.keys: dict[str, None] = {}
@@ -91,26 +95,24 @@ class OpenBatch:
         """What a message with a tag and no more takes besides its body."""
 
     def __len__(self) -> int:
-        return len(self.futures)
+        return len(self.bodies)
 
-    def add(self, body: bytes, future: asyncio.Future[SendResult]) -> int:
+    def add(self, body: bytes, waiter: Waiter) -> int:
         """Add a message with a tag and no more; return its size."""
         size = self.plain_overhead + len(body)
         self.bodies.append(body)
-        self.futures.append(future)
+        self.waiters.append(waiter)
         self.size += size
         return size
 
-    def add_special(
-        self, body: bytes, future: asyncio.Future[SendResult], special: Special, keys: tuple[str, ...]
-    ) -> int:
+    def add_special(self, body: bytes, waiter: Waiter, special: Special, keys: tuple[str, ...]) -> int:
         """Add a message with properties of its own; return its size. Its keys are united with those of the others."""
         self._specials[len(self.bodies)] = special
         self.keys.update(dict.fromkeys(keys))
         self.keys_chars += chars_of(keys)
         size = OVERHEAD_BYTES + len(body) + len(special.properties)
         self.bodies.append(body)
-        self.futures.append(future)
+        self.waiters.append(waiter)
         self.size += size
         return size
 
@@ -121,11 +123,23 @@ class OpenBatch:
 
     def leave_out_cancelled(self) -> None:
         """Leave out the messages whose senders gave up."""
-        if any(map(_is_cancelled, self.futures)):
-            wanted = [index for index, future in enumerate(self.futures) if not future.cancelled()]
+        if self.futures and any(map(is_given_up, self.waiters)):
+            wanted = [index for index, waiter in enumerate(self.waiters) if not is_given_up(waiter)]
             self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
             self.bodies = [self.bodies[index] for index in wanted]
-            self.futures = [self.futures[index] for index in wanted]
+            self.waiters = [self.waiters[index] for index in wanted]
+
+    def take_waiters(self) -> list[Waiter]:
+        """Return who is not told yet; the caller tells all of them."""
+        waiters, self.waiters = self.waiters, []
+        return [waiter for waiter in waiters if waiter is not None]
+
+    def tell(self, index: int, outcome: SendResult | BaseException) -> None:
+        """Tell the sender of one message, unless all have been told."""
+        if index < len(self.waiters):
+            waiter, self.waiters[index] = self.waiters[index], None
+            if waiter is not None:
+                tell(waiter, outcome)
 
     def name(self, fresh_ids: list[str]) -> None:
         """Give the messages their unique ids, their own or fresh ones."""

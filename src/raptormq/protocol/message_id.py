@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from raptormq.errors import MessageError
 
 _PLACE = struct.Struct(">iq")
+_HEX = [f"{number:02X}" for number in range(256)]
 _UNIQUE_TAIL = struct.Struct(">HiiH")
 
 
@@ -94,10 +95,17 @@ class UniqueIdFactory:
         """Return several new ids, at most 65,536."""
         if now_ms != self._now_ms:
             self._enter(now_ms)
-        first = self._counter + 1
-        self._counter = (self._counter + count) & 0xFFFF
-        prefix = self._prefix_now
-        return [f"{prefix}{counter & 0xFFFF:04X}" for counter in range(first, first + count)]
+        counter = self._counter + 1
+        end = counter + count
+        self._counter = (end - 1) & 0xFFFF
+        ids: list[str] = []
+        while counter < end:
+            low = counter & 0xFF
+            prefix = f"{self._prefix_now}{counter >> 8 & 0xFF:02X}"
+            tails = _HEX[low : low + end - counter]
+            ids += [prefix + tail for tail in tails]
+            counter += len(tails)
+        return ids
 
     def _enter(self, now_ms: int) -> None:
         """What is the same for all ids of a millisecond is made once."""
