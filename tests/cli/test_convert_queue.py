@@ -114,16 +114,15 @@ async def test_there_and_back_while_the_topic_serves(raptormq: Run, dev_server: 
 
 
 async def test_a_killed_broker_goes_on(
-    raptormq: Run, serving: Callable[..., AbstractContextManager[Any]], tmp_path: Path
+    serving: Callable[..., AbstractContextManager[Any]], tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
-    ports = {"namesrv": "0", "broker": "0"}
+    ports = free_ports(2)
+    arguments = [f"--namesrv-port={ports[0]}", f"--broker-port={ports[1]}", "--metrics-port=0"]
     traffic: Traffic | None = None
     kills = 0
     for kill_at in (1, 4_000, 12_000, None):
-        arguments = [f"--namesrv-port={ports['namesrv']}", f"--broker-port={ports['broker']}", "--metrics-port=0"]
         with serving("dev", "--data-dir", str(tmp_path), *arguments) as server:
             address = server.address("namesrv")
-            ports = {name: server.address(name).rpartition(":")[2] for name in ports}
             if traffic is None:
                 await create(address, "killed")
                 traffic = Traffic(address, "killed")

@@ -189,7 +189,7 @@ async def test_an_offset_outside_the_queue_is_corrected(tmp_path: Path) -> None:
             assert [m.body for m in await consumer.poll(10)] == [b"new"]
 
 
-async def test_a_broker_that_restarts_elsewhere_is_read_on(tmp_path: Path) -> None:
+async def test_a_broker_that_restarts_elsewhere_is_read_on(tmp_path: Path, free_port: int) -> None:
     async with Cluster(tmp_path) as cluster:
         await fill(cluster, 100)
         async with PullConsumer(name_servers=cluster.name_servers) as consumer:
@@ -199,7 +199,7 @@ async def test_a_broker_that_restarts_elsewhere_is_read_on(tmp_path: Path) -> No
             assert position is not None
             old = cluster.broker().address
             await cluster.stop_broker(0)
-            await cluster.start_broker(0)
+            await cluster.start_broker(0, free_port)
             assert cluster.broker().address != old
             rest = await poll_all(consumer, 100 - position)
             assert [m.queue_offset for m in rest] == list(range(position, 100))

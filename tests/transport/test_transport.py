@@ -36,7 +36,7 @@ ROUNDS_UNTIL_READS_ARE_LONG = 4
 class Peer:
     """A server with one handler for each behaviour under test."""
 
-    def __init__(self, limits: ServerLimits | None = None) -> None:
+    def __init__(self, limits: ServerLimits | None = None, port: int = 0) -> None:
         self.router = Router()
         self.groups: list[int] = []
         self.gone: asyncio.Queue[Connection] = asyncio.Queue()
@@ -52,7 +52,7 @@ class Peer:
         router.add(CALL_BACK, None, self._call_back)
         router.add_group({GROUP}, self._group)
         router.on_closed(self.gone.put_nowait)
-        self.server = Server(router, "127.0.0.1", 0, limits)
+        self.server = Server(router, "127.0.0.1", port, limits)
 
     async def _slow(self, connection: Connection, asked: RemotingCommand, header: None) -> RemotingCommand:
         await self.never.wait()
@@ -87,8 +87,8 @@ class Peer:
 
 
 @asynccontextmanager
-async def serving(limits: ServerLimits | None = None) -> AsyncIterator[tuple[Peer, ConnectionPool]]:
-    peer = Peer(limits)
+async def serving(limits: ServerLimits | None = None, port: int = 0) -> AsyncIterator[tuple[Peer, ConnectionPool]]:
+    peer = Peer(limits, port)
     await peer.server.start()
     pool = ConnectionPool()
     try:
@@ -169,8 +169,8 @@ async def test_a_request_times_out_and_the_connection_lives_on() -> None:
         assert peer.server.connection_count == 1
 
 
-async def test_waiting_requests_fail_when_the_server_stops_and_the_pool_reconnects() -> None:
-    async with serving() as (peer, pool):
+async def test_waiting_requests_fail_when_the_server_stops_and_the_pool_reconnects(free_port: int) -> None:
+    async with serving(port=free_port) as (peer, pool):
         waiting = asyncio.ensure_future(pool.request(peer.address, request(SLOW), 30))
         await pool.request(peer.address, request(ECHO), 5)
         await peer.server.stop()
