@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from raptormq.client import (
     ClientConfig,
     ConsumeFromWhere,
     ConsumerConfig,
-    ConsumeResult,
     Message,
-    MessageExt,
     MessageModel,
     Producer,
     PushConsumer,
@@ -22,24 +19,7 @@ from raptormq.client.local_offsets import LocalOffsets
 from raptormq.errors import ClientError
 from raptormq.protocol.message import MessageQueue
 from tests.client.cluster import Cluster
-
-
-class Listener:
-    """Remembers, and consumes nothing that says "no"."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        self._changed = asyncio.Event()
-
-    async def __call__(self, messages: list[MessageExt]) -> ConsumeResult:
-        self.bodies += [message.body for message in messages]
-        self._changed.set()
-        return ConsumeResult.RECONSUME_LATER if messages[0].body == b"no" else ConsumeResult.SUCCESS
-
-    async def until(self, count: int) -> None:
-        while len(self.bodies) < count:
-            self._changed.clear()
-            await self._changed.wait()
+from tests.client.listener import Listener
 
 
 def broadcasting(folder: Path) -> ConsumerConfig:

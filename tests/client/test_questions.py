@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from raptormq.client import ConsumeFromWhere, ConsumerConfig, ConsumeResult, Message, MessageExt, Producer, PushConsumer
+from raptormq.client import ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
 from raptormq.protocol.bodies.queue_offsets import decode_group_progress
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -14,26 +14,9 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool, RefuseRequests
 from tests.client.cluster import Cluster
+from tests.client.listener import Listener
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, rebalance_interval=1.0)
-
-
-class Listener:
-    """Consumes, but not what says "no"."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        self._changed = asyncio.Event()
-
-    async def __call__(self, messages: list[MessageExt]) -> ConsumeResult:
-        self.bodies += [message.body for message in messages]
-        self._changed.set()
-        return ConsumeResult.RECONSUME_LATER if messages[0].body == b"no" else ConsumeResult.SUCCESS
-
-    async def until(self, count: int) -> None:
-        while len(self.bodies) < count:
-            self._changed.clear()
-            await self._changed.wait()
 
 
 class _Admin(RefuseRequests):

@@ -8,8 +8,6 @@ import pytest
 
 from raptormq.storage import (
     FlushDiskType,
-    conversion_run,
-    queue_comparison,
     queue_conversion,
 )
 from raptormq.storage.consume_queue import ConsumeQueue
@@ -31,14 +29,7 @@ from tests.storage.conversions import (
 )
 from tests.storage.stores import Clock, bodies, message, put, read_queue
 
-
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let there be a turn of the loop after every 16 items."""
-    for name in ("_SLICE_S", "_PAUSE_S"):
-        monkeypatch.setattr(conversion_run, name, 0.0)
-    for module in (queue_conversion, queue_comparison):
-        monkeypatch.setattr(module, "SLICE_ROWS", 16)
+pytestmark = pytest.mark.usefixtures("small_slices")
 
 
 @pytest.mark.parametrize("to_batch", [True, False])

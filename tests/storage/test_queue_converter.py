@@ -8,11 +8,6 @@ from contextlib import suppress
 import pytest
 
 from raptormq.errors import ConversionRefused
-from raptormq.storage import (
-    conversion_run,
-    queue_comparison,
-    queue_conversion,
-)
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.conversions import (
     BATCH,
@@ -30,14 +25,7 @@ from tests.storage.conversions import (
 )
 from tests.storage.stores import Clock, bodies, message, put, read_queue
 
-
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let there be a turn of the loop after every 16 items."""
-    for name in ("_SLICE_S", "_PAUSE_S"):
-        monkeypatch.setattr(conversion_run, name, 0.0)
-    for module in (queue_conversion, queue_comparison):
-        monkeypatch.setattr(module, "SLICE_ROWS", 16)
+pytestmark = pytest.mark.usefixtures("small_slices")
 
 
 def test_a_topic_of_the_wanted_type_is_left_alone() -> None:

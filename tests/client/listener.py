@@ -1,0 +1,26 @@
+"""A listener of a push consumer that remembers what it was given, and can be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq.client import ConsumeResult, MessageExt
+
+
+class Listener:
+    """Consumes everything but what says "no"."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self._changed = asyncio.Event()
+
+    async def __call__(self, messages: list[MessageExt]) -> ConsumeResult:
+        self.bodies += [message.body for message in messages]
+        self._changed.set()
+        return ConsumeResult.RECONSUME_LATER if messages[0].body == b"no" else ConsumeResult.SUCCESS
+
+    async def until(self, count: int) -> None:
+        """Return when it was given so many messages."""
+        while len(self.bodies) < count:
+            self._changed.clear()
+            await self._changed.wait()

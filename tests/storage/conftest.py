@@ -1,0 +1,16 @@
+"""What several of the store's test files set up alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptormq.storage import conversion_run, queue_comparison, queue_conversion
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversions of queues give way to the loop after every 16 items, and pause no longer than that."""
+    for name in ("_SLICE_S", "_PAUSE_S"):
+        monkeypatch.setattr(conversion_run, name, 0.0)
+    for module in (queue_conversion, queue_comparison):
+        monkeypatch.setattr(module, "SLICE_ROWS", 16)
