@@ -99,6 +99,32 @@ def test_limits_count_messages_but_a_whole_batch_always_comes() -> None:
     assert read(3, 32, 1, whole=False) == (1, 4)
 
 
+def test_a_reader_of_whole_batches_gets_what_is_hot_and_what_is_not() -> None:
+    store = open_batch_store(hot_bytes=600)
+    names = [f"{number:0100d}" for number in range(12)]
+    for name in names:
+        put(store, batch([name, "second"]))
+    wrappers = read_batches(store, whole=True)
+    assert [unwrap(each)[0].body.decode() for each in wrappers] == names
+    assert [each.queue_offset for each in wrappers] == list(range(0, 24, 2))
+
+
+def test_an_item_that_a_disk_has_damaged_ends_a_read_of_whole_batches_and_costs_its_own_messages() -> None:
+    volume = MemoryFileSystem()
+    store = open_batch_store(volume)
+    put(store, batch(["a", "b"]), batch(["c", "d"]), batch(["e", "f"]))
+    store._queues.flush(10)
+    volume.open("/store/batchconsumequeue/batches/0/00000000000000000000").write_at(46, [b"\x7f" * 46], 46)
+    assert [each.queue_offset for each in read_batches(store, whole=True)] == [0, 4]
+
+
+def test_the_end_of_a_queue_is_known_without_a_read() -> None:
+    store = open_batch_store()
+    assert not store.is_at_end("batches", 0, 0)  # there is no such queue yet
+    put(store, batch(["a", "b", "c"]))
+    assert [store.is_at_end("batches", 0, offset) for offset in (0, 2, 3, 4)] == [False, False, True, False]
+
+
 def test_tags_are_the_batches_or_else_the_messages_own() -> None:
     store = open_batch_store()
     mixed = batch(["a", "b", "c"], own_tags=["red", "blue", "red"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from raptormq.storage import MessageStore, StoreConfig
 from tests.storage.stores import bodies, message, open_store, put, read_queue
 
@@ -49,3 +51,27 @@ def test_released_bytes_are_read_again() -> None:
         put(store, message(f"{number:0300d}"))
         store._log.release_cold()
     assert [int(body) for body in bodies(read_queue(store))] == list(range(40))
+
+
+def test_a_hot_record_is_the_one_at_its_place() -> None:
+    store = open_store(segment_size=2000, hot_bytes=2500)
+    for number in range(8):
+        put(store, message(f"{number:0500d}"))
+    log = store._log
+    last = log.segments[-1].base
+    size = log.end_offset - last
+    record = log.hot_record(last, size)
+    assert record is not None
+    assert bytes(record) == log.read(last, size, wait=True)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"), [(0, 600), (-600, 600), (6000, 0), (6000, -1), (7000, 5000), (5800, 600), (1 << 60, 600)]
+)
+def test_no_hot_record_where_none_can_be(offset: int, size: int) -> None:
+    """Cold, before the log, without bytes, beyond the end, across the end of a segment, far away."""
+    store = open_store(segment_size=2000, hot_bytes=2500)
+    for number in range(12):
+        put(store, message(f"{number:0500d}"))
+    assert 7000 < store.end_offset < 9000
+    assert store._log.hot_record(offset, size) is None

@@ -16,6 +16,7 @@ from raptormq.errors import FilterError, MessageError
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.sql92.message_filter import MessageFilter, compile_filter
+from raptormq.protocol.tags import SUBSCRIBE_ALL
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 
@@ -46,6 +47,8 @@ class Subscriptions:
 
     def asked(self, topic: str, expression: str | None, expression_type: str | None, version: int = 0) -> Wanted:
         """Return the filter that a request carries; refuse with 1 or 23."""
+        if expression == SUBSCRIBE_ALL and expression_type in (None, TAG):
+            return EVERYTHING
         if is_tag_type(expression_type):
             try:
                 subscription = Subscription.parse(topic, expression or "*", version)
@@ -68,7 +71,7 @@ class Subscriptions:
             remark = f"the subscription of group {group} to {topic} is not the latest"
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
         if is_tag_type(known.expression_type):
-            return Wanted(known.code_set or None)
+            return Wanted(known.code_set) if known.code_set else EVERYTHING
         if not known.expression:
             self._refuse_lost_filter(group, topic)
         wanted = compiled(known.expression_type, known.expression, ResponseCode.FILTER_DATA_NOT_EXIST)

@@ -16,7 +16,7 @@ from raptormq.errors import BatchEncrypted
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import StoredMessage, encode_record
 from raptormq.protocol.tags import tag_hash
-from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
+from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
 from raptormq.storage.batch_records import is_encrypted, is_wrapper, messages_of
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
@@ -83,6 +83,10 @@ class BatchReader:
             StorageError: the disk cannot read the records.
         """
         number = self._search.with_offset(queue, offset, wait=wait)
+        if wishes.whole and wishes.tags is None and wishes.properties is None:
+            hot = self._hot(queue, number, offset, bounds, wishes, wait)
+            if hot is not None:
+                return hot
         found = _Found(offset)
         for item in self._items(queue, number, wishes, wait):
             if not self._is_sound(item):
@@ -106,6 +110,39 @@ class BatchReader:
             filtered = wishes.tags is not None or wishes.properties is not None
             status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
         return GetResult(status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes)
+
+    def _hot(
+        self,
+        queue: BatchConsumeQueue,
+        number: int,
+        offset: int,
+        bounds: tuple[int, int],
+        wishes: Wishes,
+        wait: bool,
+    ) -> GetResult | None:
+        """Return whole records from item ``number`` on, up to the first one that is not hot or not the next one; None
+        when that is the first: the way of :meth:`get` for nearly all readers, at a third of its cost.
+        """
+        max_count, max_bytes, _, _, _ = wishes
+        items = self._files.read(queue, number, max_count, wait=wait)
+        whole = len(items) - len(items) % BATCH_ITEM_BYTES
+        buffers: list[Buffer] = []
+        next_offset, total = offset, 0
+        for physical, size, _, _, base, messages, _, _ in BATCH_ITEM.iter_unpack(memoryview(items)[:whole]):
+            if base != next_offset or messages <= 0:
+                break
+            if buffers and (base + messages - offset > max_count or total + size > max_bytes):
+                break
+            record = self._log.hot_record(physical, size)
+            if record is None:
+                break
+            buffers.append(record)
+            next_offset += messages
+            total += size
+        if not buffers:
+            return None
+        queue.seen = next_offset, number + len(buffers)
+        return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
 
     def _is_sound(self, item: BatchItem) -> bool:
         """False for an item that cannot have been written so."""

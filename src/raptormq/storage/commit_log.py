@@ -265,6 +265,16 @@ class CommitLog:
             raise PagesMissing([Extent(segment.path, start, size)])
         return data
 
+    def hot_record(self, offset: int, size: int) -> memoryview | None:
+        """Return a record as a slice of the mapping; None where it is not hot, or there can be none of this size."""
+        end = self.end_offset
+        if size <= 0 or offset < self._hot_from or offset < end - self._hot_bytes or offset + size > end:
+            return None
+        number, start = divmod(offset - self.segments[0].base, self.segment_size)
+        if number < 0 or start + size > self.segment_size:
+            return None
+        return self.segments[number].view[start : start + size]
+
     def holds(self, offset: int, size: int) -> bool:
         """Whether a record of ``size`` bytes can be at ``offset``; a damaged item of a queue can say anything."""
         last = offset + size - 1

@@ -46,6 +46,12 @@ class QueueTable:
         queues = self._topics.get(topic)
         return queues.get(queue_id) if queues is not None else None
 
+    def is_at_end(self, topic: str, queue_id: int, offset: int) -> bool:
+        """True when ``offset`` is that of the next message of a queue that has had some: a read would find nothing."""
+        queues = self._topics.get(topic)
+        queue = queues.get(queue_id) if queues is not None else None
+        return queue is not None and offset == queue.max_offset > 0
+
     def find_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, made now when there is none."""
         queues = self._topics.get(topic)

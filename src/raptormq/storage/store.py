@@ -74,6 +74,7 @@ class MessageStore:
             ),
             config.delays_ms,
         )
+        self.is_at_end = self._queues.is_at_end
         self._index = (
             KeyIndex(self._fs, paths.key_index, config.index_slots, config.index_entries, clock)
             if config.index_enabled

@@ -46,10 +46,10 @@ MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
 _READ = int(Perm.READ)
 _NO_TAG = frozenset({0})
+_FOUND = GetStatus.FOUND
 _COMMIT, _SUSPEND, _SUBSCRIPTION = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND), int(PullFlag.SUBSCRIPTION)
 
 _CODES = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
@@ -137,7 +137,9 @@ class PullHandlers:
             return response_to(
                 request, ResponseCode.NO_PERMISSION, forbidden[1], _response_header(header, forbidden[0])
             )
-        require_read_queue(self._topics, header.topic, header.queue_id)
+        topic = self._topics.configs.get(header.topic)
+        if topic is None or not 0 <= header.queue_id < topic.read_queue_nums:
+            require_read_queue(self._topics, header.topic, header.queue_id)
         wanted = self._wanted(header)
         pulling = self._config.pulling
         if header.max_msg_bytes is None:
@@ -158,17 +160,19 @@ class PullHandlers:
         """Return forbiddenType and remark of a pull that permissions rule out."""
         if not self._config.policies.permission & _READ:
             return 1, "this broker serves no messages (brokerPermission)"
-        auto_create = self._config.policies.auto_create_group
-        group = require_group(self._groups, header.consumer_group, auto_create=auto_create)
+        group = self._groups.configs.get(header.consumer_group)
+        if group is None:
+            auto_create = self._config.policies.auto_create_group
+            group = require_group(self._groups, header.consumer_group, auto_create=auto_create)
         if not group.consume_enable:
             return 2, f"group {group.name} may not consume"
-        topic = self._topics.get(header.topic)
+        topic = self._topics.configs.get(header.topic)
         if topic is not None and not topic.perm & _READ:
             return 3, f"topic {header.topic} is not readable"
-        consumers = self._registry.consumers.get(header.consumer_group)
-        carries = header.sys_flag & _SUBSCRIPTION
-        if not carries and consumers and consumers.message_model == BROADCASTING and not group.consume_broadcast_enable:
-            return 4, f"group {group.name} may not consume by broadcasting"
+        if not group.consume_broadcast_enable and not header.sys_flag & _SUBSCRIPTION:
+            consumers = self._registry.consumers.get(header.consumer_group)
+            if consumers and consumers.message_model == BROADCASTING:
+                return 4, f"group {group.name} may not consume by broadcasting"
         return None
 
     def _wanted(self, header: PullMessageRequestHeader) -> Wanted:
@@ -192,6 +196,9 @@ class PullHandlers:
                 bounds = self._store.queue_bounds(header.topic, header.queue_id)
                 self._answer(pull, GetResult(GetStatus.OFFSET_RESET, [], offset, *bounds))
                 return
+        at_end = may_wait and self._store.is_at_end(header.topic, header.queue_id, pull.offset)
+        if at_end and self._hold(pull, pull.offset):
+            return
         result = self._store.get_messages(
             header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted, pull.whole
         )
@@ -201,9 +208,15 @@ class PullHandlers:
             self._answer(pull, result)
 
     def _held(self, pull: _Pull, result: GetResult) -> bool:
-        header = pull.header
+        if result.status is _FOUND:
+            return False
         offset = _where_to_wait(pull, result)
-        if offset is None or not header.sys_flag & _SUSPEND:
+        return offset is not None and self._hold(pull, offset)
+
+    def _hold(self, pull: _Pull, offset: int) -> bool:
+        """Let ``pull`` wait for a message at ``offset``; False when it does not want to, or may not any more."""
+        header = pull.header
+        if not header.sys_flag & _SUSPEND:
             return False
         now = self._steady_clock()
         pulling = self._config.pulling
@@ -223,16 +236,13 @@ class PullHandlers:
         return True
 
     def _answer(self, pull: _Pull, result: GetResult) -> None:
-        code = _response_code(result, pull.offset)
-        response = response_to(
-            pull.request,
-            code,
-            result.status.value,
-            PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset),
-        )
+        is_found = result.status is _FOUND
+        code, remark = (0, "FOUND") if is_found else (_response_code(result, pull.offset), result.status.value)
+        fields = PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset)
+        response = response_to(pull.request, code, remark, fields)
         counters, topic, group = self._counters, pull.header.topic, pull.header.consumer_group
         self._statistics.pulled[topic, group, pull.header.queue_id] = result.next_offset
-        if code == ResponseCode.SUCCESS:
+        if is_found:
             counters.pulls_found += 1
             counters.messages_out += result.message_count
             counters.bytes_out += result.total_bytes
@@ -267,7 +277,7 @@ class PullHandlers:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Try the held pulls again that messages have arrived for."""
-        self._retry(self._holds.take_arrived(arrivals), may_wait=True)
+        self._retry(self._holds.take_arrived(arrivals), arrived=True)
 
     def topic_changed(self, topic: str) -> None:
         """Try the held pulls of a topic again, which may be gone."""
@@ -285,12 +295,13 @@ class PullHandlers:
         if len(self._holds):
             self._sweeper = asyncio.get_running_loop().call_later(BUCKET_MS / 1000, self._sweep)
 
-    def _retry(self, woken: list[HeldPull[_Pull]], *, may_wait: bool = False) -> None:
+    def _retry(self, woken: list[HeldPull[_Pull]], *, arrived: bool = False) -> None:
         for held in woken:
             pull = held.payload
             try:
-                require_read_queue(self._topics, pull.header.topic, pull.header.queue_id)
-                self._serve(pull, may_wait=may_wait)
+                if not arrived:  # a change of the topic would have woken it before a message could
+                    require_read_queue(self._topics, pull.header.topic, pull.header.queue_id)
+                self._serve(pull, may_wait=arrived)
             except Exception as error:  # noqa: BLE001 - one pull must not keep the others from their answers
                 answer(pull.connection, pull.request, failure(pull.request, error))
 
