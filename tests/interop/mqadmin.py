@@ -176,6 +176,7 @@ _CHANGES = (
     (r"(?m)^\s*at [\w.$/<>]+\(.*\)$", ""),
     (r"(?m)\d\d:\d\d:\d\d\.\d+ (WARN|ERROR|INFO).*$", ""),
     (r"(?m)^\s*\.\.\. \d+ more$", ""),
+    (r"(?m)^java\.lang\.InterruptedException: null$", ""),
     (r"(?m)^(For more information|See https?:).*$", ""),
     (r"CODE: ?(\d+) +DESC:.*", r"CODE \1"),
     (r"(?m)^MessageTrack \[consumerGroup=lively,.*$", ""),
@@ -191,8 +192,9 @@ _CHANGES = (
     (r"(?m)((?:true|false) +)\d+ *$", r"\1<figure>"),
     (r"[ \t]+", " "),
 )
-"""Log lines, stack traces and the words of a refusal (its code stays), a topic that Apache RocketMQ takes for a group,
-then times, ids, addresses and rates."""
+"""Log lines, stack traces (also of clients that were woken to end) and the words of a refusal (its code stays), a topic
+that Apache RocketMQ takes for a group, then times, ids, addresses and rates.
+"""
 
 
 def reduced(output: str) -> list[str]:

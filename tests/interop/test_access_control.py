@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.mqadmin_users import PROVIDERS
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build
 from tests.interop.scenarios import Outcomes, Servers, play_some
@@ -50,15 +51,8 @@ def test_access_control_ends_as_on_the_reference(outcomes: Outcomes, name: str) 
 
 
 def make_reference() -> None:
-    providers = {
-        f"{kind}Provider": f"org.apache.rocketmq.auth.{kind}.provider.Default{kind.capitalize()}Provider"
-        for kind in ("authentication", "authorization")
-    } | {
-        f"{kind}MetadataProvider": f"org.apache.rocketmq.auth.{kind}.provider.Local{kind.capitalize()}MetadataProvider"
-        for kind in ("authentication", "authorization")
-    }
     built = build()
-    settings = SECURED | providers | {"diskMaxUsedSpaceRatio": "95"}
+    settings = SECURED | PROVIDERS | {"diskMaxUsedSpaceRatio": "95"}
     with tempfile.TemporaryDirectory() as scratch, RocketMQServers(built, Path(scratch), settings=settings) as servers:
         outcomes = play_secured(built, servers)
     errors = [f"{name}: {entry['error']}" for name, entry in outcomes.items() if "error" in entry]

@@ -12,6 +12,8 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
@@ -31,6 +33,7 @@ public final class CommandRunner {
     private CommandRunner() {}
 
     public static void main(String[] arguments) throws IOException, InterruptedException {
+        hastenEnds(Thread.currentThread());
         PrintStream answers = System.out;
         PrintStream errors = System.err;
         String id = "";
@@ -69,6 +72,23 @@ public final class CommandRunner {
             answers.println("output " + JSON.toJSONString(outcome));
         }
         System.exit(0);
+    }
+
+    /** A client that ends waits up to three seconds until a thread of it looks up from an empty queue: that one is woken. */
+    private static void hastenEnds(Thread player) {
+        Thread waker = new Thread(() -> {
+            while (true) {
+                boolean ends = Arrays.stream(player.getStackTrace()).anyMatch(frame -> frame.getClassName().endsWith(".ServiceThread"));
+                if (ends) {
+                    Thread.getAllStackTraces().keySet().stream()
+                            .filter(thread -> thread.getName().equals("NettyEventExecutor") && thread.getState() == Thread.State.TIMED_WAITING)
+                            .forEach(Thread::interrupt);
+                }
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(WAIT_MILLIS));
+            }
+        });
+        waker.setDaemon(true);
+        waker.start();
     }
 
     private static String first(Pattern pattern, ByteArrayOutputStream printed) {
