@@ -78,9 +78,9 @@ async def test_a_topic_that_was_answered_for_survives_with_its_first_message(tmp
 async def test_timers_that_wait_survive_and_come_once(tmp_path: Path, free_port: int) -> None:
     client = Client(free_port)
     fine = {"timerPrecisionMs": "100"}
-    due = int(time.time() * 1000) + 1_500
-    late = due + 6_000
     async with process(tmp_path, free_port, fine) as server:
+        due = int(time.time() * 1000) + 1_500
+        late = due + 6_000
         for number in range(200):
             # half of them are due before the kill, or about then, the others long after it
             asked = due + number if number % 2 else late + number
@@ -111,7 +111,7 @@ async def test_what_was_recalled_stays_recalled(tmp_path: Path, free_port: int) 
     client = Client(free_port)
     settings = {"timerPrecisionMs": "100", "recallMessageEnable": "true"}
     async with process(tmp_path, free_port, settings) as server:
-        due = int(time.time() * 1000) + 3_000
+        due = int(time.time() * 1000) + 5_000  # long after the last of them is recalled
         for number in range(40):
             fields = send_fields("t", number % QUEUES, f"TIMER_DELIVER_MS\x01{due + number}\x02")
             sent = await client.call(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number)
