@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Iterator
@@ -12,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import (
+    AdminClient,
     BlockingAdminClient,
     BlockingProducer,
     BlockingPullConsumer,
     Message,
     MessageQueue,
+    Producer,
+    PullConsumer,
     PullStatus,
     SendStatus,
 )
@@ -143,3 +147,15 @@ def test_a_wait_is_bounded_and_the_work_is_cancelled() -> None:
     thread.stop()
     with pytest.raises(ClientClosed):
         thread.run(forever(), 1)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "awaited"),
+    [(BlockingProducer, Producer), (BlockingPullConsumer, PullConsumer), (BlockingAdminClient, AdminClient)],
+)
+def test_all_that_is_awaited_is_there_with_the_same_arguments(blocking: type, awaited: type) -> None:
+    for name, call in inspect.getmembers(awaited, inspect.iscoroutinefunction):
+        if not name.startswith("_"):
+            own = getattr(blocking, name)
+            assert not inspect.iscoroutinefunction(own), name
+            assert inspect.signature(own).parameters.keys() == inspect.signature(call).parameters.keys(), name

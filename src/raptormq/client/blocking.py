@@ -1,7 +1,8 @@
 """The client without `await`: the same objects behind an event loop in a daemon thread.
 
 For scripts, notebooks and Spark workers. Each object has a thread of its own, so that programs need not know what a
-loop is; every call waits at most as long as the call it wraps, plus a margin. Not usable after a fork.
+loop is; every call waits at most as long as the call it wraps, plus a margin. Not usable after a fork. Calls that only
+differ in the `await` are made of those they wrap, with their arguments, types and documentation.
 Neighbours: `producer`, `pull_consumer`, `admin`, which do the work.
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from raptormq.client.admin import AdminClient
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ProducerConfig
@@ -22,15 +24,12 @@ from raptormq.client.pulling import PullResult
 from raptormq.client.results import SendResult
 from raptormq.client.sql import Sql
 from raptormq.errors import ClientClosed, RequestTimeout
-from raptormq.protocol.bodies.conversion import QueueConversionState
-from raptormq.protocol.bodies.queues import TopicOffset
-from raptormq.protocol.bodies.route import ClusterInfo, TopicRoute
-from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 _MARGIN_S = 10.0
 _DEFAULT_WAIT_S = 30.0
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -142,6 +141,17 @@ class _Blocking(Generic[W]):
         return self._thread
 
 
+def _blocking(call: Callable[Concatenate[W, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Blocking[W], P], T]:
+    """Return `call` of the wrapped object as one that waits, for `timeout` s where that is given by name."""
+
+    @functools.wraps(call)
+    def blocking(self: _Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        timeout = cast("float | None", kwargs.get("timeout"))
+        return self._run(call(self._wrapped, *args, **kwargs), timeout)
+
+    return cast("Callable[Concatenate[_Blocking[W], P], T]", blocking)
+
+
 class BlockingProducer(_Blocking[Producer]):
     """`Producer` without await; see there for arguments and errors."""
 
@@ -155,16 +165,13 @@ class BlockingProducer(_Blocking[Producer]):
     ) -> None:
         super().__init__(Producer(group, name_servers=name_servers, config=config, client_config=client_config))
 
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        key: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Send one message and return where it was stored."""
-        return self._run(self._wrapped.send(message, queue=queue, key=key, timeout=timeout), timeout)
+    send = _blocking(Producer.send)
+    send_batch = _blocking(Producer.send_batch)
+    send_oneway = _blocking(Producer.send_oneway)
+    request = _blocking(Producer.request)
+    reply = _blocking(Producer.reply)
+    recall = _blocking(Producer.recall)
+    queues = _blocking(Producer.queues)
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> concurrent.futures.Future[SendResult]:
         """Send one message and return at once: the future holds what `send` returns or raises."""
@@ -173,51 +180,6 @@ class BlockingProducer(_Blocking[Producer]):
             return await self._wrapped.submit(message, queue=queue)
 
         return self._submit(send())
-
-    def request(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        key: str | None = None,
-        timeout: float | None = None,
-    ) -> MessageExt:
-        """Send a message and wait for the reply that its consumer makes."""
-        return self._run(self._wrapped.request(message, queue=queue, key=key, timeout=timeout), timeout)
-
-    def reply(
-        self,
-        request: MessageExt,
-        body: bytes,
-        *,
-        properties: dict[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Answer a message that was sent by `request`."""
-        return self._run(self._wrapped.reply(request, body, properties=properties, timeout=timeout), timeout)
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        key: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Send messages of one topic as one request."""
-        return self._run(self._wrapped.send_batch(messages, queue=queue, key=key, timeout=timeout), timeout)
-
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
-        """Send without waiting for the broker."""
-        self._run(self._wrapped.send_oneway(message, queue=queue, key=key))
-
-    def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
-        """Take back a message with a delivery time before it is delivered, and return its id."""
-        return self._run(self._wrapped.recall(topic, recall_handle, timeout=timeout), timeout)
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be sent to."""
-        return self._run(self._wrapped.queues(topic))
 
 
 class BlockingPullConsumer(_Blocking[PullConsumer]):
@@ -243,25 +205,12 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         )
         super().__init__(consumer)
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, in order."""
-        return self._run(self._wrapped.queues(topic))
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the queue's first message."""
-        return self._run(self._wrapped.min_offset(queue))
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the queue's next message will get."""
-        return self._run(self._wrapped.max_offset(queue))
-
-    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum."""
-        return self._run(self._wrapped.offset_by_time(queue, timestamp_ms))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands, `None` when it never committed."""
-        return self._run(self._wrapped.committed(queue))
+    queues = _blocking(PullConsumer.queues)
+    min_offset = _blocking(PullConsumer.min_offset)
+    max_offset = _blocking(PullConsumer.max_offset)
+    offset_by_time = _blocking(PullConsumer.offset_by_time)
+    committed = _blocking(PullConsumer.committed)
+    commit = _blocking(PullConsumer.commit)
 
     def pull(
         self,
@@ -311,10 +260,6 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         """Return the next messages of the assigned queues; empty when none came within `timeout` s."""
         return self._run(self._wrapped.poll(timeout), timeout)
 
-    def commit(self) -> None:
-        """Store the positions of all assigned queues as the group's progress."""
-        self._run(self._wrapped.commit())
-
 
 class BlockingAdminClient(_Blocking[AdminClient]):
     """`AdminClient` without await; see there for arguments and errors."""
@@ -324,51 +269,12 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     ) -> None:
         super().__init__(AdminClient(name_servers=name_servers, client_config=client_config))
 
-    def create_topic(
-        self,
-        topic: str,
-        read_queues: int = 8,
-        write_queues: int = 8,
-        *,
-        perm: int = READ_WRITE,
-        attributes: Mapping[str, str] | None = None,
-        brokers: Iterable[str] | None = None,
-        order: bool = False,
-    ) -> None:
-        """Create a topic, or change it."""
-        creation = self._wrapped.create_topic(
-            topic, read_queues, write_queues, perm=perm, attributes=attributes, brokers=brokers, order=order
-        )
-        self._run(creation)
-
-    def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
-        """Delete a topic."""
-        self._run(self._wrapped.delete_topic(topic, brokers=brokers))
-
-    def topics(self) -> list[str]:
-        """Return the names of all topics."""
-        return self._run(self._wrapped.topics())
-
-    def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
-        """Return where a topic is, `None` when it does not exist."""
-        return self._run(self._wrapped.route(topic, name_server))
-
-    def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
-        """Return how a broker serves a topic, `None` when it does not."""
-        return self._run(self._wrapped.topic_config(broker_addr, topic))
-
-    def convert_queue(self, broker_addr: str, topic: str, action: str, to: str | None = None) -> QueueConversionState:
-        """Start, stop or describe a broker's conversion of the queues of a topic; see `AdminClient.convert_queue`."""
-        return self._run(self._wrapped.convert_queue(broker_addr, topic, action, to))
-
-    def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Return the bounds of every queue of a topic."""
-        return self._run(self._wrapped.topic_stats(topic))
-
-    def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
-        """Return all broker groups."""
-        return self._run(self._wrapped.cluster_info(name_server))
-
-    def runtime_info(self, broker_addr: str) -> dict[str, str]:
-        """Return a broker's figures by name."""
-        return self._run(self._wrapped.runtime_info(broker_addr))
+    create_topic = _blocking(AdminClient.create_topic)
+    delete_topic = _blocking(AdminClient.delete_topic)
+    topics = _blocking(AdminClient.topics)
+    route = _blocking(AdminClient.route)
+    topic_config = _blocking(AdminClient.topic_config)
+    convert_queue = _blocking(AdminClient.convert_queue)
+    topic_stats = _blocking(AdminClient.topic_stats)
+    cluster_info = _blocking(AdminClient.cluster_info)
+    runtime_info = _blocking(AdminClient.runtime_info)
