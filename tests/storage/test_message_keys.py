@@ -64,3 +64,52 @@ def test_one_odd_message_among_plain_ones(odd: bytes, place: int) -> None:
 def test_a_message_with_two_unique_keys_does_not_hide_one_without() -> None:
     texts = [b"UNIQ_KEY\x01aaaa\x02UNIQ_KEY\x01bbbb\x02", b"x\x01y\x02"]
     assert together(["t", "t"], texts) == [(key_hash("t", "bbbb"), 0)]
+
+
+PLAIN = [b"UNIQ_KEY\x01%04d\x02WAIT\x01true\x02" % number for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"KEYS\x01\x02UNIQ_KEY\x01batch\x02WAIT\x01true\x02INNER_NUM\x0112\x02",
+        b"KEYS\x01a b\x02UNIQ_KEY\x01batch\x02",
+        b"WAIT\x01true\x02",
+        b"",
+    ],
+)
+@pytest.mark.parametrize("places", [(0,), (12,), (3, 7), (0, 0, 5), tuple(range(13))])
+def test_properties_of_batches_among_those_of_their_messages(odd: bytes, places: tuple[int, ...]) -> None:
+    texts = list(PLAIN)
+    for place in reversed(places):
+        texts.insert(place, odd)
+    topics = [f"t{index // 5}" for index in range(len(texts))]
+    assert together(topics, texts) == one_by_one(topics, texts)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"UNIQ_KEY\x010012\x02WAIT\x01TRUE\x02",
+        b"UNIQ_KEY\x0112\x02yyWAIT\x01true\x02",
+        b"UNIQ_KEX\x010012\x02WAIT\x01true\x02",
+        b"KEYS\x01 b c d\x02UNIQ_KEY\x01ab\x02",
+        b"UNIQ_KEY\x01\xc3\xa9\xc3\xa9\x02WAIT\x01true\x02",
+    ],
+)
+@pytest.mark.parametrize("place", [0, 6, 12])
+def test_one_message_of_the_same_length_with_other_properties(odd: bytes, place: int) -> None:
+    assert len(odd) == len(PLAIN[0])
+    texts = [*PLAIN[:place], odd, *PLAIN[place:]]
+    topics = ["t"] * len(texts)
+    assert together(topics, texts) == one_by_one(topics, texts)
+
+
+@pytest.mark.parametrize("rest", [b"KEYS\x01a b\x02", b"KEYS\x01 \x02", b"", b"UNIQ_KEY\x01last\x02"])
+def test_messages_that_differ_in_their_unique_key_alone(rest: bytes) -> None:
+    texts = [text + rest for text in PLAIN]
+    assert together(["t"] * len(texts), texts) == one_by_one(["t"] * len(texts), texts)
+
+
+def test_no_message_has_no_key() -> None:
+    assert together([], []) == []

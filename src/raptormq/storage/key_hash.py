@@ -43,6 +43,8 @@ def key_hashes(topics: Sequence[str], keys: Sequence[bytes]) -> NDArray[np.int32
 
 def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:
     """Return what :func:`hash_units` starts with, for each topic."""
+    if topics and topics.count(topics[0]) == len(topics):  # as nearly always
+        return np.full(len(topics), _topic_hash(topics[0]), dtype=np.uint32)
     return np.fromiter(map(_topic_hash, topics), dtype=np.uint32, count=len(topics))
 
 

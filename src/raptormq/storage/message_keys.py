@@ -1,12 +1,14 @@
 """The hashes of all keys of many messages at a time: the unique key of each, then the words of its KEYS.
 
 What messages look like decides how fast this is. Nearly all have one unique key, and all unique keys of a client have
-one length: then they are cut out of the joined properties as one matrix, for 0.2 us a message instead of 1.5.
+one length: then they are cut out of the joined properties as one matrix, for 0.2 us a message instead of 1.5. Where
+nothing but the unique key tells the properties of two messages apart, the properties are that matrix: 0.1 us.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,28 @@ def hashes_of_keys(topics: Sequence[str], texts: Sequence[bytes]) -> tuple[NDArr
 
     ``texts[i]`` are the properties of a message of ``topics[i]`` in their UTF-8 text form.
     """
+    count = len(texts)
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=count)
+    alike = lengths == lengths[count // 2] if count else lengths == 0
+    others = np.flatnonzero(~alike)
+    if not 0 < len(others) <= count // 4:
+        return _of_some(topics, texts, of_one_length=not len(others))
+    # Batches that are stored whole: messages of one length and, here and there, the properties of a batch.
+    mask, other_rows = alike.tolist(), others.tolist()
+    hashes, owners = _of_some(list(compress(topics, mask)), list(compress(texts, mask)), of_one_length=True)
+    of_one_length = bool((lengths[others] == lengths[others[0]]).all())
+    other_topics, other_texts = [topics[row] for row in other_rows], [texts[row] for row in other_rows]
+    more, of_others = _of_some(other_topics, other_texts, of_one_length=of_one_length)
+    return _in_order(hashes, np.flatnonzero(alike)[owners], more, others[of_others])
+
+
+def _of_some(
+    topics: Sequence[str], texts: Sequence[bytes], *, of_one_length: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     joined = b"".join(texts)
+    units = _only_difference(joined, texts) if of_one_length else None
+    if units is not None:
+        return hash_units(topic_hashes(topics), units), np.arange(len(texts))
     units = _same_length_unique_keys(joined, texts)
     if units is not None:
         hashes, owners = hash_units(topic_hashes(topics), units), np.arange(len(texts))
@@ -42,13 +65,42 @@ def hashes_of_keys(topics: Sequence[str], texts: Sequence[bytes]) -> tuple[NDArr
             words += found
             owners_of_words += [index] * len(found)
     word_owners = np.array(owners_of_words, dtype=np.int64)
-    all_owners = np.concatenate((owners, word_owners))
+    return _in_order(hashes, owners, _hashes(topics, words, word_owners), word_owners)
+
+
+def _in_order(
+    hashes: NDArray[np.int32], owners: NDArray[np.int64], more: NDArray[np.int32], of_more: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Merge by owner; of one owner ``more`` comes last."""
+    all_owners = np.concatenate((owners, of_more))
     order = np.argsort(all_owners, kind="stable")
-    return np.concatenate((hashes, _hashes(topics, words, word_owners)))[order], all_owners[order]
+    return np.concatenate((hashes, more))[order], all_owners[order]
 
 
 def _hashes(topics: Sequence[str], keys: Sequence[bytes], owners: NDArray[np.int64]) -> NDArray[np.int32]:
     return key_hashes([topics[owner] for owner in owners.tolist()], keys)
+
+
+def _only_difference(joined: bytes, texts: Sequence[bytes]) -> NDArray[np.uint8] | None:
+    """Return the unique keys as the rows of a matrix when the texts, which have one length, are equal in everything
+    else, and have no word in KEYS.
+    """
+    if not joined or not joined.isascii():
+        return None
+    first, count = texts[0], len(texts)
+    begin = first.rfind(_UNIQUE_KEY)
+    if begin < 0 or (begin and first[begin - 1] != _PAIR) or find_value(first, _KEYS).strip():
+        return None
+    begin += len(_UNIQUE_KEY)
+    end = first.find(b"\x02", begin)
+    if not 0 < end - begin <= LONGEST or joined.count(b"\x02") != count * first.count(b"\x02"):
+        return None
+    rows = np.frombuffer(joined, dtype=np.uint8).reshape(count, len(first))
+    different = np.bitwise_or.reduce(rows ^ rows[0], axis=0)
+    if different[:begin].any() or different[end:].any():
+        return None
+    units: NDArray[np.uint8] = rows[:, begin:end]
+    return units
 
 
 def _same_length_unique_keys(joined: bytes, texts: Sequence[bytes]) -> NDArray[np.uint8] | None:
