@@ -56,6 +56,16 @@ def test_more_parts_than_one_call_takes(volume: Volume) -> None:
     file.close()
 
 
+@pytest.mark.parametrize("large", [0, 100, 40_000])
+def test_small_parts_between_larger_ones(volume: Volume, large: int) -> None:
+    file = volume.fs.open(f"{volume.root}/file", create=True)
+    parts = [bytes([number]) * (large if number % 5 == 1 else number) for number in range(40)]
+    content = b"".join(parts)
+    file.write_at(3, parts, len(content))
+    assert file.read_at(0, 3 + len(content)) == bytes(3) + content
+    file.close()
+
+
 def test_next_data(volume: Volume) -> None:
     file = volume.fs.open(f"{volume.root}/file", create=True)
     file.truncate(1 << 20)

@@ -21,7 +21,9 @@ _MAX_PARTS = 1024
 
 _JOINED_PARTS = 16
 _JOINED_BYTES = 512 * 1024
-"""Up to here the kernel takes longer to walk a list of parts than a copy of them takes."""
+_JOINED_AVERAGE = 4096
+"""Up to here the kernel takes longer to walk a list of parts than a copy of them takes: many parts, not very much
+together, and small ones."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,7 +72,9 @@ class RealFile:
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
-        if len(parts) > (_JOINED_PARTS if size <= _JOINED_BYTES else _MAX_PARTS):
+        count = len(parts)
+        are_many = count > _JOINED_PARTS and size <= _JOINED_BYTES and size < count * _JOINED_AVERAGE
+        if are_many or count > _MAX_PARTS:
             parts = [b"".join(parts)]
         written = os.pwritev(self._fd, parts, offset)
         if written != size:
