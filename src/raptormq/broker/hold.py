@@ -63,9 +63,9 @@ class PullHolds(Generic[Payload]):
         pull.bucket = max((now_ms + timeout_ms) // BUCKET_MS, self._swept) + 1
         if timeout_ms >= LONG_MS:
             pull.bucket += -pull.bucket % _LONG_STEP
-        self._by_bucket.setdefault(pull.bucket, {})[pull] = None
-        self._by_queue.setdefault((pull.topic, pull.queue_id), {})[pull] = None
-        self._by_owner.setdefault(pull.owner, {})[pull] = None
+        _enter(self._by_bucket, pull.bucket, pull)
+        _enter(self._by_queue, (pull.topic, pull.queue_id), pull)
+        _enter(self._by_owner, pull.owner, pull)
         self._count += 1
         return True
 
@@ -129,8 +129,17 @@ class PullHolds(Generic[Payload]):
 Key = TypeVar("Key")
 
 
+def _enter(table: dict[Key, dict[HeldPull[Payload], None]], key: Key, pull: HeldPull[Payload]) -> None:
+    pulls = table.get(key)
+    if pulls is None:
+        table[key] = {pull: None}
+    else:
+        pulls[pull] = None
+
+
 def _discard(table: dict[Key, dict[HeldPull[Payload], None]], key: Key, pull: HeldPull[Payload]) -> None:
     pulls = table[key]
-    del pulls[pull]
-    if not pulls:
+    if len(pulls) == 1:
         del table[key]
+    else:
+        del pulls[pull]

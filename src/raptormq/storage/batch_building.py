@@ -9,7 +9,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, pack_item
+from raptormq.storage.batch_queue import (
+    BATCH_ITEM,
+    BATCH_ITEM_BYTES,
+    NOT_COMPACTED,
+    BatchConsumeQueue,
+    BatchItem,
+    pack_item,
+)
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.queue_files import QueueFiles
@@ -27,6 +34,21 @@ class BatchBuilding:
         self._files = files
         self._search = BatchSearch(files)
         self._dirty = dirty
+
+    def add_next(
+        self, queue: BatchConsumeQueue, physical: int, size: int, tag_code: int, stored: int, base: int, messages: int
+    ) -> None:
+        """Add the item of what has just been appended: as :meth:`add`, without an object for it."""
+        if base != queue.max_offset or physical <= queue.max_physical:
+            self.add(queue, BatchItem(physical, size, tag_code, stored, base, messages))
+            return
+        tail = queue.tail
+        if tail is None:
+            tail = queue.tail = bytearray()
+            self._dirty.append(queue)
+        tail += BATCH_ITEM.pack(physical, size, tag_code, stored, base, messages, NOT_COMPACTED, 0)
+        queue.max_offset = base + messages
+        queue.max_physical = physical
 
     def add(self, queue: BatchConsumeQueue, item: BatchItem) -> None:
         """Add ``item``; one that is there already is left alone."""

@@ -31,7 +31,7 @@ from raptormq.storage.log_batch import PendingBatch, PendingRecord
 BATCH_ITEM = struct.Struct(">qiqqqhii")
 BATCH_ITEM_BYTES = BATCH_ITEM.size
 _HEAD = struct.Struct(">qiqqqh")
-_NOT_COMPACTED = -1
+NOT_COMPACTED = -1
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
@@ -86,7 +86,7 @@ def unpack_item(data: Buffer, at: int = 0) -> BatchItem:
 
 def pack_item(item: BatchItem) -> bytes:
     """Return an item as it is written."""
-    return BATCH_ITEM.pack(*item, _NOT_COMPACTED, 0)
+    return BATCH_ITEM.pack(*item, NOT_COMPACTED, 0)
 
 
 def message_count(record: PendingRecord) -> int:

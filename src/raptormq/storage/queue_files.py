@@ -79,11 +79,14 @@ class QueueFiles:
             self._open.move_to_end(key)
             return file
         path = self.path(queue, start)
+        is_first = create and not queue.written  # nearly always the file of a new queue, which need not be looked for
         try:
-            file = self._filesystem.open(path)
+            file = None if is_first else self._filesystem.open(path)
         except FileNotFoundError:
             if not create:
                 raise
+            file = None
+        if file is None:
             self._filesystem.make_folders(self.folder(queue))
             file = self._filesystem.open(path, create=True)
             self._names_changed(queue)

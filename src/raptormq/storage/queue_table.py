@@ -95,8 +95,8 @@ class QueueTable:
         ):  # fmt: skip
             if queue is None or queue.deleted:
                 continue
-            if queue.is_batch:
-                self._add_batch(queue, BatchItem(physical, size, record[4], stored, offset, message_count(record)))
+            if isinstance(queue, BatchConsumeQueue):
+                self._batches.add_next(queue, physical, size, record[4], stored, offset, message_count(record))
                 continue
             tag_code = record[4] if queue.delay_ms is None else stored + queue.delay_ms
             if offset != queue.max_offset or physical <= queue.max_physical:

@@ -155,7 +155,10 @@ class RealFileSystem:
 
     def make_folders(self, path: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.mkdir(path)
+        except OSError:  # its parents are missing, or it is there already
+            os.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""

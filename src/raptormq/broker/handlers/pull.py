@@ -196,8 +196,12 @@ class PullHandlers:
                 bounds = self._store.queue_bounds(header.topic, header.queue_id)
                 self._answer(pull, GetResult(GetStatus.OFFSET_RESET, [], offset, *bounds))
                 return
-        at_end = may_wait and self._store.is_at_end(header.topic, header.queue_id, pull.offset)
-        if at_end and self._hold(pull, pull.offset):
+        is_new = may_wait and not pull.until_ms
+        if (
+            is_new
+            and self._store.is_at_end(header.topic, header.queue_id, pull.offset)
+            and self._hold(pull, pull.offset)
+        ):
             return
         result = self._store.get_messages(
             header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted, pull.whole
