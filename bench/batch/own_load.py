@@ -43,6 +43,7 @@ class Load:
         self._pending = 0
         self._room = asyncio.Event()
         self._waits = False
+        self._callback = self._answered  # a bound method: one for all
         self.error: BaseException | None = None
         self.stored = 0
         self.failed = 0
@@ -66,7 +67,7 @@ class Load:
     def submit(self, number: int) -> None:
         """Send one."""
         self._pending += 1
-        callback = self._answered
+        callback = self._callback
         if number % _LATENCY_EVERY == 0:
             callback = functools.partial(self._timed, asyncio.get_running_loop().time())
         producer = self._producers[number % len(self._producers)]

@@ -142,7 +142,11 @@ def prepare_merged(
 
     `sys_flag` says how the body of each of them is compressed.
     """
-    common = _common_properties(Message(topic, b"", tags, tuple(keys), wait_stored=wait_stored))
+    united = tuple(keys)
+    if united:
+        common = _common_properties(Message(topic, b"", tags, united, wait_stored=wait_stored))
+    else:
+        common = _tag_properties(tags, wait_stored)
     text = f"{common}{_UNIQUE_KEY_IS}{batch_id}{names.PAIR_SEPARATOR}"
     return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count)
 

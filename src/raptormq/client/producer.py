@@ -189,9 +189,9 @@ class Producer:
             MessageError: the message breaks a rule; nothing was sent.
             ClientClosed: the producer is not started or closed.
         """
-        delivery = self._running()
-        if self._lane is None or self._lane.add(message, queue, callback) is None:
-            alone = self._send_alone(delivery, message, queue)
+        lane = self._lane  # which nobody has who is not running
+        if lane is None or lane.add(message, queue, callback) is None:
+            alone = self._send_alone(self._running(), message, queue)
             alone.add_done_callback(lambda done: tell(callback, _outcome(done)))
 
     def _send_alone(self, delivery: Delivery, message: Message, queue: MessageQueue | None) -> asyncio.Task[SendResult]:
