@@ -253,7 +253,7 @@ class Keeping:
     disk_used_percent_forced: int = setting(85, "diskSpaceCleanForciblyRatio", parse=integer(30, 99), live=True)
     disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100), live=True)
     delay_levels: str = setting(DEFAULT_LEVELS, "messageDelayLevel", parse=_delay_levels)
-    max_open_queue_files: int = setting(4_096, "maxOpenQueueFiles", parse=_COUNT)
+    max_open_queue_files: int = setting(16_384, "maxOpenQueueFiles", parse=_COUNT)
     index_enabled: bool = setting(True, "messageIndexEnable", parse=parse_bool)
     concurrent_build: bool = setting(False, "enableBuildConsumeQueueConcurrently", parse=parse_bool)
     index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=integer(1, 100_000_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
@@ -35,11 +36,19 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         index_slots=keeping.index_slots,
         index_entries=keeping.index_entries,
         delays_ms=parse_delay_levels(keeping.delay_levels),
-        max_open_queue_files=keeping.max_open_queue_files,
+        max_open_queue_files=open_queue_files(keeping.max_open_queue_files),
         store_host=store_host,
     )
     keep(config, settings)
     return settings
+
+
+def open_queue_files(wanted: int) -> int:
+    """Return how many files of queues may be open: ``wanted``, but not so many of the descriptors that this process may
+    have that connections and the log find none.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wanted if limit == resource.RLIM_INFINITY else max(1, min(wanted, limit * 5 // 8))
 
 
 def keep(config: BrokerConfig, settings: StoreConfig) -> None:

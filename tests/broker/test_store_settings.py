@@ -1,0 +1,25 @@
+"""What the store gets of the broker's settings, and of the limits of its process."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.store_settings import open_queue_files, store_config
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(resource.RLIM_INFINITY, 16_384), (1 << 20, 16_384), (20_000, 12_500), (1_024, 640), (1, 1)],
+)
+def test_files_of_queues_leave_descriptors_for_others(
+    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, resource.RLIM_INFINITY))
+    assert store_config(BrokerConfig.from_pairs({}), bytes(8)).max_open_queue_files == expected
+
+
+def test_fewer_files_may_be_asked_for() -> None:
+    assert open_queue_files(3) == 3
