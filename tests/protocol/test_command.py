@@ -108,3 +108,15 @@ def test_a_response_copies_opaque_and_encoding() -> None:
     assert (answer.opaque, answer.serialize_type, answer.ext_fields) == (9, SerializeType.ROCKETMQ, {"offset": "5"})
     assert answer.is_response
     assert not answer.is_oneway
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("size", [3_000, 4_095, 4_096, 300_000])
+@pytest.mark.parametrize("read", [1_000, 1_000_000])
+def test_large_bodies_in_any_reads(serialize_type: SerializeType, size: int, read: int) -> None:
+    original = RemotingCommand(310, {"a": "b"}, bytes(range(250)) * (size // 250), serialize_type=serialize_type)
+    stream = command.encode(original) * 2
+    decoder = FrameDecoder()
+    payloads = [payload for at in range(0, len(stream), read) for payload in decoder.feed(stream[at : at + read])]
+    assert [command.decode(payload) for payload in payloads] == [original, original]
+    assert all(type(command.decode(payload).body) is bytes for payload in payloads)

@@ -12,7 +12,7 @@ from enum import IntEnum, IntFlag
 from raptormq.errors import CommandError
 from raptormq.protocol import binary_header, json_header, schema
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.frame import join_frame, split_payload
+from raptormq.protocol.frame import Payload, join_frame, split_payload
 from raptormq.protocol.language import Language
 
 PROTOCOL_VERSION = 479
@@ -92,7 +92,7 @@ def response_to(
     )
 
 
-def decode(payload: bytes) -> RemotingCommand:
+def decode(payload: Payload) -> RemotingCommand:
     """Decode a frame's payload (what :class:`~raptormq.protocol.frame.FrameDecoder` returns).
 
     Raises:
@@ -103,11 +103,12 @@ def decode(payload: bytes) -> RemotingCommand:
     if serialize_type == 0:
         fields = json_header.decode(payload[start:end])
     elif serialize_type == 1:
-        fields = binary_header.decode(payload[start:end])
+        fields = binary_header.decode(bytes(payload[start:end]))
     else:
         raise CommandError(f"unknown header encoding {serialize_type}")
     code, language, version, opaque, flag, remark, ext_fields = fields
-    return RemotingCommand(code, ext_fields, payload[end:], opaque, flag, remark, language, version, serialize_type)
+    body = bytes(payload[end:])
+    return RemotingCommand(code, ext_fields, body, opaque, flag, remark, language, version, serialize_type)
 
 
 def encode_head(command: RemotingCommand, body_length: int) -> bytes:

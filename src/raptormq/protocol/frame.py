@@ -21,6 +21,11 @@ from raptormq.errors import FrameError
 MAX_FRAME_BYTES = 16_777_216
 """Largest ``L`` accepted, as in the reference (``com.rocketmq.remoting.frameMaxLength``)."""
 
+Payload = bytes | memoryview
+"""Everything of a frame after the length prefix. A large one is a view of what was read: whoever takes it apart copies
+the body once, not twice."""
+_VIEW_BYTES = 4096
+"""From here a copy takes longer than to make a view."""
 _MIN_PAYLOAD_BYTES = 4
 _LENGTH = struct.Struct(">i")
 
@@ -45,13 +50,13 @@ class FrameDecoder:
         """Bytes of the incomplete payload or length prefix held back."""
         return sum(map(len, self._pieces))
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the payloads that ``data`` completes, in order.
+    def feed(self, data: bytes) -> list[Payload]:
+        """Return the payloads that ``data`` completes, in order. They keep ``data`` in memory.
 
         Raises:
             FrameError: a length prefix is below 4 or above the limit. The stream is lost: close the connection.
         """
-        frames: list[bytes] = []
+        frames: list[Payload] = []
         position = 0
         pieces = self._pieces
         if pieces:
@@ -61,8 +66,7 @@ class FrameDecoder:
                 self._missing = missing - len(data)
                 return frames
             if self._knows_length:  # nothing behind the payload is copied once more
-                pieces.append(data[:missing])
-                frames.append(b"".join(pieces))
+                frames.append(b"".join((*pieces, memoryview(data)[:missing])))
                 position = missing
             else:
                 pieces.append(data)
@@ -80,7 +84,7 @@ class FrameDecoder:
                 self._missing = stop - end
                 pieces.append(data[position:])
                 return frames
-            frames.append(data[position:stop])
+            frames.append(data[position:stop] if length < _VIEW_BYTES else memoryview(data)[position:stop])
             position = stop
         if position < end:
             self._knows_length = False
@@ -89,7 +93,7 @@ class FrameDecoder:
         return frames
 
 
-def split_payload(payload: bytes) -> tuple[int, int, int]:
+def split_payload(payload: Payload) -> tuple[int, int, int]:
     """Return ``(serialize type, header start, header end)`` of a payload; the body is ``payload[header end:]``.
 
     Raises:

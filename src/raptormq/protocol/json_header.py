@@ -21,7 +21,7 @@ _INT32 = 1 << 31
 _LANGUAGE_NAMES = {code: language.name for code, language in BY_CODE.items()}
 
 
-def decode(data: bytes) -> Fields:
+def decode(data: bytes | memoryview) -> Fields:
     """Decode header bytes.
 
     Values of ``extFields`` that travel as JSON numbers or booleans (ali-ons sends them so) become the strings that
