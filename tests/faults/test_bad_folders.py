@@ -81,6 +81,27 @@ async def test_damaged_tables(tmp_path: Path) -> None:
     assert "topics.json" in complaint(start(tmp_path, root))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "topics.json",
+        "subscriptionGroup.json",
+        "consumerOffset.json",
+        "delayOffset.json",
+        "messageRequestMode.json",
+        "timercheck",
+        "users.json",
+        "acls.json",
+    ],
+)
+def test_a_folder_in_place_of_a_file(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "store" / "config" / name
+    folder.mkdir(parents=True)
+    line = complaint(start(tmp_path, tmp_path / "store"))
+    assert "Is a directory" in line
+    assert str(folder) in line
+
+
 async def test_a_damaged_table_is_replaced_by_its_backup(tmp_path: Path) -> None:
     root = tmp_path / "store"
     await fill(root, 1)

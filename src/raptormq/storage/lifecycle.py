@@ -56,7 +56,8 @@ class OpenStore:
 
 def translate(error: OSError, root: str) -> StorageError:
     """Return the store's error for one of the operating system while a store is opened or closed."""
-    text = f"cannot use the store in {root}: {error.strerror or error}"
+    named = f" ({error.filename})" if error.filename and error.filename != root else ""
+    text = f"cannot use the store in {root}: {error.strerror or error}{named}"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(text)
     return DiskFull(text) if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError(text)

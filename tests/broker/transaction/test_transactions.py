@@ -169,6 +169,57 @@ async def test_every_state_survives_a_restart(tmp_path: Path) -> None:
         assert (await end(peer, open_one, COMMIT)).code == 604
 
 
+async def _first_open_then_decided(root: Path) -> int:
+    """An open half, two that are committed, one more that is open; returns the place of an ordinary message."""
+    async with running(root, NEVER) as broker, connected(broker) as peer:
+        plain = [await peer.send("t", b"plain") for _ in range(4)]
+        await prepare(peer, b"open0", age_ms=60_000)
+        decided = [await prepare(peer, body, age_ms=60_000) for body in (b"decided1", b"decided2")]
+        await prepare(peer, b"open3", age_ms=60_000)
+        for sent in decided:
+            assert (await end(peer, sent, COMMIT)).code == 0
+    return parse_offset_id(plain[0].ext_fields["msgId"]).physical_offset
+
+
+async def _asked_bodies(peer: Peer, count: int) -> set[bytes]:
+    await announce(peer)
+    asked: set[bytes] = set()
+    while len(asked) < count:
+        asked.add(decode_record((await question(peer)).body).body)
+    return asked
+
+
+async def test_a_damaged_decision_is_asked_for_again_and_hinders_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _first_open_then_decided(tmp_path)
+    (log,) = (tmp_path / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    data[data.index(OP_HALF_TOPIC.encode())] ^= 0x80  # no UTF-8 any more, in the record of the first decision
+    log.write_bytes(data)
+    async with running(tmp_path, QUICK | {"transactionCheckMax": "1000"}) as broker, connected(broker) as peer:
+        assert await _asked_bodies(peer, 3) == {b"open0", b"decided1", b"open3"}
+        assert (await end(peer, await prepare(peer, b"new"), COMMIT)).code == 0
+    assert "the decision at 0 is lost" in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["a bit of the place", "the place of an ordinary message", "the size"])
+async def test_a_damaged_item_of_the_queue_of_halves_costs_its_half_only(tmp_path: Path, damage: str) -> None:
+    plain = await _first_open_then_decided(tmp_path)
+    (queue,) = (tmp_path / "consumequeue" / HALF_TOPIC / "0").iterdir()
+    items = bytearray(queue.read_bytes())
+    if damage == "a bit of the place":
+        items[6] ^= 1
+    elif damage == "the size":
+        items[8] ^= 0x40
+    else:
+        items[:8] = plain.to_bytes(8, "big")
+    queue.write_bytes(items)
+    async with running(tmp_path, QUICK | {"transactionCheckMax": "1000"}) as broker, connected(broker) as peer:
+        assert await _asked_bodies(peer, 1) == {b"open3"}
+        assert bodies(await peer.pull("t", 0)) == [b"plain"] * 4
+
+
 async def test_a_full_disk_leaves_the_transaction_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
         sent = await prepare(peer)

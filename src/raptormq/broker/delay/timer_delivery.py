@@ -63,6 +63,10 @@ class TimerDelivery:
         precision_ms: int,
         clock: Callable[[], int],
     ) -> None:
+        """
+        Raises:
+            StoreDamaged: the progress of an earlier run cannot be read.
+        """
         self._store = store
         self._writer = writer
         self._topics = topics
@@ -72,7 +76,7 @@ class TimerDelivery:
         self._arrived = asyncio.Event()
         self._waiting: list[int] = []
         self._known = 0
-        self._before = TimerProgress()
+        self._before = file.load()  # now: without it nothing can be delivered, and a start that fails is seen
         self._recalled: dict[int, set[str]] = {}
         self._unsaved = False
         self._save_at = 0.0
@@ -85,6 +89,9 @@ class TimerDelivery:
 
     def start(self) -> None:
         """Begin with what became due while the broker was away."""
+        _, high = self._store.queue_bounds(TIMER_TOPIC, 0)  # less than before, if a crash cut the log
+        self._before = self._before._replace(known_offset=min(self._before.known_offset, high))
+        self._known = min(self._before.first_waiting, high)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -107,16 +114,9 @@ class TimerDelivery:
 
     async def _run(self) -> None:
         pause: float | None = _RETRY_S
-        loaded = False
         while True:
             self._arrived.clear()
             try:
-                if not loaded:
-                    before = await asyncio.to_thread(self._file.load)
-                    _, high = self._store.queue_bounds(TIMER_TOPIC, 0)  # less than before, if a crash cut the log
-                    self._before = before._replace(known_offset=min(before.known_offset, high))
-                    self._known = min(before.first_waiting, high)
-                    loaded = True
                 await self._learn()
                 while self._due_now():
                     await self._deliver_group()

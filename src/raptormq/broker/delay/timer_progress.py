@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from raptormq.errors import StoreDamaged
 from raptormq.storage.filesystem import FileSystem, read_file, write_file
 
 _FIELDS = struct.Struct(">qqqq")
@@ -44,11 +45,14 @@ class TimerProgressFile:
         """Read it; a missing or short file counts as unknown.
 
         Raises:
-            OSError: the disk failed.
+            StoreDamaged: there is something that cannot be read: a folder, a disk that failed.
         """
         if not self._filesystem.exists(self._path):
             return TimerProgress()
-        data = read_file(self._filesystem, self._path)
+        try:
+            data = read_file(self._filesystem, self._path)
+        except OSError as error:
+            raise StoreDamaged(f"the progress of timer messages cannot be read: {error}") from error
         if len(data) < _FIELDS.size:
             return TimerProgress()
         read_ms, log_position, last_offset, master_offset = _FIELDS.unpack_from(data)

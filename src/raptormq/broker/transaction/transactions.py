@@ -127,11 +127,20 @@ class Transactions:
                 logger.exception("open transactions cannot be checked, it is tried again")
 
     async def _read_ops(self, offset: int) -> None:
+        """Settle what the ops from ``offset`` on name. A damaged one settles nothing: its producer is asked again."""
+        count = _PAGE
         while offset < self._store.queue_bounds(OP_HALF_TOPIC, 0)[1]:
-            found = await self._store.get_messages_cold(OP_HALF_TOPIC, 0, offset, _PAGE, _PAGE_BYTES)
-            for data in found.buffers:
-                for op in iter_records(data):
-                    self._ledger.op_seen(op.queue_offset, settled_by(op))
+            found = await self._store.get_messages_cold(OP_HALF_TOPIC, 0, offset, count, _PAGE_BYTES)
+            try:
+                ops = [op for data in found.buffers for op in iter_records(data)]
+            except RecordError as error:
+                if count > 1:
+                    count = 1  # one by one up to the damaged one
+                    continue
+                logger.warning("the decision at %d is lost, its record is damaged: %s", offset, error)
+                ops, count = [], _PAGE
+            for op in ops:
+                self._ledger.op_seen(op.queue_offset, settled_by(op))
             offset = max(found.next_offset, offset + 1)
 
     def _keep_progress(self) -> None:
@@ -219,4 +228,4 @@ class Transactions:
             half = decode_record(found.buffers[0])
         except RecordError:
             return None
-        return half if half.queue_offset == offset else None
+        return half if (half.topic, half.queue_offset) == (HALF_TOPIC, offset) else None
