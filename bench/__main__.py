@@ -21,6 +21,7 @@ from bench import (
     many_queues,
     output,
     starting,
+    timers,
     wake_up,
 )
 from bench.batch.command import command as batch_command
@@ -113,9 +114,9 @@ def wake_up_command(quick: bool) -> None:
 
 @main.command("figures")
 @click.option("--quick", is_flag=True, help="Small amounts, not kept: to see that it works.")
-@click.option("--only", type=click.Choice(["ready", "idle", "large-log", "queues", "flush"]), multiple=True)
+@click.option("--only", type=click.Choice(["ready", "idle", "large-log", "queues", "flush", "timers"]), multiple=True)
 def figures_command(quick: bool, only: tuple[str, ...]) -> None:
-    """What RaptorMQ promises about starting, idling, many queues and flushing."""
+    """What RaptorMQ promises about starting, idling, many queues, timers and flushing."""
     load_before = machine.load_average()
     with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as scratch:
         folder = Path(scratch)
@@ -124,6 +125,7 @@ def figures_command(quick: bool, only: tuple[str, ...]) -> None:
             "idle": lambda: starting.idle(folder, 5 if quick else 60),
             "large-log": lambda: starting.large_log(folder, 1_000_000_000 if quick else 10_000_000_000),
             "queues": lambda: many_queues.many_queues(folder, 200 if quick else 5000),
+            "timers": lambda: timers.timers(folder, 20_000 if quick else 1_000_000),
             "flush": lambda: flushing.flushing(folder, 3 if quick else 6, 4 if quick else 12),
         }
         measured: list[Figure] = []

@@ -109,13 +109,17 @@ async def test_metrics_and_probes(tmp_path: Path) -> None:
         await peer.send_list("t", [b"x"] * 3)
         await peer.pull("t", 0)
         assert (await peer.send("bad topic", b"x")).code == ResponseCode.INVALID_PARAMETER
+        await peer.send("t", b"later", 0, "TIMER_DELAY_SEC\x01600\x02")
+        await peer.send("t", b"half", 0, "TRAN_MSG\x01true\x02PGROUP\x01p\x02", f=4)
         assert await get(broker.metrics_port, "/healthz") == (200, "ok\n")
         assert await get(broker.metrics_port, "/readyz") == (200, "ready\n")
         status, text = await get(broker.metrics_port, "/metrics")
     assert status == 200
     label = r'\{broker="broker-a",cluster="DefaultCluster"\}'
     for name, value in (
-        ("messages_in_total", "3.0"),
+        ("messages_in_total", "5.0"),
+        ("timers_waiting", "1.0"),
+        ("transactions_open", "1.0"),
         ("messages_out_total", "3.0"),
         ("sends_refused_total", "1.0"),
         ("pulls_found_total", "1.0"),

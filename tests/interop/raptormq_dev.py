@@ -41,6 +41,10 @@ class RaptorMQDev:
         return self._ports["broker"]
 
     @property
+    def metrics_address(self) -> str:
+        return f"http://127.0.0.1:{self._ports['metrics']}/metrics"
+
+    @property
     def store(self) -> Path:
         return self.folder / "store"
 

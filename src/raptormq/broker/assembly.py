@@ -108,6 +108,8 @@ class Assembly:
     dispatcher: Dispatcher
     registrar: Registrar
     locks: QueueLocks
+    timers: TimerDelivery
+    transactions: Transactions
     services: tuple[BackgroundService, ...]
 
     def expire_locks(self) -> None:
@@ -171,7 +173,6 @@ def assemble(
     )
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, steady_time_of_day(clock))
     core.dispatcher.listen(pulls.arrived)
-    core.dispatcher.listen(core.popping.waiters.arrived)
     core.dispatcher.listen_topics(core.statistics.arrived)
     router = Router()
     router.guard(core.gate.guard)
@@ -189,9 +190,8 @@ def assemble(
     for handlers in areas:
         handlers.register(router)
     core.running_config.listen(lambda changed: _settings_changed(core, registrar, changed))
-    core.topics.listen(registrar.topic_changed)
-    core.topics.listen(pulls.topic_changed)
-    core.topics.listen(resets.topic_changed)
+    for topic_changed in (registrar.topic_changed, pulls.topic_changed, resets.topic_changed):
+        core.topics.listen(topic_changed)
     core.topics.listen(lambda topic: None if topic in core.topics.configs else core.statistics.forget(topic))
     return Assembly(
         router,
@@ -206,6 +206,8 @@ def assemble(
         core.dispatcher,
         registrar,
         core.locks,
+        core.timers,
+        core.transactions,
         _services(core),
     )
 
@@ -258,8 +260,7 @@ class _Core:
         self.store_host = store_host
         self.address = address
         self.tables = tables
-        self.topics = tables.topics
-        self.groups = tables.groups
+        self.topics, self.groups = tables.topics, tables.groups
         self.clock = clock
         self.sync_flush = config.keeping.flush_disk_type == "SYNC_FLUSH"
         self.counters = Counters()
@@ -276,6 +277,7 @@ class _Core:
         self.gate = access_gate(config, tables.security)
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
+        self.timers = _timers(self)
         self.transactions = Transactions(
             store,
             self.writer,
@@ -299,10 +301,15 @@ class _Core:
             clock,
         )
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
-        creator = TopicCreator(self.topics, config.policies)
         policies = config.policies
+        creator = TopicCreator(self.topics, policies)
         self.answers = SendAnswers(store_host, policies.region_id, trace_on=policies.trace_on)
         self.admission = Admission(config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules)
+
+
+def _timers(core: _Core) -> TimerDelivery:
+    precision = core.config.timers.precision_ms
+    return TimerDelivery(core.store, core.writer, core.topics, core.tables.timers_file, precision, core.clock)
 
 
 def _sends(core: _Core) -> SendGroups:
@@ -381,9 +388,8 @@ def _services(core: _Core) -> tuple[BackgroundService, ...]:
     """What works beside the requests, in the order of its start."""
     tables = core.tables
     delayed = DelayedDelivery(core.store, core.writer, core.topics, tables.delays, tables.delays_saver, core.clock)
+    core.dispatcher.listen(core.popping.waiters.arrived)
     core.dispatcher.listen(delayed.arrived, SCHEDULE_TOPIC)
     core.dispatcher.listen(core.transactions.arrived, HALF_TOPIC)
-    precision = core.config.timers.precision_ms
-    timers = TimerDelivery(core.store, core.writer, core.topics, tables.timers_file, precision, core.clock)
-    core.dispatcher.listen(timers.arrived, TIMER_TOPIC)
-    return core.conversions, delayed, timers, core.transactions, core.popping.revival
+    core.dispatcher.listen(core.timers.arrived, TIMER_TOPIC)
+    return core.conversions, delayed, core.timers, core.transactions, core.popping.revival

@@ -68,6 +68,8 @@ class Pages:
                 "held_pulls": ("Pulls that wait for messages", assembly.pulls.held_count),
                 "topics": ("Topics in the table", len(assembly.topics.configs)),
                 "consumer_groups": ("Consumer groups in the table", len(assembly.groups.configs)),
+                "timers_waiting": ("Timer messages and recalls that wait", assembly.timers.waiting_count),
+                "transactions_open": ("Transactions that nobody has decided", assembly.transactions.open_count),
                 "name_servers": ("Name servers that took the last registration", assembly.registrar.registered_count),
             }
             | store_gauges(self._store.stats())
