@@ -6,20 +6,22 @@ import logging
 from collections.abc import Iterator
 
 from raptormq.errors import RecordError
-from raptormq.protocol.record import StoredMessage, decode_record
+from raptormq.protocol.record import StoredMessage, decode_record, record_size
 from raptormq.storage.filesystem import Buffer
 
 logger = logging.getLogger(__name__)
 
 
 def messages_of(data: Buffer, kind: str) -> Iterator[StoredMessage]:
-    """Yield the messages of records back to back; a damaged one ends them with a warning that names their ``kind``."""
+    """Yield the messages of records back to back. A damaged one is left out with a warning that names their ``kind``;
+    one that does not even tell its size ends them.
+    """
     at = 0
     while at < len(data):
+        size = len(data) - at
         try:
-            message = decode_record(data, at)
+            size = record_size(data, at)
+            yield decode_record(data, at)
         except RecordError as error:
             logger.warning("a %s message is lost, its record is damaged: %s", kind, error)
-            return
-        at += message.total_size
-        yield message
+        at += size
