@@ -190,6 +190,7 @@ _CHANGES = (
     (r"\b\d+\.\d+\b", "<figure>"),
     (r"\b\d+ms\b", "<figure>ms"),
     (r"(?m)((?:true|false) +)\d+ *$", r"\1<figure>"),
+    (r"spentTimeMills=\d+", "spentTimeMills=<figure>"),
     (r"[ \t]+", " "),
 )
 """Log lines, stack traces (also of clients that were woken to end) and the words of a refusal (its code stays), a topic

@@ -151,6 +151,23 @@ async def test_a_restart_delivers_what_waits_and_nothing_twice(tmp_path: Path) -
     assert progress[1:] == (0, 4, 4)
 
 
+async def test_what_is_due_in_the_millisecond_that_is_read_next_still_comes(tmp_path: Path) -> None:
+    """Apache RocketMQ that ends in the second of a message leaves that second in the file and does not deliver it."""
+    clock = Clock()
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
+        for delay in (3000, 4000):
+            await peer.send("t", b"%d" % delay, 0, f"TIMER_DELAY_MS\x01{delay}\x02")
+        first, second = messages(await peer.pull(TIMER_TOPIC, 0))
+        due = int(decode_properties(second.properties)["TIMER_OUT_MS"])
+        assert int(decode_properties(first.properties)["TIMER_OUT_MS"]) < due
+    (tmp_path / "config" / "timercheck").write_bytes(struct.pack(">qqqq", due, 200, 2, 2).ljust(4_096, b"\0"))
+    clock.move(10_000)
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"4000"]
+        assert (await peer.pull("t", 1)).code == 19
+
+
 async def test_the_times_are_found_again_when_the_queue_is_rebuilt(tmp_path: Path) -> None:
     async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
         await peer.send("t", b"waits", 0, "TAGS\x01a\x02TIMER_DELAY_MS\x012000\x02")

@@ -239,8 +239,8 @@ class TimerDelivery:
     def _progress(self, first_waiting: int) -> TimerProgress:
         """All that is known and due before the first in the heap is delivered."""
         now = self._clock()
-        until = min(_due_ms(self._waiting[0]) - 1, now) if self._waiting else now
-        return TimerProgress(until, self._known, first_waiting)
+        read = min(_due_ms(self._waiting[0]), now + 1) if self._waiting else now + 1
+        return TimerProgress(read, self._known, first_waiting)
 
     async def _save(self, progress: TimerProgress) -> None:
         try:

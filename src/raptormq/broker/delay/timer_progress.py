@@ -2,7 +2,7 @@
 
 4,096 bytes, big-endian, the rest zeros; fields of RocketMQ that mean nothing here are 0::
 
-     0  lastReadTimeMs i64            all messages due up to then are delivered, of those ...
+     0  lastReadTimeMs i64            all messages due before then are delivered (those due then are not), of those ...
      8  lastTimerLogFlushPos i64      0; RocketMQ's own file has more in it as soon as a timer was set
     16  lastTimerQueueOffset i64      ... before this offset of the queue of timers
     24  masterTimerQueueOffset i64    no message before this offset waits; RocketMQ reads the queue from here on
@@ -25,13 +25,13 @@ _FILE_BYTES = 4_096
 class TimerProgress(NamedTuple):
     """All zeros: nothing is known to be delivered."""
 
-    delivered_ms: int = 0
+    read_ms: int = 0
     known_offset: int = 0
     first_waiting: int = 0
 
     def is_delivered(self, offset: int, due_ms: int) -> bool:
         """Whether the message at ``offset`` of the queue was delivered."""
-        return offset < self.known_offset and due_ms <= self.delivered_ms
+        return offset < self.known_offset and due_ms < self.read_ms
 
 
 class TimerProgressFile:
@@ -65,7 +65,7 @@ class TimerProgressFile:
         Raises:
             OSError: the old contents are still there.
         """
-        data = _FIELDS.pack(progress.delivered_ms, 0, progress.known_offset, progress.first_waiting)
+        data = _FIELDS.pack(progress.read_ms, 0, progress.known_offset, progress.first_waiting)
         write_file(self._filesystem, f"{self._path}.new", data.ljust(_FILE_BYTES, b"\0"))
         self._filesystem.replace(f"{self._path}.new", self._path)
         self._filesystem.sync_directory(self._path.rpartition("/")[0])
