@@ -80,6 +80,7 @@ class TimerDelivery:
         self._recalled: dict[int, set[str]] = {}
         self._unsaved = False
         self._save_at = 0.0
+        self._saving: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -100,6 +101,8 @@ class TimerDelivery:
             return
         await ended(self._task)
         self._task = None
+        if self._saving is not None:  # a thread that was left alone would save beside the one below
+            await asyncio.gather(self._saving, return_exceptions=True)
         if self._unsaved:
             first = min((key & _OFFSET_MASK for key in self._waiting), default=self._known)
             await self._save(self._progress(min(first, self._known)))
@@ -244,7 +247,8 @@ class TimerDelivery:
 
     async def _save(self, progress: TimerProgress) -> None:
         try:
-            await asyncio.to_thread(self._file.save, progress)
+            self._saving = asyncio.ensure_future(asyncio.to_thread(self._file.save, progress))
+            await asyncio.shield(self._saving)
             self._unsaved = False
         except OSError as error:  # messages would be delivered twice after a crash
             logger.error("cannot save the progress of timer messages: %s", error)
