@@ -9,7 +9,6 @@ Neighbours: `accumulator` decides when, `delivery` and `shipping` send. Source: 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import count, repeat
@@ -20,7 +19,7 @@ from raptormq.client.open_batch import OpenBatch
 from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
-from raptormq.client.waiters import CALLBACK_FAILED, fail, tell
+from raptormq.client.waiters import fail, tell, tell_all
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -28,8 +27,6 @@ from raptormq.protocol.message_id import UniqueIdFactory
 
 if TYPE_CHECKING:
     from raptormq.client.shipping import Outcome, Shipping
-
-log = logging.getLogger(__name__)
 
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
 
@@ -169,12 +166,4 @@ def _share_out(result: SendResult, batch: OpenBatch) -> None:
     fields = zip(repeat(result.status), batch.message_ids, ids, repeat(result.queue), offsets, repeat(None))
     # `tuple.__new__` takes half the time of the constructor, which is a Python function.
     outcomes: Iterator[SendResult] = map(tuple.__new__, repeat(SendResult), fields)
-    for waiter, outcome in zip(batch.take_waiters(), outcomes, strict=True):
-        # Not `tell`: this is once per message.
-        if not isinstance(waiter, asyncio.Future):
-            try:
-                waiter(outcome)
-            except Exception:
-                log.exception(CALLBACK_FAILED)
-        elif not waiter.done():
-            waiter.set_result(outcome)
+    tell_all(zip(batch.take_waiters(), outcomes, strict=True))

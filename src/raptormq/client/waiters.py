@@ -15,30 +15,34 @@ from raptormq.client.results import SendResult
 log = logging.getLogger(__name__)
 
 CLOSED = "the producer was closed before the broker answered"
-CALLBACK_FAILED = "a callback of a send has failed"
 Callback = Callable[[SendResult | BaseException], None]
 """Called once, with what `Producer.send` would have returned or raised."""
 Waiter = asyncio.Future[SendResult] | Callback
 
 
+def tell_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> None:
+    """Tell each its outcome; a future that is done already stays as it is, an error of a callback is logged."""
+    for waiter, outcome in outcomes:
+        if not isinstance(waiter, asyncio.Future):
+            try:
+                waiter(outcome)
+            except Exception:
+                log.exception("a callback of a send has failed")
+        elif not waiter.done():
+            if isinstance(outcome, BaseException):
+                waiter.set_exception(outcome)
+            else:
+                waiter.set_result(outcome)
+
+
 def tell(waiter: Waiter, outcome: SendResult | BaseException) -> None:
-    """Tell one; a future that is done already stays as it is, an error of a callback is logged."""
-    if not isinstance(waiter, asyncio.Future):
-        try:
-            waiter(outcome)
-        except Exception:
-            log.exception(CALLBACK_FAILED)
-    elif not waiter.done():
-        if isinstance(outcome, BaseException):
-            waiter.set_exception(outcome)
-        else:
-            waiter.set_result(outcome)
+    """Tell one, as `tell_all` does."""
+    tell_all([(waiter, outcome)])
 
 
 def fail(waiters: Iterable[Waiter], error: BaseException) -> None:
     """Tell all of them about an error."""
-    for waiter in waiters:
-        tell(waiter, error)
+    tell_all((waiter, error) for waiter in waiters)
 
 
 def is_given_up(waiter: Waiter | None) -> bool:
