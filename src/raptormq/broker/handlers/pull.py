@@ -137,9 +137,7 @@ class PullHandlers:
             return response_to(
                 request, ResponseCode.NO_PERMISSION, forbidden[1], _response_header(header, forbidden[0])
             )
-        topic = self._topics.configs.get(header.topic)
-        if topic is None or not 0 <= header.queue_id < topic.read_queue_nums:
-            require_read_queue(self._topics, header.topic, header.queue_id)
+        require_read_queue(self._topics, header.topic, header.queue_id)
         wanted = self._wanted(header)
         pulling = self._config.pulling
         if header.max_msg_bytes is None:
@@ -160,13 +158,11 @@ class PullHandlers:
         """Return forbiddenType and remark of a pull that permissions rule out."""
         if not self._config.policies.permission & _READ:
             return 1, "this broker serves no messages (brokerPermission)"
-        group = self._groups.configs.get(header.consumer_group)
-        if group is None:
-            auto_create = self._config.policies.auto_create_group
-            group = require_group(self._groups, header.consumer_group, auto_create=auto_create)
+        auto_create = self._config.policies.auto_create_group
+        group = require_group(self._groups, header.consumer_group, auto_create=auto_create)
         if not group.consume_enable:
             return 2, f"group {group.name} may not consume"
-        topic = self._topics.configs.get(header.topic)
+        topic = self._topics.get(header.topic)
         if topic is not None and not topic.perm & _READ:
             return 3, f"topic {header.topic} is not readable"
         if not group.consume_broadcast_enable and not header.sys_flag & _SUBSCRIPTION:
