@@ -15,7 +15,6 @@ from raptormq.storage.batch_queue import (
     NOT_COMPACTED,
     BatchConsumeQueue,
     BatchItem,
-    pack_item,
 )
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.consume_queue import ConsumeQueue
@@ -42,13 +41,7 @@ class BatchBuilding:
         if base != queue.max_offset or physical <= queue.max_physical:
             self.add(queue, BatchItem(physical, size, tag_code, stored, base, messages))
             return
-        tail = queue.tail
-        if tail is None:
-            tail = queue.tail = bytearray()
-            self._dirty.append(queue)
-        tail += BATCH_ITEM.pack(physical, size, tag_code, stored, base, messages, NOT_COMPACTED, 0)
-        queue.max_offset = base + messages
-        queue.max_physical = physical
+        self._append(queue, physical, size, tag_code, stored, base, messages)
 
     def add(self, queue: BatchConsumeQueue, item: BatchItem) -> None:
         """Add ``item``; one that is there already is left alone."""
@@ -56,13 +49,18 @@ class BatchBuilding:
             return
         if item.base != queue.max_offset and not self._make_room(queue, item):
             return
+        self._append(queue, *item)
+
+    def _append(
+        self, queue: BatchConsumeQueue, physical: int, size: int, tag_code: int, stored: int, base: int, messages: int
+    ) -> None:
         tail = queue.tail
         if tail is None:
             tail = queue.tail = bytearray()
             self._dirty.append(queue)
-        tail += pack_item(item)
-        queue.max_offset = item.end
-        queue.max_physical = item.physical
+        tail += BATCH_ITEM.pack(physical, size, tag_code, stored, base, messages, NOT_COMPACTED, 0)
+        queue.max_offset = base + messages
+        queue.max_physical = physical
 
     def _make_room(self, queue: BatchConsumeQueue, item: BatchItem) -> bool:
         """Prepare for an item that is not simply the next one, which only recovery meets; False refuses it."""
