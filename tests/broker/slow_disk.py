@@ -1,22 +1,36 @@
-"""A disk that takes its time, for the tests of SYNC_FLUSH."""
+"""A disk that takes its time, for the tests of what waits for it."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from raptormq.storage.faulty_filesystem import FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 
 
-class SlowDisk(FaultyFileSystem):
-    """A disk whose flushes of the commit log wait until :attr:`release` is set, as it is at first."""
+def flushes_the_log(kind: str, path: str) -> bool:
+    """Whether an operation makes messages durable."""
+    return kind == "sync" and "/commitlog/" in path
 
-    def __init__(self) -> None:
+
+def saves_the_topics(kind: str, path: str) -> bool:
+    """Whether an operation puts a new topic table in place."""
+    return kind == "replace" and path.endswith("topics.json")
+
+
+class SlowDisk(FaultyFileSystem):
+    """A disk whose operations of one kind, flushes of the log by default, wait until :attr:`release` is set, as it is
+    at first.
+    """
+
+    def __init__(self, is_slow: Callable[[str, str], bool] = flushes_the_log) -> None:
         super().__init__(RealFileSystem())
+        self._is_slow = is_slow
         self.release = threading.Event()
         self.release.set()
 
     def run(self, kind: str, path: str) -> None:
-        if kind == "sync" and "/commitlog/" in path:
+        if self._is_slow(kind, path):
             self.release.wait(30)
         super().run(kind, path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields, settings
-from tests.broker.slow_disk import SlowDisk
+from tests.broker.slow_disk import SlowDisk, saves_the_topics
 
 V1_NAMES = {
     "a": "producerGroup",
@@ -299,22 +298,8 @@ async def test_a_disk_that_stops_answering_makes_the_broker_busy(
         assert (await peer.send("t", b"4")).ext_fields["queueOffset"] == "3"
 
 
-class SlowTables(FaultyFileSystem):
-    """A disk whose writes of the topic table wait for :attr:`release`."""
-
-    def __init__(self) -> None:
-        super().__init__(RealFileSystem())
-        self.release = threading.Event()
-        self.release.set()
-
-    def run(self, kind: str, path: str) -> None:
-        if kind == "replace" and path.endswith("topics.json"):
-            self.release.wait(30)
-        super().run(kind, path)
-
-
 async def test_sends_to_a_new_topic_are_answered_when_the_topic_is_saved(tmp_path: Path) -> None:
-    disk = SlowTables()
+    disk = SlowDisk(saves_the_topics)
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
         assert (await peer.send("old", b"0")).code == 0
         disk.release.clear()
