@@ -269,6 +269,24 @@ class LateKeys:
         return bytes(16)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+async def test_what_stands_before_a_message_without_a_key_is_handed_out(whole: bool) -> None:
+    sealed = encode_record(
+        StoredMessage("t", 0, seal(b"x", 0, "k1", bytes(16), bytes(12)), "__ENCRYPTION_KEY\x01k1\x02", queue_offset=7)
+    )
+    first, second = pulled(inner_batch(5, 2), sealed, following=8), pulled(sealed, following=8)
+    async with (
+        ScriptedPeer() as peer,
+        reading(peer, first, second, silence, keys=LateKeys(), whole=whole) as (
+            _,
+            handed,
+        ),
+    ):
+        await handed.until(3)
+        assert handed.offsets == [5, 6, 7]
+        assert [pull.ext_fields["queueOffset"] for pull in peer.received[PULL][:2]] == ["5", "7"]
+
+
 async def test_a_missing_key_stops_the_queue_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
     sealed = seal(b"secret", 0, "k1", bytes(16), b"n" * 12)
     stored = encode_record(StoredMessage("t", 0, sealed, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=5))

@@ -10,9 +10,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.client.received import decode_batches, decode_messages
-from raptormq.errors import RaptorMQError, RecordError
+from raptormq.client.received import Unreadable, decode_batches, decode_messages, message_count
+from raptormq.errors import KeyMissing, RaptorMQError, RecordError
 from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.encryption import seal
+from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.record import StoredMessage, encode_record
 
@@ -22,6 +24,17 @@ TEXT = b"2013-01-01,EWR,IAH,11.0\n" * 300
 
 def record(body: bytes = b"x", properties: str = "TAGS\x01A\x02UNIQ_KEY\x01id\x02", **fields: int) -> bytes:
     return encode_record(StoredMessage("t", 3, body, properties, **fields))  # type: ignore[arg-type]
+
+
+class OneKey:
+    """Says zeros, whatever is asked for."""
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", bytes(16)
+
+    def key(self, key_id: str) -> bytes:
+        del key_id
+        return bytes(16)
 
 
 def test_fields_of_a_record() -> None:
@@ -117,11 +130,21 @@ def test_a_message_that_has_to_be_decoded_stays_with_its_plain_neighbours() -> N
     assert list(batch) == decode_messages(stored, QUEUE)
 
 
+def telling(told: list[int]) -> Unreadable:
+    """Note offsets, and go on."""
+
+    def tell(wrapper: StoredMessage, _error: RecordError | KeyMissing) -> bool:
+        told.append(wrapper.queue_offset)
+        return True
+
+    return tell
+
+
 def test_plain_messages_on_both_sides_of_a_damaged_batch_come_together() -> None:
     damaged = record(b"", "INNER_NUM\x013\x02", queue_offset=1, sys_flag=0xC0)
     told: list[int] = []
     stored = record(queue_offset=0) + damaged + record(queue_offset=4)
-    [batch] = decode_batches(stored, QUEUE, damaged=lambda wrapper, _: told.append(wrapper.queue_offset))
+    [batch] = decode_batches(stored, QUEUE, unreadable=telling(told))
     assert (told, list(batch.offsets)) == ([1], [0, 4])
 
 
@@ -132,8 +155,48 @@ def test_a_batch_that_lies_about_its_count_is_refused_and_the_others_are_read(da
     with pytest.raises(RecordError, match=r"INNER_NUM|says that it holds"):
         decode_messages(stored, QUEUE)
     told: list[int] = []
-    left = decode_batches(stored, QUEUE, damaged=lambda wrapper, _: told.append(wrapper.queue_offset))
+    left = decode_batches(stored, QUEUE, unreadable=telling(told))
     assert (told, [list(batch.offsets) for batch in left]) == ([4], [[7]])
+
+
+WRONG_CRC = b"\0\0\0\x17\0\0\0\0\0\0\0\1" + bytes(7) + b"\1x\0\0"
+NESTED = encode_batch([(0, b"", b"a\x01b\x02"), (0, b"", b"INNER_NUM\x012\x02")])
+LONGER_NAME = encode_batch([(0, b"", b"XINNER_NUM\x012\x02")])
+
+
+@pytest.mark.parametrize("form", ["compressed", "encrypted", "both"])
+def test_of_what_brokers_cannot_read_the_consumer_looks_at_crcs_and_nesting(form: str) -> None:
+    def stored(inner: bytes, count: int) -> bytes:
+        flags, text = INNER_BATCH, f"INNER_NUM\x01{count}\x02"
+        if form != "encrypted":
+            inner, bits = zlib.compress(inner), 0x301
+            flags |= bits if form == "compressed" else 0
+        if form != "compressed":
+            inner = seal(inner, 0x301 if form == "both" else 0, "k1", bytes(16), bytes(12))
+            text += "__ENCRYPTION_KEY\x01k1\x02"
+        return record(inner, text, sys_flag=flags)
+
+    keys = OneKey()
+    right = WRONG_CRC[:8] + (zlib.crc32(b"x") & 0x7FFFFFFF).to_bytes(4, "big") + WRONG_CRC[12:]
+    for inner, count in ((right, 1), (LONGER_NAME, 1)):
+        assert len(decode_messages(stored(inner, count), QUEUE, 0, keys)) == count
+    for inner, count, reason in ((WRONG_CRC, 1, "message 0 .* CRC"), (NESTED, 2, "message 1 .* is a batch")):
+        with pytest.raises(RecordError, match=reason):
+            decode_messages(stored(inner, count), QUEUE, 0, keys)
+
+
+def test_reading_may_stop_before_what_cannot_be_read() -> None:
+    body = record(queue_offset=0) + record(b"not deflated", sys_flag=0x301, queue_offset=1) + record(queue_offset=2)
+    found = decode_batches(body, QUEUE, unreadable=lambda *_: False)
+    assert [list(batch.offsets) for batch in found] == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("properties", "sys_flag", "count"),
+    [("INNER_NUM\x013\x02", INNER_BATCH, 3), ("INNER_NUM\x01x\x02", INNER_BATCH, 1), ("INNER_NUM\x013\x02", 0, 1)],
+)
+def test_how_many_offsets_a_record_takes(properties: str, sys_flag: int, count: int) -> None:
+    assert message_count(StoredMessage("t", 0, b"", properties, sys_flag=sys_flag)) == count
 
 
 def test_properties_in_a_batch_that_are_not_utf8_are_replaced() -> None:

@@ -148,8 +148,9 @@ async def test_damage_is_no_missing_key() -> None:
         [sent] = peer.received[SINGLE]
     told: list[int] = []
 
-    def damaged(record: StoredMessage, _error: RecordError) -> None:
+    def damaged(record: StoredMessage, _error: RecordError | KeyMissing) -> bool:
         told.append(record.queue_offset)
+        return True
 
     flipped = sent.body[:-1] + bytes([sent.body[-1] ^ 1])  # its last byte is random: any fixed one is right at times
     for offset, body in enumerate((flipped, b"plain after all")):

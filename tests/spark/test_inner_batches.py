@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -117,3 +118,21 @@ def test_lengths_inside_a_batch_that_do_not_add_up_are_refused(at: int) -> None:
     whole.body = bytes(body)
     with pytest.raises(RecordError):
         rows(buffer_of(whole))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_crc_that_a_message_of_a_batch_names_is_compared(compressed: bool) -> None:
+    whole = batch(5, 2)
+    size = int.from_bytes(whole.body[:4], "big")
+    second = whole.body[size:]
+    length = int.from_bytes(second[16:20], "big")
+    for crc, is_right in ((zlib.crc32(second[20 : 20 + length]) & 0x7FFFFFFF, True), (1, False)):
+        stored = batch(5, 2)
+        stored.body = whole.body[: size + 8] + crc.to_bytes(4, "big") + second[12:]
+        if compressed:
+            stored.body, stored.sys_flag = zlib.compress(stored.body), stored.sys_flag | 0x301
+        if is_right:
+            assert [row["queueOffset"] for row in rows(buffer_of(stored))] == [5, 6]
+        else:
+            with pytest.raises(RecordError, match="CRC"):
+                rows(buffer_of(stored))

@@ -24,6 +24,7 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.instance import ClientInstance
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull, pull
 from raptormq.client.queue_broker import at_broker
+from raptormq.client.received import decode_batches, message_count
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
@@ -36,6 +37,7 @@ from raptormq.errors import (
     TransportError,
 )
 from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import check_group
 
 log = logging.getLogger(__name__)
@@ -223,7 +225,7 @@ class PullConsumer:
         Raises:
             TransportError, NoRoute: a queue could not be reached, and nothing else came.
             ServerError: a broker refuses.
-            RecordError: a message is damaged.
+            RecordError: a message or a batch is damaged; the next poll goes on behind one whose body alone is.
             KeyMissing: a message is encrypted with a key that the client does not have.
             ClientClosed: not started, or closed.
         """
@@ -270,8 +272,7 @@ class PullConsumer:
                 continue  # a failure waits for the next poll, it must not take along what is here
             del self._pulls[queue]
             try:
-                result = task.result()
-                wanted = self._wanted(result, queue)
+                wanted, next_offset = self._wanted(task.result(), queue, may_fail=not messages)
             except (TransportError, NoRoute) as failure:
                 log.info("%s cannot be read now: %s", queue, failure)
                 self._failures[queue] = failure
@@ -282,17 +283,39 @@ class PullConsumer:
                 self._pulls[queue] = task  # likewise: the positions of what is here have moved on
                 continue
             messages += wanted
-            self._positions[queue] = result.next_offset
+            self._positions[queue] = next_offset
         return messages
 
-    def _wanted(self, result: PullResult, queue: MessageQueue) -> list[MessageExt]:
+    def _wanted(self, result: PullResult, queue: MessageQueue, *, may_fail: bool) -> tuple[list[MessageExt], int]:
+        """Return the messages up to the first that cannot be read, and where to go on.
+
+        Raises:
+            RecordError: that is the first of all. Where it is its body that is damaged, the position is behind it if
+                it ``may_fail`` now.
+            KeyMissing: the same, but the position stays.
+        """
         if result.status is not PullStatus.FOUND:
-            return []
-        subscription = subscription_to(queue.topic, self._expression, 0)
-        found = result.messages()
-        if not subscription.tags:
-            return found
-        return [message for message in found if message.tags in subscription.tags]
+            return [], result.next_offset
+        unread: list[tuple[StoredMessage, RecordError | KeyMissing]] = []
+
+        def stop(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
+            unread.append((record, error))
+            return False
+
+        tags = subscription_to(queue.topic, self._expression, 0).tags
+        batches = decode_batches(result.body, queue, result.offset, tags, stop, result.keys, lazily=False)
+        found = [message for batch in batches for message in batch]
+        if not unread:
+            return found, result.next_offset
+        [(record, error)] = unread
+        offset = record.queue_offset
+        if found:
+            return found, offset
+        if isinstance(error, KeyMissing):
+            raise error
+        if may_fail:
+            self._positions[queue] = offset + message_count(record)
+        raise RecordError(f"what is at offset {offset} of {queue} cannot be read and is left out: {error}") from error
 
     async def _pull_next(self, queue: MessageQueue) -> PullResult:
         instance = self._running()

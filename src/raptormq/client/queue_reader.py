@@ -23,7 +23,7 @@ from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pu
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
 from raptormq.client.start_offset import start_offset
-from raptormq.errors import RaptorMQError, RecordError, ServerError
+from raptormq.errors import KeyMissing, RaptorMQError, RecordError, ServerError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.route import MASTER_ID
@@ -192,34 +192,39 @@ class QueueReader:
             self.progress = ProcessQueue(result.next_offset)
             return
         batches: Sequence[MessageBatch] = ()
+        next_offset, missing = result.next_offset, None
+
+        def goes_on(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
+            nonlocal next_offset, missing
+            offset = record.queue_offset
+            if isinstance(error, KeyMissing):
+                next_offset, missing = offset, error
+                return False
+            # Nobody will ever read it: the checksum of its record is right, so it was sent so.
+            log.error("what is at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)
+            return True
+
         whole = self._whole()
         if result.status is PullStatus.FOUND:
             # The broker compares hashes of tags; different ones may have the same.
-            tags = self.subscription.tags
-            batches = decode_batches(
-                result.body,
-                self.queue,
-                progress.next_offset,
-                tags,
-                self._skip_damaged,
-                self._instance.config.keys,
-                lazily=whole,
-            )
+            tags, keys = self.subscription.tags, self._instance.config.keys
+            batches = decode_batches(result.body, self.queue, progress.next_offset, tags, goes_on, keys, lazily=whole)
+        self._admit(progress, batches, next_offset, whole)
+        if missing is not None:  # what stands before it has been handed out, the next pull begins with it
+            raise missing
+
+    def _admit(self, progress: ProcessQueue, batches: Sequence[MessageBatch], next_offset: int, whole: bool) -> None:
+        """Hand out what has not been handed out yet."""
         if whole:
             for batch in batches:
                 offsets = batch.offsets
                 if progress.admit(offsets[0], batch.body_bytes, len(batch), offsets[-1]):
                     self._hand_out(self, progress, batch)
-            progress.advance(result.next_offset)
+            progress.advance(next_offset)
             return
         wanted = [
             message for batch in batches for message in batch if progress.admit(message.queue_offset, len(message.body))
         ]
-        progress.advance(result.next_offset)
+        progress.advance(next_offset)
         if wanted:
             self._hand_out(self, progress, wanted)
-
-    def _skip_damaged(self, record: StoredMessage, error: RecordError) -> None:
-        """Go on behind a body that nobody will ever take apart: its checksum is right, so it was sent so."""
-        offset = record.queue_offset
-        log.error("what is at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.message_batch import InnerBatch, MessageBatch, PlainRecords, StoredMessages, stored_message
 from raptormq.client.sealing import unsealed
-from raptormq.errors import RecordError
+from raptormq.errors import KeyMissing, RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch_places import locate_messages
+from raptormq.protocol.batch_places import check_messages, locate_messages
 from raptormq.protocol.compression import decompress
 from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
@@ -25,8 +25,10 @@ from raptormq.protocol.record_places import RecordPlace, locate_records
 # A plain integer: operators of IntFlag cost a microsecond each, once per message.
 _COMPRESSED = int(SysFlag.COMPRESSED)
 
-Damaged = Callable[[StoredMessage, RecordError], None]
-"""Told of an inner batch that cannot be taken apart; raises, or returns to go on with the record after it."""
+Unreadable = Callable[[StoredMessage, RecordError | KeyMissing], bool]
+"""Told of a body that cannot be decrypted, inflated or taken apart; returns whether to go on with the record after it,
+or to stop before it.
+"""
 
 
 def decode_messages(
@@ -47,7 +49,7 @@ def decode_batches(
     queue: MessageQueue,
     first_offset: int = 0,
     tags: Iterable[str] = (),
-    damaged: Damaged | None = None,
+    unreadable: Unreadable | None = None,
     keys: EncryptionKeys | None = None,
     *,
     lazily: bool = True,
@@ -60,7 +62,8 @@ def decode_batches(
         first_offset: where the pull began; brokers answer with all of a batch when its middle is asked for, the
             messages before are left out.
         tags: tags wanted, all when empty.
-        damaged: what to do about a body that cannot be inflated or taken apart; by default that is an error.
+        unreadable: what to do about a body that cannot be read although its record is right; by default that is an
+            error.
         keys: what encrypted bodies are decrypted with.
         lazily: messages that were stored one by one are decoded when they are looked at, where that can be; better
             not when all of them will be.
@@ -86,17 +89,26 @@ def decode_batches(
                     single.add(message)
                 continue
             batch = _inner_batch(record, record_body, queue, first_offset, keys)
-        except RecordError as error:
-            if damaged is None:
+        except (RecordError, KeyMissing) as error:
+            if unreadable is None:
                 raise
-            damaged(record, error)
-            continue
+            if unreadable(record, error):
+                continue
+            break
         batches += single.take()
         if batch is not None and wanted:
             batch = batch.with_tags(wanted)
         if batch is not None:
             batches.append(batch)
     return batches + single.take()
+
+
+def message_count(record: StoredMessage) -> int:
+    """Return how many queue offsets a record takes, as brokers count: one unless it says that it is a batch."""
+    try:
+        return inner_count(record.properties) if record.sys_flag & INNER_BATCH == INNER_BATCH else 1
+    except RecordError:
+        return 1
 
 
 class _Single:
@@ -147,14 +159,17 @@ def _inner_batch(
     record: StoredMessage, record_body: memoryview, queue: MessageQueue, first_offset: int, keys: EncryptionKeys | None
 ) -> MessageBatch | None:
     """Return the messages of an inner batch from `first_offset` on; `None` when there are none."""
-    data = memoryview(decompress(record_body, record.sys_flag)) if record.sys_flag & _COMPRESSED else record_body
+    plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else None
     key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
-    if key_id is not None and is_sealed(data):
-        data = memoryview(unsealed(data, keys))
+    if key_id is not None and is_sealed(record_body if plain is None else plain):
+        plain = unsealed(record_body if plain is None else plain, keys)
         one_by_one = False
     else:
         one_by_one = key_id is not None
+    data = record_body if plain is None else memoryview(plain)
     places = locate_messages(data, inner_count(record.properties))
+    if plain is not None:  # no broker has seen what is in it
+        check_messages(plain, places)
     skipped = max(first_offset - record.queue_offset, 0)
     if skipped >= len(places):
         return None

@@ -157,7 +157,7 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
     return rows
 
 
-def decode_batch(data: bytes, max_records: int | None = None) -> list[BatchRecord]:
+def decode_batch(data: bytes, max_records: int | None = None, *, check_crc: bool = False) -> list[BatchRecord]:
     """Decode all records of a batch.
 
     Raises:
@@ -165,5 +165,5 @@ def decode_batch(data: bytes, max_records: int | None = None) -> list[BatchRecor
     """
     return [
         BatchRecord(flag, data[body_at:body_end], properties)
-        for flag, body_at, body_end, properties in scan_batch(data, max_records)
+        for flag, body_at, body_end, properties in scan_batch(data, max_records, check_crc=check_crc)
     ]

@@ -6,13 +6,20 @@ The layout is drawn in `batch`, whose decoder is the reference for this one; inn
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from zlib import crc32
 
 from raptormq.errors import RecordError
+from raptormq.protocol import properties as names
 from raptormq.protocol.batch import OVERHEAD_BYTES
+from raptormq.protocol.properties import find_value
 from raptormq.protocol.record import Bytes
 
 _SIZE_FLAG_LENGTH = struct.Struct(">i8xii")
 _SHORT = struct.Struct(">h")
+_CRC = struct.Struct(">i")
+_CRC_BEFORE_BODY = 12
+_INNER_NUM = f"{names.INNER_NUM}{names.NAME_SEPARATOR}".encode()
 
 Place = tuple[int, int, int, int]
 """Where one message of a batch is: flag, start and end of its body, end of its properties. They begin 2 bytes after the
@@ -48,3 +55,20 @@ def locate_messages(data: Bytes, count: int) -> list[Place]:
     if len(places) != count:
         raise RecordError(f"the batch says that it holds {count} messages, and holds {len(places)}")
     return places
+
+
+def check_messages(data: bytes, places: Sequence[Place]) -> None:
+    """Look at what brokers look at when a batch comes that they can read: for one that was compressed or encrypted it
+    is the reader who has to.
+
+    Raises:
+        RecordError: a message does not have the CRC that it names, or is a batch itself.
+    """
+    unpack = _CRC.unpack_from
+    may_nest = _INNER_NUM in data
+    for number, (_, body_at, body_end, end) in enumerate(places):
+        (crc,) = unpack(data, body_at - _CRC_BEFORE_BODY)
+        if crc and crc != crc32(data[body_at:body_end]) & 0x7FFFFFFF:
+            raise RecordError(f"message {number} of the batch does not have its CRC")
+        if may_nest and find_value(data[body_end + 2 : end], _INNER_NUM):
+            raise RecordError(f"message {number} of the batch is a batch")

@@ -73,10 +73,10 @@ def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> l
     is inflated up to ``max_bytes``.
 
     Raises:
-        RecordError: the body cannot be inflated or taken apart, nests a batch, or holds another number of messages
-            than INNER_NUM says.
+        RecordError: the body cannot be inflated or taken apart, has a wrong CRC, nests a batch, or holds another number
+            of messages than INNER_NUM says.
     """
-    records = decode_batch(plain_body(wrapper, max_bytes), MAX_BATCH_RECORDS)
+    records = decode_batch(plain_body(wrapper, max_bytes), MAX_BATCH_RECORDS, check_crc=True)
     if len(records) != inner_count(wrapper.properties):
         raise RecordError(f"the inner batch at {wrapper.physical_offset} holds {len(records)} messages, not as it says")
     sys_flag = wrapper.sys_flag & ~_OF_THE_WRAPPER
