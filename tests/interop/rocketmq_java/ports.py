@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 
 _TRIES = 200
+_BELOW = 32_768
+"""Where Linux begins with the ports that it gives to outgoing connections."""
 
 
 def free_port() -> int:
@@ -17,9 +20,13 @@ def free_port() -> int:
 
 
 def free_port_run(before: int, after: int) -> int:
-    """A free port p whose neighbours p - before … p + after are free as well; raises OSError when none is found."""
+    """A free port p whose neighbours p - before … p + after are free as well; raises OSError when none is found.
+
+    Below those of outgoing connections: it takes a broker seconds until it binds all of them.
+    """
+    numbers = random.SystemRandom()
     for _ in range(_TRIES):
-        port = free_port()
+        port = numbers.randrange(10_000, _BELOW - after)
         if all(_is_free(candidate) for candidate in range(port - before, port + after + 1)):
             return port
     raise OSError(f"no run of {before + after + 1} free ports found in {_TRIES} tries")
