@@ -1,8 +1,8 @@
-"""Queue locks: one owner at a time, 60 s at most."""
+"""Queue locks: one owner at a time, 60 s after it last asked unless the settings say otherwise."""
 
 from __future__ import annotations
 
-from raptormq.broker.queue_locks import LOCK_MS, QueueLocks
+from raptormq.broker.queue_locks import LIVE_MS, QueueLocks
 from raptormq.protocol.message import MessageQueue
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
@@ -12,8 +12,16 @@ def test_a_locked_queue_is_refused_to_others_and_renewed_by_its_owner() -> None:
     locks = QueueLocks()
     assert locks.lock("g", "one", [Q0, Q1], 0) == [Q0, Q1]
     assert locks.lock("g", "two", [Q0, Q1], 1) == []
-    assert locks.lock("g", "one", [Q0], LOCK_MS - 1) == [Q0]
-    assert locks.lock("g", "two", [Q0, Q1], LOCK_MS) == [Q1]
+    assert locks.lock("g", "one", [Q0], LIVE_MS) == [Q0]
+    assert locks.lock("g", "two", [Q0, Q1], LIVE_MS) == []
+    assert locks.lock("g", "two", [Q0, Q1], LIVE_MS + 1) == [Q1]
+
+
+def test_a_lock_lives_as_long_as_it_is_told() -> None:
+    locks = QueueLocks(live_ms=1)
+    assert locks.lock("g", "one", [Q0], 10) == [Q0]
+    assert locks.lock("g", "two", [Q0], 11) == []
+    assert locks.lock("g", "two", [Q0], 12) == [Q0]
 
 
 def test_groups_do_not_see_each_other() -> None:
@@ -34,8 +42,8 @@ def test_only_the_owner_unlocks() -> None:
 def test_expired_locks_are_forgotten_and_make_room() -> None:
     locks = QueueLocks(max_locks=1)
     assert locks.lock("g", "one", [Q0, Q1], 0) == [Q0]
-    locks.expire(LOCK_MS - 1)
+    locks.expire(LIVE_MS)
     assert len(locks) == 1
-    locks.expire(LOCK_MS)
+    locks.expire(LIVE_MS + 1)
     assert len(locks) == 0
-    assert locks.lock("g", "two", [Q1], LOCK_MS) == [Q1]
+    assert locks.lock("g", "two", [Q1], LIVE_MS + 1) == [Q1]

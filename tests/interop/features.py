@@ -19,6 +19,7 @@ FEATURES: dict[str, list[str]] = {
     "Broadcasting": ["json/Broadcasting", "node/Broadcasting", "go/Broadcasting"],
     "Order": ["json/OrderedConsumption", "binary/OrderedConsumption", "node/Ordered", "go/Ordered"],
     "Orderly consumption, handed over": ["json/OrderlyHandOver"],
+    "Locks of queues and their expiry": ["json/QueueLocks"],
     "Pulling at will": [
         "json/SinglePulls",
         "binary/SinglePulls",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.interop.outcomes import REFERENCE_FILE
 from tests.interop.rocketmq_java import RocketMQServers, build
-from tests.interop.scenarios import SETTINGS, play, play_some
+from tests.interop.scenarios import LOCK_LIVES, SETTINGS, play, play_some, system_properties
 
 OUTCOMES = REFERENCE_FILE
 # A busy machine (limits in ms) or a well-filled disk (per cent) must not make the reference shed load.
@@ -32,7 +32,11 @@ def main() -> None:
     only: list[str] | None = parser.parse_args().only
     built = build()
     settings = PATIENCE | SETTINGS
-    with tempfile.TemporaryDirectory() as scratch, RocketMQServers(built, Path(scratch), settings=settings) as servers:
+    options = system_properties(LOCK_LIVES)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        RocketMQServers(built, Path(scratch), settings=settings, options=options) as servers,
+    ):
         outcomes = play_some(built, servers, only) if only else play(built, servers)
     failed = {name: entry["error"] for name, entry in outcomes.items() if "error" in entry}
     for name, error in failed.items():

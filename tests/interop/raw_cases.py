@@ -104,6 +104,10 @@ def subscription(expression: str, kind: str = "SQL92") -> str:
     )
 
 
+def lock_body(names: str, queue: str = "1") -> bytes:
+    return f'{{{names},"mqSet":[{{"topic":"{TOPIC}","brokerName":"broker-a","queueId":{queue}}}]}}'.encode()
+
+
 def check(text: str) -> bytes:
     return f'{{"clientId":"raw","group":"{GROUP}","subscriptionData":{text},"namespace":""}}'.encode()
 
@@ -136,6 +140,19 @@ HEADERS = {
     "heartbeat, no JSON": Case(R.HEART_BEAT, {}, b"{"),
     "heartbeat, no body": Case(R.HEART_BEAT, {}),
     "lock, no JSON": Case(R.LOCK_BATCH_MQ, {}, b"{"),
+    "lock, no body": Case(R.LOCK_BATCH_MQ),
+    "lock, no queues and no names": Case(R.LOCK_BATCH_MQ, {}, b"{}"),
+    "lock, queues that are none": Case(R.LOCK_BATCH_MQ, {}, b'{"consumerGroup":"raw_locks","clientId":"c","mqSet":5}'),
+    "lock, no group": Case(R.LOCK_BATCH_MQ, {}, lock_body('"clientId":"c"')),
+    "lock, no client": Case(R.LOCK_BATCH_MQ, {}, lock_body('"consumerGroup":"raw_locks"')),
+    "lock, a queue of no topic": Case(
+        R.LOCK_BATCH_MQ, {}, b'{"consumerGroup":"raw_locks","clientId":"c","mqSet":[{"brokerName":"b","queueId":0}]}'
+    ),
+    "lock, a queue that is no number": Case(
+        R.LOCK_BATCH_MQ, {}, lock_body('"consumerGroup":"raw_locks","clientId":"c"', '"x"')
+    ),
+    "unlock, no JSON": Case(R.UNLOCK_BATCH_MQ, {}, b"{"),
+    "unlock, no group": Case(R.UNLOCK_BATCH_MQ, {}, lock_body('"clientId":"c"')),
     "a group, no JSON": Case(R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b"{"),
     "acknowledge, a handle that is none": Case(R.ACK_MESSAGE, progress(extraInfo="x", offset=0)),
     "acknowledge, a handle of the wrong type": Case(

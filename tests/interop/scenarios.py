@@ -9,7 +9,7 @@ before them. Then the broker is restarted, and some scenarios look what is left.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +30,8 @@ BINARY = (
 SEQUELS = ("BrokerRestart.After", "Transactions.After")
 """Played after the restart."""
 RUN_TIMEOUT_SECONDS = 300.0
+LOCK_LIVES = {"rocketmq.broker.rebalance.lockMaxLiveTime": "6000"}
+"""A setting of our broker; a system property of Apache RocketMQ's JVM."""
 SETTINGS = {
     "enablePropertyFilter": "true",
     "traceTopicEnable": "true",
@@ -38,11 +40,14 @@ SETTINGS = {
     "transactionCheckInterval": "1000",
     "transactionCheckMax": "1000",
     "transactionOpBatchInterval": "100",
+    **LOCK_LIVES,
 }
 """What the scenarios want of either broker: features that are off by default, and quick clocks."""
 REBALANCE_MS = 2_000
 """How often consumers look which queues are theirs; as they are delivered, a retry topic may wait 20 s for the second
 look."""
+RENEWAL_MS = 1_000
+"""How often they renew the locks of queues that they consume in order, 20 s as they are delivered."""
 
 Outcomes = dict[str, dict[str, Any]]
 """Client and scenario ("json/SyncSend", "go/Produce") -> its line: {"scenario", "seconds", "outcome" or "error"}."""
@@ -100,9 +105,16 @@ def _start(built: JavaBuild, servers: Servers, client: str, scenarios: Sequence[
             "-Xmx384m",
             f"-Drocketmq.serialize.type={serialize_type}",
             f"-Drocketmq.client.rebalance.waitInterval={REBALANCE_MS}",
+            f"-Drocketmq.client.rebalance.lockInterval={RENEWAL_MS}",
+            *system_properties(LOCK_LIVES),
             f"-Duser.home={servers.folder}",
         ],
     )
+
+
+def system_properties(settings: Mapping[str, str]) -> list[str]:
+    """Options of a JVM."""
+    return [f"-D{key}={value}" for key, value in settings.items()]
 
 
 def _outcomes(client: str, run: WatchedProcess) -> Outcomes:

@@ -266,7 +266,7 @@ class _Core:
         self.counters = Counters()
         self.rates = Rates(self.counters, clock)
         self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
-        self.locks = QueueLocks()
+        self.locks = QueueLocks(config.policies.queue_lock_ms)
         self.resets = OffsetResets()
         self.registry = ClientRegistry[Connection]()
         self.settling = _Settling(tables, registrar)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from raptormq.broker.addresses import own_address
 from raptormq.broker.foreign_keys import FOREIGN_KEYS, refuse_unsupported
+from raptormq.broker.queue_locks import LIVE_MS
 from raptormq.config_file import (
     choice,
     integer,
@@ -147,6 +148,8 @@ class Policies:
     lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool, live=True)
     notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool, live=True)
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS, live=True)
+    queue_lock_ms: int = setting(LIVE_MS, "rocketmq.broker.rebalance.lockMaxLiveTime", parse=_PERIOD_MS)
+    """How long an orderly consumer that went silent keeps its queues; a system property of the JVM in RocketMQ."""
     region_id: str = setting("DefaultRegion", "regionId")
     trace_on: bool = setting(True, "traceOn", parse=parse_bool)
     max_message_bytes: int = setting(4_194_304, "maxMessageSize", parse=size(1, 8 << 20), live=True)

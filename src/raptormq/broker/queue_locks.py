@@ -1,7 +1,8 @@
 """Queue locks of ordered consumption: which client of a group may consume a queue alone (``RebalanceLockManager``).
 
-A lock belongs to a client id and lasts 60 s after its owner last asked for it; Java clients ask every 20 s. Locks
-live in memory only: after a restart the first one who asks gets them, as in the reference. Time is passed in.
+A lock belongs to a client id and lasts 60 s (``rocketmq.broker.rebalance.lockMaxLiveTime``) after its owner last asked
+for it, whether the owner is still connected or not; Java clients ask every 20 s. Locks live in memory only: after a
+restart the first one who asks gets them, as in the reference. Time is passed in.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from raptormq.protocol.message import MessageQueue
 
-LOCK_MS = 60_000
+LIVE_MS = 60_000
 MAX_LOCKS = 1_000_000
 """Locks kept at a time, expired ones included; beyond it no new lock is granted."""
 
@@ -20,26 +21,29 @@ MAX_LOCKS = 1_000_000
 class _Lock:
     owner: str
     until_ms: int
+    """The last millisecond in which it counts."""
 
 
 class QueueLocks:
     """The locks of one broker, by group and queue."""
 
-    def __init__(self, max_locks: int = MAX_LOCKS) -> None:
+    def __init__(self, live_ms: int = LIVE_MS, max_locks: int = MAX_LOCKS) -> None:
         self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
+        self._live_ms = live_ms
         self._max_locks = max_locks
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
         """Take or refresh locks; return the queues of ``queues`` that ``client_id`` holds now."""
         held: list[MessageQueue] = []
+        until_ms = now_ms + self._live_ms
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is None:
                 if len(self._locks) >= self._max_locks:
                     continue
-                self._locks[group, queue] = _Lock(client_id, now_ms + LOCK_MS)
-            elif lock.owner == client_id or lock.until_ms <= now_ms:
-                lock.owner, lock.until_ms = client_id, now_ms + LOCK_MS
+                self._locks[group, queue] = _Lock(client_id, until_ms)
+            elif lock.owner == client_id or lock.until_ms < now_ms:
+                lock.owner, lock.until_ms = client_id, until_ms
             else:
                 continue
             held.append(queue)
@@ -54,7 +58,7 @@ class QueueLocks:
 
     def expire(self, now_ms: int) -> None:
         """Forget locks whose time is over, so that dead groups do not fill the table."""
-        for key in [key for key, lock in self._locks.items() if lock.until_ms <= now_ms]:
+        for key in [key for key, lock in self._locks.items() if lock.until_ms < now_ms]:
             del self._locks[key]
 
     def __len__(self) -> int:

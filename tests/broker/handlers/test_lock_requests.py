@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from raptormq.broker.handlers.locks import LockHandlers
-from raptormq.broker.queue_locks import LOCK_MS, QueueLocks
+from raptormq.broker.queue_locks import LIVE_MS, QueueLocks
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
 from raptormq.protocol.codes import RequestCode
@@ -43,16 +43,16 @@ class Locker:
 def test_a_dead_owner_keeps_its_queues_for_a_minute_and_not_longer() -> None:
     locker = Locker()
     assert locker.lock("dead", Q0, Q1) == [Q0, Q1]
-    locker.now = LOCK_MS - 1
+    locker.now = LIVE_MS
     assert locker.lock("heir", Q0, Q1) == []
-    locker.now = LOCK_MS
+    locker.now = LIVE_MS + 1
     assert locker.lock("heir", Q0) == [Q0]
     assert locker.lock("dead", Q0, Q1) == [Q1]  # it was not dead after all
 
 
 def test_who_asks_again_in_time_stays_the_owner() -> None:
     locker = Locker()
-    for locker.now in range(0, 5 * LOCK_MS, 20_000):
+    for locker.now in range(0, 5 * LIVE_MS, 20_000):
         assert locker.lock("alive", Q0) == [Q0]
         assert locker.lock("other", Q0) == []
 
@@ -60,7 +60,7 @@ def test_who_asks_again_in_time_stays_the_owner() -> None:
 def test_a_late_farewell_takes_nothing_from_the_next_owner() -> None:
     locker = Locker()
     locker.lock("slow", Q0)
-    locker.now = LOCK_MS
+    locker.now = LIVE_MS + 1
     assert locker.lock("next", Q0) == [Q0]
     locker.unlock("slow", Q0)
     assert locker.lock("third", Q0) == []
@@ -70,6 +70,12 @@ def test_a_late_farewell_takes_nothing_from_the_next_owner() -> None:
 
 def test_a_body_that_is_none_is_refused() -> None:
     locker = Locker()
-    for body in (b"", b"[]", b'{"consumerGroup":"g","clientId":"c","mqSet":5}', b'{"mqSet":[{"topic":"t"}]}'):
+    for body in (
+        b"",
+        b"[]",
+        b'{"consumerGroup":"g","clientId":"c","mqSet":5}',
+        b'{"mqSet":[{"topic":"t"}]}',
+        b'{"consumerGroup":"g","clientId":null}',
+    ):
         locker.refuse(body)
     assert len(locker.locks) == 0

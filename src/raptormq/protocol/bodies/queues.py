@@ -50,11 +50,12 @@ class QueueLockRequest:
     def from_json(cls, data: bytes) -> QueueLockRequest:
         """Read the body; raises :class:`BodyError`."""
         value = loads_object(data)
-        try:
-            queues = [queue_from_dict(queue) for queue in value.get("mqSet") or ()]
-            return cls(str(value["consumerGroup"]), str(value["clientId"]), queues)
-        except (KeyError, TypeError) as error:
-            raise BodyError("not a lock request: consumerGroup or clientId is missing") from error
+        group, client, queues = value.get("consumerGroup"), value.get("clientId"), value.get("mqSet") or []
+        if not (isinstance(group, str) and isinstance(client, str)):
+            raise BodyError("not a lock request: consumerGroup or clientId is missing")
+        if not isinstance(queues, list):
+            raise BodyError("not a lock request: mqSet is no list of queues")
+        return cls(group, client, [queue_from_dict(queue) for queue in queues])
 
 
 def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:

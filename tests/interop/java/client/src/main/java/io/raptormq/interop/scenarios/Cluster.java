@@ -74,6 +74,11 @@ final class Cluster implements AutoCloseable {
         return config.getTopicName();
     }
 
+    /** The address of the one broker. */
+    String brokerAddress() throws Exception {
+        return admin.examineBrokerClusterInfo().getBrokerAddrTable().values().iterator().next().selectBrokerAddr();
+    }
+
     DefaultMQAdminExt admin() {
         return admin;
     }

@@ -37,6 +37,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("TagFilter", new TagFilter());
         SCENARIOS.put("SqlFilter", new SqlFilter());
         SCENARIOS.put("OrderlyHandOver", new OrderlyHandOver());
+        SCENARIOS.put("QueueLocks", new QueueLocks());
         SCENARIOS.put("PopConsumption", new PopConsumption());
         SCENARIOS.put("GroupControl", new GroupControl());
         SCENARIOS.put("GroupRestart", new GroupRestart());
