@@ -17,7 +17,7 @@ from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import StoredMessage, encode_record
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
-from raptormq.storage.batch_records import is_encrypted, is_wrapper, messages_of
+from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encrypted, is_wrapper
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
@@ -45,6 +45,8 @@ class _Found:
         self.bytes = 0
         self.scanned = 0
         """Bytes of records that were taken apart."""
+        self.unpacked = 0
+        """Bytes that came out of them."""
         self.judged = 0
         """Messages whose properties were looked at."""
         self.missing: list[Extent] = []
@@ -69,8 +71,7 @@ class BatchReader:
         self._log = log
         self._files = files
         self._search = search
-        self._apart: tuple[int, list[StoredMessage]] = -1, []
-        """The batch that was taken apart last: a reader with small pulls comes back to it."""
+        self._unpacker = BatchUnpacker()
 
     def get(
         self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], wishes: Wishes, *, wait: bool
@@ -179,7 +180,8 @@ class BatchReader:
             return True
         if is_wanted and wishes.whole and wishes.properties is None and item.base >= offset:
             return self._take_whole(item, wishes, found, wait)
-        if not found.has_room(wishes, 1, 1) or (found.scanned and found.scanned + item.size > SCAN_BYTES):
+        scanned = max(found.scanned + item.size, found.unpacked)
+        if not found.has_room(wishes, 1, 1) or (found.scanned and scanned > SCAN_BYTES):
             return False
         found.scanned += item.size
         record = self._read(item, found, wait)
@@ -194,7 +196,8 @@ class BatchReader:
             return True
         if is_encrypted(record):
             return self._take_encrypted(item, record, wishes, found)
-        return self._take_apart(self._messages(item, record), offset, wishes, found)
+        messages = self._messages(item, record, offset, found, wait)
+        return messages is not None and self._take_apart(messages, offset, wishes, found)
 
     def _take_whole(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> bool:
         if not found.has_room(wishes, item.messages, item.size):
@@ -238,10 +241,19 @@ class BatchReader:
             found.count(1, len(record), message.queue_offset + 1)
         return True
 
-    def _messages(self, item: BatchItem, record: Buffer) -> list[StoredMessage]:
-        if self._apart[0] != item.physical:
-            self._apart = item.physical, messages_of(record)
-        return self._apart[1]
+    def _messages(
+        self, item: BatchItem, record: Buffer, offset: int, found: _Found, wait: bool
+    ) -> list[StoredMessage] | None:
+        """Return the messages of a batch; None when that is for the next read, since this one has come to something."""
+        try:
+            room = AT_ONCE_BYTES - found.unpacked
+            messages, unpacked = self._unpacker.messages(record, item.physical, wait=wait, room=room)
+        except PagesMissing:
+            if found.next_offset > offset:
+                return None
+            raise
+        found.unpacked += unpacked
+        return messages
 
     def _read(self, item: BatchItem, found: _Found, wait: bool) -> Buffer | None:
         """Return a record; None when it is damaged or, noted in ``found``, not in memory."""

@@ -3,11 +3,17 @@
 What comes out are stored records (:mod:`raptormq.protocol.record`) like any other. No log has them, but each has a
 PHYSICALOFFSET, so that message ids lead back to it: message ``i`` of a wrapper is "at" the ``i + 1``-th byte behind the
 wrapper's first one. A wrapper is longer than that unless it is compressed; where it is not, the place is the wrapper's.
+
+Some KiB can grow a thousandfold, and inflating 14 MiB takes 60 ms. So the event loop unpacks what has up to
+:data:`AT_ONCE_BYTES`; the rest is for a thread, and kept for the call that comes again.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections import OrderedDict
+from functools import partial
 
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
@@ -15,11 +21,18 @@ from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import is_inner_batch, unwrap
 from raptormq.protocol.record import SYS_FLAG_AT, StoredMessage, decode_record
 from raptormq.storage.filesystem import Buffer
+from raptormq.storage.page_cache import PagesMissing
 
 logger = logging.getLogger(__name__)
 
 MAX_DISTANCE = MAX_BATCH_RECORDS
 """The place of a message is at most so many bytes behind its wrapper's."""
+MAX_UNPACKED_BYTES = 14 << 20
+"""A batch that grows beyond this is not taken apart: one of its messages might not fit an answer."""
+AT_ONCE_BYTES = 1 << 20
+"""What the event loop unpacks for one read: some milliseconds."""
+_KEPT_BYTES = 64 << 20
+_KEPT = 64
 
 
 def is_wrapper(record: Buffer) -> bool:
@@ -32,17 +45,70 @@ def is_encrypted(record: Buffer) -> bool:
     return is_sealed(decode_record(record, check_crc=False).body)
 
 
-def messages_of(record: Buffer) -> list[StoredMessage]:
-    """Return the messages of the wrapper ``record`` with their places; none, with a line in the log, when it cannot be
-    taken apart.
-    """
+class BatchUnpacker:
+    """Takes batches apart and keeps the last ones, to which readers with small pulls come back."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, tuple[list[StoredMessage], int]] = OrderedDict()
+        """Messages and their bytes by the place of the wrapper, the last one at the end."""
+        self._kept_bytes = 0
+        self._lock = threading.Lock()
+
+    def messages(
+        self, record: Buffer, physical: int, *, wait: bool, room: int = AT_ONCE_BYTES
+    ) -> tuple[list[StoredMessage], int]:
+        """Return the messages of the wrapper ``record`` at ``physical`` with their places, and how many bytes have been
+        unpacked now. Not to be changed; none, with a line in the log, when it cannot be taken apart.
+
+        Raises:
+            PagesMissing: without ``wait``, when that takes more than ``room`` bytes.
+        """
+        kept = self._kept.get(physical)
+        if kept is not None:
+            return kept[0], 0
+        if wait:
+            return self._keep(physical, *_messages_of(record))
+        if len(record) <= room:
+            try:
+                found = _unpacked(record, room)
+            except RecordError as error:
+                logger.debug("the batch at %d is damaged, or for a thread: %s", physical, error)
+            else:
+                return self._keep(physical, *found)
+        raise PagesMissing([], [partial(self._unpack, bytes(record), physical)])
+
+    def _unpack(self, record: bytes, physical: int) -> None:
+        """In a thread: take a large batch apart."""
+        self._keep(physical, *_messages_of(record))
+
+    def _keep(self, physical: int, messages: list[StoredMessage], size: int) -> tuple[list[StoredMessage], int]:
+        kept = self._kept
+        with self._lock:
+            if physical not in kept:
+                kept[physical] = messages, size
+                self._kept_bytes += size
+            while len(kept) > 1 and (len(kept) > _KEPT or self._kept_bytes > _KEPT_BYTES):
+                self._kept_bytes -= kept.popitem(last=False)[1][1]
+        return messages, size
+
+
+def _messages_of(record: Buffer) -> tuple[list[StoredMessage], int]:
     try:
-        wrapper = decode_record(record, check_crc=False)
-        messages = unwrap(wrapper)
+        return _unpacked(record, MAX_UNPACKED_BYTES)
     except RecordError as error:
         logger.warning("a batch cannot be taken apart: %s", error)
-        return []
-    size = len(record)
+        return [], 0
+
+
+def _unpacked(record: Buffer, max_bytes: int) -> tuple[list[StoredMessage], int]:
+    """Return the messages of a wrapper with their places, and how many bytes they have.
+
+    Raises:
+        RecordError: it cannot be taken apart, or has more than ``max_bytes``.
+    """
+    messages = unwrap(decode_record(record, check_crc=False), max_bytes)
+    size, length = 0, len(record)
     for place, message in enumerate(messages, 1):
-        message.physical_offset += place if place < size else 0
-    return messages
+        message.physical_offset += place if place < length else 0
+        size += len(message.body) + len(message.properties)
+    return messages, size

@@ -8,6 +8,7 @@ batch, which all of them share. Nothing here returns a wrapper.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from raptormq.errors import RecordError
 from raptormq.protocol.properties import KEYS, PAIR_SEPARATOR, UNIQUE_KEY, find_property
@@ -20,7 +21,7 @@ from raptormq.protocol.record import (
     decode_record,
     encode_record,
 )
-from raptormq.storage.batch_records import MAX_DISTANCE, is_wrapper, messages_of
+from raptormq.storage.batch_records import AT_ONCE_BYTES, MAX_DISTANCE, BatchUnpacker, is_wrapper
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.record_parser import peek, peek_physical_offset
@@ -36,6 +37,7 @@ class MessageFinder:
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
+        self._unpacker = BatchUnpacker()
 
     def message_at(self, physical: int, unique_key: str | None = None, *, wait: bool) -> Buffer | None:
         """Return the record of the message at a log offset, None when there is none.
@@ -47,7 +49,7 @@ class MessageFinder:
             return self._inside(physical, wait)
         if not is_wrapper(record):
             return record
-        messages = messages_of(record)
+        messages, _ = self._unpacker.messages(record, physical, wait=wait)
         if unique_key is not None and len(messages) > 1:
             messages = [each for each in messages if find_property(each.properties, UNIQUE_KEY) == unique_key]
         return encode_record(messages[0]) if messages else None
@@ -81,7 +83,9 @@ class MessageFinder:
             start = begin + at - _MAGIC_AT
             record = self._record_at(start, wait)
             if record is not None:
-                messages = messages_of(record) if is_wrapper(record) and start + len(record) > physical else []
+                if not is_wrapper(record) or start + len(record) <= physical:
+                    return None
+                messages, _ = self._unpacker.messages(record, start, wait=wait)
                 index = physical - start - 1
                 return encode_record(messages[index]) if index < len(messages) else None
             at += _MAGIC_AT - 1
@@ -93,6 +97,7 @@ class MessageFinder:
         """Return up to ``limit`` of the messages at ``offsets`` that really have ``key``, once each."""
         found: list[Buffer] = []
         seen: set[int] = set()
+        room = AT_ONCE_BYTES
         for offset in offsets:
             if len(found) >= limit:
                 break
@@ -105,7 +110,9 @@ class MessageFinder:
                 continue
             if message.topic == topic and times[0] <= message.store_timestamp <= times[1]:
                 if is_wrapper(data):
-                    found += map(encode_record, _in_batch(message, messages_of(data), key))
+                    messages, unpacked = self._unpacker.messages(data, offset, wait=wait, room=room)
+                    room -= unpacked
+                    found += map(encode_record, _in_batch(message, messages, key))
                 elif _has(message, key):
                     found.append(data)
         return found[:limit]
@@ -122,8 +129,12 @@ def _in_batch(wrapper: StoredMessage, messages: list[StoredMessage], key: str) -
     if own or not _has(wrapper, key):
         return own
     if key == find_property(wrapper.properties, UNIQUE_KEY):
-        for message in messages:  # clients drop what does not have the id that they ask for
-            text = message.properties
-            between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""
-            message.properties = f"{text}{between}{UNIQUE_KEY}\x01{key}\x02"
+        return [_with_key(message, key) for message in messages]
     return messages
+
+
+def _with_key(message: StoredMessage, key: str) -> StoredMessage:
+    """Return a message with the id of its batch: clients drop what does not have the id that they ask for."""
+    text = message.properties
+    between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""
+    return replace(message, properties=f"{text}{between}{UNIQUE_KEY}\x01{key}\x02")

@@ -1,4 +1,4 @@
-"""Reads that would have to wait for the disk: how they are told, and how the pages are fetched.
+"""Reads that would have to wait for the disk, or for long work: how they are told, and how the pages are fetched.
 
 The event loop reads with RWF_NOWAIT. Where a page is missing it gets :class:`PagesMissing` with what to fetch, lets a
 thread :func:`fetch` it, and tries again. The thread opens files by name and shares no descriptor with the loop, so
@@ -8,7 +8,7 @@ neither can close one under the other's hands.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from raptormq.storage.filesystem import FileSystem
@@ -25,11 +25,20 @@ class Extent(NamedTuple):
 
 
 class PagesMissing(Exception):
-    """Not an error: ``extents`` have to be fetched before the call can be answered without waiting."""
+    """Not an error: ``extents`` have to be fetched, and ``work`` done, before the call can be answered without
+    waiting.
+    """
 
-    def __init__(self, extents: list[Extent]) -> None:
-        super().__init__(f"{len(extents)} extents are not in memory")
+    def __init__(self, extents: list[Extent], work: Sequence[Callable[[], None]] = ()) -> None:
+        super().__init__(f"{len(extents)} extents are not in memory, {len(work)} batches are too large to be unpacked")
         self.extents = extents
+        self.work = work
+
+    def settle(self, filesystem: FileSystem) -> None:
+        """Do what is missing; to be called by a thread."""
+        fetch(filesystem, self.extents)
+        for each in self.work:
+            each()
 
 
 def fetch(filesystem: FileSystem, extents: Iterable[Extent]) -> None:

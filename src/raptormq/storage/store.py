@@ -28,7 +28,7 @@ from raptormq.storage.lifecycle import OpenStore, open_store
 from raptormq.storage.log_batch import AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
 from raptormq.storage.message_finder import MessageFinder
 from raptormq.storage.message_reader import MessageReader
-from raptormq.storage.page_cache import PagesMissing, fetch
+from raptormq.storage.page_cache import PagesMissing
 from raptormq.storage.property_scan import PropertyFilter
 from raptormq.storage.queue_converter import QueueConverter
 from raptormq.storage.queue_files import QueueFiles
@@ -263,7 +263,7 @@ class MessageStore:
             except PagesMissing as missing:
                 if self._background is None:
                     break
-                await self._background.run(fetch, self._fs, missing.extents)
+                await self._background.run(missing.settle, self._fs)
         return attempt(True)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
