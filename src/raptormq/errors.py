@@ -72,6 +72,10 @@ class RecordError(ProtocolError):
     """A message record is cut, damaged or of an unknown format."""
 
 
+class BodyTooLarge(RecordError):
+    """A compressed body grows beyond what the caller allows."""
+
+
 class MessageError(RaptorMQError):
     """A message breaks a rule of the broker and was not sent."""
 

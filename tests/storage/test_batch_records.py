@@ -102,6 +102,13 @@ async def test_many_bombs_cost_a_thread_each_and_no_read_more_than_one(caplog: p
     assert caplog.text.count("longer than 14680064 bytes") == 3
 
 
+async def test_damage_needs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(compressed("a", 5), compressed("damaged", 5, said=2), compressed("b", 5)) as store:
+        found = get(store)
+        assert (found.cold, offsets(found), found.next_offset) == (False, [0, 3], 4)
+    assert "holds 1 messages, not as it says" in caplog.text
+
+
 async def test_what_is_found_by_key_or_place_is_unpacked_by_a_thread_too(unpacked_by: list[tuple[int, bool]]) -> None:
     async with opened(compressed("x", 2 * LARGE, 2), compressed("y", LARGE)) as store:
         for _ in range(2):

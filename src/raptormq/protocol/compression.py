@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import zlib
 
-from raptormq.errors import RecordError
+from raptormq.errors import BodyTooLarge, RecordError
 from raptormq.protocol.record import Bytes, SysFlag
 
 _ZLIB_LEVEL = 5
@@ -45,7 +45,8 @@ def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
     """Return the plain body of a record with this SYSFLAG.
 
     Raises:
-        RecordError: damaged, of an unknown compression, or longer than ``max_bytes``.
+        RecordError: damaged, or of an unknown compression.
+        BodyTooLarge: longer than ``max_bytes``.
     """
     if not sys_flag & SysFlag.COMPRESSED:
         return bytes(body)
@@ -68,7 +69,9 @@ def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
     except (zlib.error, RuntimeError) as error:
         raise RecordError(f"the compressed body is damaged: {error}") from error
     if not complete:
-        raise RecordError(f"the compressed body is cut or longer than {max_bytes} bytes")
+        if len(plain) >= max_bytes:
+            raise BodyTooLarge(f"the compressed body is longer than {max_bytes} bytes")
+        raise RecordError("the compressed body is cut")
     return plain
 
 

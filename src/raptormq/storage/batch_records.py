@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
 
-from raptormq.errors import RecordError
+from raptormq.errors import BodyTooLarge, RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import is_inner_batch, unwrap
@@ -69,12 +70,8 @@ class BatchUnpacker:
         if wait:
             return self._keep(physical, *_messages_of(record))
         if len(record) <= room:
-            try:
-                found = _unpacked(record, room)
-            except RecordError as error:
-                logger.debug("the batch at %d is damaged, or for a thread: %s", physical, error)
-            else:
-                return self._keep(physical, *found)
+            with suppress(BodyTooLarge):
+                return self._keep(physical, *_messages_of(record, room))
         raise PagesMissing([], [partial(self._unpack, bytes(record), physical)])
 
     def _unpack(self, record: bytes, physical: int) -> None:
@@ -92,10 +89,17 @@ class BatchUnpacker:
         return messages, size
 
 
-def _messages_of(record: Buffer) -> tuple[list[StoredMessage], int]:
+def _messages_of(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> tuple[list[StoredMessage], int]:
+    """As :func:`_unpacked`, but nothing for a batch that cannot be taken apart.
+
+    Raises:
+        BodyTooLarge: it has more than ``max_bytes``, and somebody else may take it.
+    """
     try:
-        return _unpacked(record, MAX_UNPACKED_BYTES)
+        return _unpacked(record, max_bytes)
     except RecordError as error:
+        if isinstance(error, BodyTooLarge) and max_bytes < MAX_UNPACKED_BYTES:
+            raise
         logger.warning("a batch cannot be taken apart: %s", error)
         return [], 0
 
