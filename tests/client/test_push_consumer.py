@@ -25,6 +25,7 @@ from raptormq.client import (
 from raptormq.client.queue_reader import QueueReader
 from raptormq.errors import ClientError, MessageError
 from tests.client.cluster import Cluster
+from tests.client.eventually import eventually
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, rebalance_interval=1.0)
 
@@ -54,12 +55,6 @@ async def send(cluster: Cluster, bodies: list[bytes], tags: str = "A", topic: st
     async with Producer("p", name_servers=cluster.name_servers) as producer:
         for number, body in enumerate(bodies):
             await producer.send(Message(topic, body, tags[number % len(tags)]))
-
-
-async def eventually(reached: Callable[[], bool]) -> None:
-    """Wait for something that nobody reports; the time limit of the test bounds it."""
-    while not reached():
-        await asyncio.sleep(0.01)
 
 
 def readers(consumer: PushConsumer) -> list[QueueReader]:

@@ -95,7 +95,8 @@ async def reading(
     try:
         yield reader, handed
     finally:
-        await reader.drop()
+        reader.leave()
+        await reader.quiet(0)
         await instance.leave_consumers("g")
         await instance.release()
 

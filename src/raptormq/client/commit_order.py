@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from raptormq.errors import NoRoute, RaptorMQError, TransportError
 from raptormq.protocol.message import MessageQueue
 
+T = TypeVar("T")
+
 
 async def commit_in_order(
-    offsets: Mapping[MessageQueue, int], commit: Callable[[MessageQueue, int], Awaitable[None]]
+    progress: Mapping[MessageQueue, T], commit: Callable[[MessageQueue, T], Awaitable[None]]
 ) -> dict[MessageQueue, RaptorMQError]:
-    """Call `commit(queue, offset)` for all and return the failures by queue.
+    """Call `commit(queue, progress)` for all and return the failures by queue.
 
     A broker that cannot be reached is not tried again for each of its queues: they all get the failure of the first
     one.
     """
     by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-    for queue in sorted(offsets):
+    for queue in sorted(progress):
         by_broker[queue.broker_name].append(queue)
     failures: dict[MessageQueue, RaptorMQError] = {}
 
@@ -33,7 +36,7 @@ async def commit_in_order(
         for queue in queues:
             if unreachable is None:
                 try:
-                    await commit(queue, offsets[queue])
+                    await commit(queue, progress[queue])
                     continue
                 except (TransportError, NoRoute) as error:
                     unreachable = error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from raptormq.client.background import background, cancel_all
@@ -32,6 +33,8 @@ class Commits:
         self._group = group
         self._interval = interval
         self._committed: dict[MessageQueue, int] = {}
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One commit at a time at each broker, see `commit_order`."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
@@ -45,19 +48,27 @@ class Commits:
 
     async def commit(self, readers: Iterable[QueueReader]) -> None:
         """Commit what has changed; a failure is logged, and the next time covers it."""
-        changed = {
-            reader.queue: reader.progress.commit_offset
-            for reader in readers
-            if reader.progress is not None and self._committed.get(reader.queue) != reader.progress.commit_offset
-        }
-        failures = await commit_in_order(changed, self._commit_one)
+        changed = {reader.queue: reader for reader in readers if self._changed(reader) is not None}
+
+        async def commit(queue: MessageQueue, reader: QueueReader) -> None:
+            async with self._turns[queue.broker_name]:
+                # Only now: in its turn the queue may be another member's, whose progress must not be put back.
+                if (offset := self._changed(reader)) is not None:
+                    await self._commit_one(queue, offset)
+                    self._committed[queue] = offset
+
+        failures = await commit_in_order(changed, commit)
         for queue, error in failures.items():
             log.warning("progress of group %s in %s is not stored yet: %s", self._group, queue, error)
-        self._committed |= {queue: offset for queue, offset in changed.items() if queue not in failures}
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget what was committed: another member goes on."""
         self._committed.pop(queue, None)
+
+    def _changed(self, reader: QueueReader) -> int | None:
+        """What is to commit, if anything."""
+        offset = reader.progress.commit_offset if reader.progress is not None else None
+        return offset if offset != self._committed.get(reader.queue) else None
 
     async def _run(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
         while True:

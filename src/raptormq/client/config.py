@@ -214,6 +214,9 @@ class ConsumerConfig:
     """Progress is reported to the brokers this often, and on stop."""
     rebalance_interval: float = 20.0
     """Queues are shared out anew this often, and at once when the group changes."""
+    hand_over_timeout: float = 5.0
+    """A queue that goes to another member waits at most this long for the listener calls that have messages of it; its
+    new member waits for it a second longer."""
     max_messages_per_queue: int = 1000
     """Unfinished messages per queue at which fetching pauses (pullThresholdForQueue)."""
     max_bytes_per_queue: int = 100 * 1024 * 1024

@@ -119,13 +119,16 @@ class Listening:
     async def _work(self) -> None:
         while True:
             waiting = await self._waiting.get()
-            if waiting.progress.dropped or self._stopping:
+            calls = waiting.progress.calls
+            if waiting.progress.is_over or self._stopping:
                 continue
             self._busy += 1
             self._idle.clear()
+            calls.begin()
             try:
                 await self._consume(waiting)
             finally:
+                calls.end()
                 self._busy -= 1
                 if not self._busy:
                     self._idle.set()

@@ -9,7 +9,7 @@ one that is not finished yet: after a crash some finished messages come again, n
 
 What is handed to a batch listener is admitted as one: a run of messages known by the offset of its first.
 
-Neighbours: `queue_reader` admits messages and asks `is_full`, `listening` reports completion.
+Neighbours: `queue_reader` admits messages and asks `is_full`, `listening` reports calls and completion.
 Source: RocketMQ `ProcessQueue`.
 """
 
@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+
+from raptormq.client.running_calls import RunningCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class FlowLimits:
 class ProcessQueue:
     """The unfinished messages of one queue, by queue offset."""
 
-    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "dropped")
+    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "calls", "dropped", "leaving")
 
     def __init__(self, start_offset: int) -> None:
         self._next_offset = start_offset
@@ -43,8 +45,17 @@ class ProcessQueue:
         """Messages and bytes of what is unfinished, by its first offset."""
         self._messages = 0
         self._bytes = 0
+        self.calls = RunningCalls()
+        """Listener calls that have messages of this queue."""
+        self.leaving = False
+        """The queue goes to another member: no more is handed out, what listeners have still counts."""
         self.dropped = False
-        """The queue went to another member: its messages are not handed out any more and nothing is committed."""
+        """Another place to read from counts now: no more is handed out, and what listeners have does not matter."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether messages must not be handed out any more."""
+        return self.leaving or self.dropped
 
     @property
     def next_offset(self) -> int:

@@ -10,8 +10,8 @@
 `subscribe_batches` has listeners of whole batches. Every message is delivered at least once: progress is stored only up
 to the first message that is not finished, so that after a crash some come again. Order is kept per queue only when
 nothing fails and `concurrency` is 1.
-Neighbours: `rebalancing` shares queues, `queue_reader` fetches, `listening` calls, `redelivery` retries, `commits`
-stores.
+Neighbours: `rebalancing` shares queues, `hand_over` passes them on, `queue_reader` fetches, `listening` calls,
+`redelivery` retries, `commits` stores.
 Source: RocketMQ `DefaultMQPushConsumer`.
 """
 
@@ -25,11 +25,13 @@ from typing import Self
 
 from raptormq.client.commits import Commits
 from raptormq.client.config import ClientConfig, ConsumerConfig, MessageModel
+from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.pull_pace import PullPace
 from raptormq.client.questions import QueueState, RunningInfo
+from raptormq.client.queue_claims import QueueClaims
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalancing import Rebalancing
 from raptormq.client.redelivery import Redelivery
@@ -181,7 +183,7 @@ class _Running:
         folder = Path(config.offset_folder).expanduser()
         local = LocalOffsets(folder, instance.client_id, group) if broadcasts else None
         self._commits = Commits(instance, group, config.commit_interval, local)
-
+        self._claims = None if broadcasts else QueueClaims(instance, group)
         pace = PullPace()
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
@@ -198,7 +200,7 @@ class _Running:
             config.rebalance_interval,
             lambda: subscriptions,
             new_reader,
-            self._commits,
+            HandOver(self._claims, self._commits, config.hand_over_timeout),
             shared=not broadcasts,
         )
 
@@ -206,15 +208,18 @@ class _Running:
         """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
         self._instance.join_consumers(self._group, self)
         self._listening.start()
+        if self._claims is not None:
+            self._claims.start()
         self.rebalancing.start()
         self._commits.start(lambda: self.rebalancing.readers)
 
     async def stop(self) -> None:
-        """End in the order that loses nothing: listeners, readers, commits, membership."""
+        """End in the order that loses nothing, and repeats nothing: listeners, queues, membership."""
         await self._listening.stop(self._instance.config.close_timeout)
-        await self.rebalancing.stop()
         await self._commits.stop()
-        await self._commits.commit(self.rebalancing.readers)
+        if self._claims is not None:
+            await self._claims.stop()
+        await self.rebalancing.stop()
         await self._instance.leave_consumers(self._group)
         await self._instance.release()
 

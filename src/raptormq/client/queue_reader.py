@@ -78,7 +78,7 @@ class QueueReader:
         self.queue = queue
         self.subscription = subscription
         self.progress: ProcessQueue | None = None
-        """What was fetched and finished; `None` until the start offset is known."""
+        """What was fetched and finished; `None` until the start offset is known, and once the queue was let go."""
         self._instance = instance
         self._config = config
         self._group = group
@@ -106,11 +106,28 @@ class QueueReader:
         self._task.cancel()
         self._task = background(self._run(), f"reader of {self.queue}")
 
-    async def drop(self) -> None:
-        """Stop reading: what was handed out may end as it will, it does not count any more."""
+    def leave(self) -> None:
+        """Read and hand out no more, because the queue goes to another member; what listeners have still counts."""
+        if self.progress is not None:
+            self.progress.leaving = True
+        self._task.cancel()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether listeners have messages of the queue."""
+        return self.progress is not None and self.progress.calls.count > 0
+
+    async def quiet(self, timeout: float) -> None:
+        """Wait until listeners have no more messages of a queue that was left, at most `timeout` seconds."""
+        await cancel_all([self._task])
+        if self.progress is not None and not await self.progress.calls.ended(timeout):
+            log.warning("group %s lets %s go with messages that a listener still has", self._group, self.queue)
+
+    def let_go(self) -> None:
+        """Forget the progress: it was stored for the last time, the rest is the next member's."""
         if self.progress is not None:
             self.progress.dropped = True
-        await cancel_all([self._task])
+        self.progress = None
 
     async def _run(self) -> None:
         failures = 0

@@ -1,19 +1,21 @@
 """Which queues this consumer reads, kept up to date.
 
 Everything is looked at again every 20 s, at once when a broker reports that members came or went (code 40), when a
-route or the subscriptions change, and soon again while a topic or its brokers cannot be found.
-Neighbours: `rebalance` does the arithmetic, `queue_reader` reads. Source: RocketMQ `RebalanceService`, `RebalanceImpl`.
+route or the subscriptions change, and soon again while a topic or its brokers cannot be found or another member still
+has a queue that is this one's now.
+Neighbours: `rebalance` does the arithmetic, `hand_over` lets queues go and come, `queue_reader` reads.
+Source: RocketMQ `RebalanceService`, `RebalanceImpl`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
-from raptormq.client.commits import Commits
+from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalance import allocate_averagely
@@ -28,6 +30,7 @@ from raptormq.protocol.message import MessageQueue
 log = logging.getLogger(__name__)
 
 _MISSING_PAUSE_S = 1.0
+_AWAITED_PAUSE_S = 0.05
 
 
 class Rebalancing:
@@ -39,7 +42,7 @@ class Rebalancing:
         interval: seconds between two looks.
         subscriptions: what is subscribed, by topic; looked at anew every time.
         new_reader: starts the reader of a queue.
-        commits: stores the progress of queues that are given up.
+        hand_over: lets queues go and come.
         shared: false for a broadcasting consumer, which reads every queue.
     """
 
@@ -50,7 +53,7 @@ class Rebalancing:
         interval: float,
         subscriptions: Callable[[], Mapping[str, Subscription]],
         new_reader: Callable[[MessageQueue, Subscription], QueueReader],
-        commits: Commits,
+        hand_over: HandOver,
         *,
         shared: bool = True,
     ) -> None:
@@ -59,8 +62,10 @@ class Rebalancing:
         self._interval = interval
         self._subscriptions = subscriptions
         self._new_reader = new_reader
-        self._commits = commits
+        self._hand_over = hand_over
         self._shared = shared
+        self._members_before: dict[str, list[str]] = {}
+        """Who belonged to the group when the queues of a topic were looked at last."""
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._wanted = asyncio.Event()
@@ -80,13 +85,15 @@ class Rebalancing:
         self._task = background(self._run(), f"rebalancing of {self._group}")
 
     async def stop(self) -> None:
-        """Stop looking and drop all readers; their progress stays to be committed."""
+        """Stop looking and let all queues go."""
         if self._task is not None:
             await cancel_all([self._task])
-        await asyncio.gather(*(reader.drop() for reader in self._readers.values()))
+        self._give_up(self._readers)
+        await self._hand_over.given()
 
     async def _run(self) -> None:
         pause = 0.0
+        clock = asyncio.get_running_loop().time
         while True:
             try:
                 async with asyncio.timeout(pause):
@@ -94,8 +101,11 @@ class Rebalancing:
             except TimeoutError:
                 pass
             self._wanted.clear()
+            began = clock()
             complete = await self._look()
             pause = self._interval if complete else min(max(_MISSING_PAUSE_S, pause * 2), self._interval)
+            if self._hand_over.awaited_topics:
+                pause = min(pause, max(_AWAITED_PAUSE_S, clock() - began))  # a look at many queues takes time
 
     async def _look(self) -> bool:
         """Bring the readers in line; false when something was missing."""
@@ -116,39 +126,49 @@ class Rebalancing:
             except RaptorMQError as error:
                 log.info("group %s keeps its queues of %s: %s", self._group, topic, error)
                 complete = False
-        for queue in [queue for queue in self._readers if queue.topic not in subscriptions]:
-            await self._give_up(queue)
+        self._give_up(queue for queue in self._readers if queue.topic not in subscriptions)
+        for topic in self._hand_over.awaited_topics - set(subscriptions):
+            await self._hand_over.takable(topic, [], set())
         return complete
 
     async def _share(self, subscription: Subscription, found: TopicQueues) -> None:
-        share = await self._own_share(found) if self._shared else list(found.read_queues)
+        members = await self._members(found) if self._shared else [self._instance.client_id]
+        share = allocate_averagely(found.read_queues, members, self._instance.client_id)
         wanted = set(share)  # of perhaps 10,000 queues
-        for queue in [queue for queue in self._readers if queue.topic == found.topic and queue not in wanted]:
-            await self._give_up(queue)
-        for queue in share:
-            reader = self._readers.get(queue)
-            if reader is not None and reader.subscription != subscription:
-                await self._give_up(queue)  # a pull that the broker holds has the old tags
-                reader = None
-            if reader is None:
-                log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
-                self._readers[queue] = self._new_reader(queue, subscription)
+        self._give_up(
+            queue
+            for queue, reader in self._readers.items()
+            if queue.topic == found.topic and (queue not in wanted or reader.subscription != subscription)
+        )  # a pull that the broker holds has the old tags
+        missing = [queue for queue in share if queue not in self._readers]
+        for queue in await self._hand_over.takable(found.topic, missing, self._orphans(found, members)):
+            log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
+            self._readers[queue] = self._new_reader(queue, subscription)
+        self._members_before[found.topic] = members
 
-    async def _own_share(self, found: TopicQueues) -> list[MessageQueue]:
-        members = await self._members(found)
-        if self._instance.client_id not in members:  # the broker was restarted, or hears of us just now
-            await self._instance.heartbeat()
-            members = await self._members(found)
-        return allocate_averagely(found.read_queues, members, self._instance.client_id)
+    def _orphans(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
+        """The queues that no member can still have: of those that are gone, or all when there is nobody else."""
+        if members == [self._instance.client_id]:
+            return set(found.read_queues)
+        before = self._members_before.get(found.topic, [])
+        gone = set(before) - set(members)
+        return {queue for member in gone for queue in allocate_averagely(found.read_queues, before, member)}
 
-    async def _give_up(self, queue: MessageQueue) -> None:
-        log.info("group %s: %s gives up %s", self._group, self._instance.client_id, queue)
-        reader = self._readers.pop(queue)
-        await reader.drop()
-        await self._commits.commit([reader])
-        self._commits.forget(queue)
+    def _give_up(self, queues: Iterable[MessageQueue]) -> None:
+        readers = [self._readers.pop(queue) for queue in list(queues)]
+        for reader in readers:
+            log.info("group %s: %s gives up %s", self._group, self._instance.client_id, reader.queue)
+        self._hand_over.give(readers)
 
     async def _members(self, found: TopicQueues) -> list[str]:
+        """Return who belongs to the group."""
+        members = await self._known_members(found)
+        if self._instance.client_id not in members:  # the broker was restarted, or hears of us just now
+            await self._instance.heartbeat()
+            members = await self._known_members(found)
+        return members
+
+    async def _known_members(self, found: TopicQueues) -> list[str]:
         """Ask any broker of the topic who belongs to the group."""
         command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
         failure: RaptorMQError = NoRoute(f"no broker of topic {found.topic} is up")

@@ -1,0 +1,106 @@
+"""How queues go from this member of a group to others, without a message being consumed twice.
+
+    kept for it     cached messages are dropped at once, listener calls end      this member: `give`
+                    progress is stored
+                    the claim is given back
+                    the claim is got, progress is asked for, reading begins      the next member: `takable`
+
+Both sides wait only so long: a listener that takes its time holds its queue up for `timeout`, a member that has died
+for a second more. Then messages come twice, as they do where a member is no client of this kind and has no claims.
+What a member had that brokers do not know any more is taken at once.
+Neighbours: `rebalancing` decides which queues, `queue_claims` asks brokers. Source: none; the order is that of
+Kafka's cooperative rebalancing: revoke, commit, assign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from raptormq.client.background import background
+from raptormq.client.commits import Commits
+from raptormq.client.queue_claims import QueueClaims
+from raptormq.client.queue_reader import QueueReader
+from raptormq.protocol.message import MessageQueue
+
+_MORE_S = 1.0
+"""For storing progress and all that is under way."""
+
+
+class HandOver:
+    """The queues of one member that go, and those that are to come.
+
+    Args:
+        claims: what members know of each other's queues; `None` where every member reads all of them.
+        commits: stores progress.
+        timeout: seconds that listener calls get.
+    """
+
+    def __init__(self, claims: QueueClaims | None, commits: Commits, timeout: float) -> None:
+        self._claims = claims
+        self._commits = commits
+        self._timeout = timeout
+        self._leaving: dict[MessageQueue, QueueReader] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._awaited: dict[MessageQueue, float] = {}
+        """When waiting for a queue ends, in the time of the loop."""
+
+    @property
+    def awaited_topics(self) -> set[str]:
+        """The topics of which queues are to come."""
+        return {queue.topic for queue in self._awaited}
+
+    def give(self, readers: Iterable[QueueReader]) -> None:
+        """Let queues go, in the background."""
+        readers = list(readers)
+        for reader in readers:
+            reader.leave()
+            self._leaving[reader.queue] = reader
+        busy = [reader for reader in readers if reader.is_busy]
+        for group in ([reader for reader in readers if not reader.is_busy], *([reader] for reader in busy)):
+            if group:
+                task = background(self._give(group), f"hand-over of {len(group)} queues from {group[0].queue}")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def given(self) -> None:
+        """Wait until all that was to go has gone."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _give(self, readers: Sequence[QueueReader]) -> None:
+        await asyncio.gather(*(reader.quiet(self._timeout) for reader in readers))
+        await self._commits.commit(readers)
+        queues = [reader.queue for reader in readers]
+        for reader in readers:
+            reader.let_go()
+            self._commits.forget(reader.queue)
+        if self._claims is not None:
+            await self._claims.release(queues)
+        for queue in queues:
+            del self._leaving[queue]
+
+    async def takable(
+        self, topic: str, queues: Sequence[MessageQueue], orphans: set[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Claim queues and return those that can be read now; the others have to be asked for again soon.
+
+        Args:
+            topic: whose queues they are.
+            queues: all that this member shall have of it, and has not.
+            orphans: those of the topic whose member the brokers do not know any more.
+        """
+        wanted = set(queues)
+        if others := [queue for queue in self._awaited if queue.topic == topic and queue not in wanted]:
+            for queue in others:
+                del self._awaited[queue]
+            if self._claims is not None:
+                await self._claims.release(others)
+        here = [queue for queue in queues if queue not in self._leaving]
+        free = await self._claims.claim(here) if self._claims is not None else wanted
+        now = asyncio.get_running_loop().time()
+        deadlines = {queue: self._awaited.get(queue, now + self._timeout + _MORE_S) for queue in queues}
+        takable = [queue for queue in here if queue in free or queue in orphans or deadlines[queue] <= now]
+        self._awaited |= deadlines
+        for queue in takable:
+            del self._awaited[queue]
+        return takable

@@ -1,0 +1,100 @@
+"""By which a member of a group knows that another one is not done yet with a queue that is going to be its own.
+
+A member claims each queue at the queue's broker before it reads it, and gives the claim back once its progress is
+stored for the last time. So the next member that gets the claim finds the right progress. A claim is a queue lock:
+
+    LOCK_BATCH_MQ (41)     group %RETRY%<group>, queues -> those that are ours now; kept alive every 20 s, ends after 60
+    UNLOCK_BATCH_MQ (42)
+
+Not under the name of the group itself: of one with locks Apache RocketMQ takes that it consumes in order, and moves its
+retries to the dead letters. This name needs the same permission. Members that know nothing of claims, Java ones, never
+have any, and a broker that refuses them or does not answer is taken for one without: reading never depends on them.
+Neighbours: `rebalancing` claims, `hand_over` gives back. Source: RocketMQ `RebalanceImpl.lock`, for another purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from raptormq.client.answers import require_success
+from raptormq.client.background import background, cancel_all
+from raptormq.client.instance import ClientInstance
+from raptormq.errors import RaptorMQError
+from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import retry_topic
+
+log = logging.getLogger(__name__)
+
+_RENEWAL_S = 20.0
+
+
+class QueueClaims:
+    """The claims of one member of a group."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._name = retry_topic(group)
+        self._claimed: set[MessageQueue] = set()
+        self._renewals: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Keep claims alive."""
+        self._renewals = background(self._renew(), f"claims of {self._group}")
+
+    async def stop(self) -> None:
+        """Keep them alive no more."""
+        if self._renewals is not None:
+            await cancel_all([self._renewals])
+
+    async def claim(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Claim queues and return those that no other member has, as far as their brokers say."""
+        self._claimed |= set(queues)
+        held = await asyncio.gather(*(self._claim_at(*each) for each in self._by_master(queues).items()))
+        return set[MessageQueue]().union(*held)
+
+    async def release(self, queues: Collection[MessageQueue]) -> None:
+        """Give claims back, those too that were asked for and not got."""
+        self._claimed -= set(queues)
+        await asyncio.gather(*(self._release_at(*each) for each in self._by_master(queues).items()))
+
+    def _by_master(self, queues: Iterable[MessageQueue]) -> dict[str | None, list[MessageQueue]]:
+        by_master: dict[str | None, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            route = self._instance.routes.known(queue.topic)
+            by_master[route.master(queue.broker_name) if route is not None else None].append(queue)
+        return by_master
+
+    async def _claim_at(self, address: str | None, queues: list[MessageQueue]) -> list[MessageQueue]:
+        if address is None:
+            return queues
+        try:
+            answer = await self._ask(address, RequestCode.LOCK_BATCH_MQ, queues)
+            return decode_locked_queues(answer.body)
+        except RaptorMQError as error:
+            log.info("group %s reads without claims at broker %s: %s", self._group, address, error)
+            return queues
+
+    async def _release_at(self, address: str | None, queues: list[MessageQueue]) -> None:
+        if address is None:
+            return
+        try:
+            await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, queues)
+        except RaptorMQError as error:
+            log.info("group %s did not give claims back at broker %s: %s", self._group, address, error)
+
+    async def _ask(self, address: str, code: RequestCode, queues: list[MessageQueue]) -> RemotingCommand:
+        body = QueueLockRequest(self._name, self._instance.client_id, queues).to_json()
+        timeout = self._instance.config.request_timeout
+        return require_success(await self._instance.pool.request(address, request(code, body=body), timeout), address)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(_RENEWAL_S)
+            await asyncio.gather(*(self._claim_at(*each) for each in self._by_master(self._claimed).items()))

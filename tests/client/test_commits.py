@@ -1,0 +1,71 @@
+"""Progress is stored as it is when its turn comes, and never for a queue that was let go."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+from raptormq.client import ClientConfig, MessageQueue
+from raptormq.client.commits import Commits
+from raptormq.client.instance import ClientInstance
+from raptormq.client.process_queue import ProcessQueue
+from raptormq.client.queue_reader import QueueReader
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.transport.connection import Connection
+from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route
+
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+def reader_at(queue_id: int, offset: int) -> QueueReader:
+    return cast(
+        "QueueReader", SimpleNamespace(queue=MessageQueue("t", "broker-0", queue_id), progress=ProcessQueue(offset))
+    )
+
+
+def stored(peer: ScriptedPeer) -> list[tuple[int, int]]:
+    return [
+        (int(command.ext_fields["queueId"]), int(command.ext_fields["commitOffset"]))
+        for command in peer.received[COMMIT]
+    ]
+
+
+async def connected(peer: ScriptedPeer) -> ClientInstance:
+    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(3, peer))
+    return ClientInstance.acquire(ClientConfig(peer.address))
+
+
+async def test_a_queue_that_is_let_go_meanwhile_is_not_put_back() -> None:
+    held: list[tuple[Connection, RemotingCommand]] = []
+    async with ScriptedPeer() as peer:
+        peer.on(COMMIT, lambda connection, command: held.append((connection, command)), answer())
+        instance = await connected(peer)
+        commits = Commits(instance, "g", 1000.0)
+        readers = [reader_at(0, 5), reader_at(1, 6), reader_at(2, 7)]
+        committing = asyncio.create_task(commits.commit(readers))
+        await peer.wait_for(COMMIT)
+        readers[1].progress = None  # another member has it by now
+        assert readers[2].progress is not None
+        readers[2].progress.advance(9)
+        [(connection, command)] = held
+        connection.send(response_to(command))
+        await committing
+        assert stored(peer) == [(0, 5), (2, 9)]
+        await instance.release()
+
+
+async def test_only_what_has_changed_is_stored_and_what_failed_is_tried_again() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(COMMIT, refuse(ResponseCode.SYSTEM_ERROR), answer())
+        instance = await connected(peer)
+        commits = Commits(instance, "g", 1000.0)
+        readers = [reader_at(0, 5), reader_at(1, 6)]
+        await commits.commit(readers)
+        await commits.commit(readers)
+        await commits.commit(readers)
+        commits.forget(readers[1].queue)
+        await commits.commit(readers)
+        assert stored(peer) == [(0, 5), (1, 6), (0, 5), (1, 6)]
+        await instance.release()

@@ -1,0 +1,81 @@
+"""Claims as brokers see them, and that nothing depends on brokers that have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptormq.client import ClientConfig, MessageQueue
+from raptormq.client.instance import ClientInstance
+from raptormq.client.queue_claims import QueueClaims
+from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
+
+QUEUES = [MessageQueue("t", "broker-0", number) for number in range(3)]
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+
+
+async def connected(peer: ScriptedPeer, unreachable: str | None = None) -> ClientInstance:
+    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(3, peer, unreachable=unreachable))
+    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    await instance.routes.find("t")
+    return instance
+
+
+async def test_only_what_the_broker_grants_is_ours() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:2])))
+        instance = await connected(peer)
+        claims = QueueClaims(instance, "g")
+        assert await claims.claim(QUEUES) == set(QUEUES[:2])
+        await claims.release(QUEUES)
+        for code in LOCK, UNLOCK:
+            [command] = peer.received[code]
+            body = QueueLockRequest.from_json(command.body)
+            # Of a group with locks of its own the reference thinks that it consumes in order.
+            assert (body.consumer_group, body.client_id) == ("%RETRY%g", instance.client_id)
+            assert sorted(body.queues) == QUEUES
+        await instance.release()
+
+
+@pytest.mark.parametrize(
+    "reply", [refuse(ResponseCode.NO_PERMISSION), hang_up, silence, answer(body=b"{")], ids=["no", "end", "mute", "?"]
+)
+async def test_a_broker_without_claims_is_read_all_the_same(reply: Reply) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, reply)
+        peer.on(UNLOCK, reply)
+        instance = await connected(peer)
+        claims = QueueClaims(instance, "g")
+        assert await claims.claim(QUEUES) == set(QUEUES)
+        await claims.release(QUEUES)
+        await instance.release()
+
+
+async def test_queues_of_a_broker_that_is_gone_or_of_a_topic_that_is_unknown_are_ours() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, answer(body=encode_locked_queues([])))
+        instance = await connected(peer)
+        claims = QueueClaims(instance, "g")
+        strange = [MessageQueue("t", "broker-9", 0), MessageQueue("u", "broker-0", 0)]
+        assert await claims.claim([*QUEUES, *strange]) == set(strange)
+        await claims.release(strange)
+        assert peer.received[UNLOCK] == []
+        await instance.release()
+
+
+async def test_claims_are_renewed_until_they_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raptormq.client.queue_claims._RENEWAL_S", 0.01)
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
+        instance = await connected(peer)
+        claims = QueueClaims(instance, "g")
+        claims.start()
+        await claims.claim(QUEUES)
+        await peer.wait_for(LOCK, 3)
+        await claims.release(QUEUES[1:])
+        after = len(peer.received[LOCK])
+        [*_, last] = await peer.wait_for(LOCK, after + 2)
+        assert QueueLockRequest.from_json(last.body).queues == QUEUES[:1]
+        await claims.stop()
+        await instance.release()
