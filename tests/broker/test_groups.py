@@ -53,3 +53,22 @@ def test_a_file_of_another_shape_is_an_error(saved: Any) -> None:
 def test_a_bad_group_is_an_error(value: Any) -> None:
     with pytest.raises(BodyError):
         GroupConfig.from_dict(value)
+
+
+def test_what_is_forbidden_is_kept_and_goes_with_its_group() -> None:
+    table = GroupTable({"forbiddenTable": {"g": {"t": 4, "u": 1}}}, lambda: 7)
+    table.put(GroupConfig("g"))
+    assert [table.may_read("g", topic) for topic in ("t", "u", "v")] == [False, True, True]
+    table.set_readable("g", "v", readable=False)
+    table.set_readable("g", "t", readable=True)
+    assert GroupTable(table.to_dict(), lambda: 8).forbidden == {"g": {"u": 1, "v": 4}}
+    version = table.version
+    table.set_readable("g", "t", readable=True)
+    assert table.version == version
+    table.delete("g")
+    assert table.forbidden == {}
+
+
+def test_a_table_of_what_is_forbidden_that_is_none_is_refused() -> None:
+    with pytest.raises(BodyError):
+        GroupTable({"forbiddenTable": {"g": 4}}, lambda: 7)

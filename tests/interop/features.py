@@ -41,7 +41,7 @@ FEATURES: dict[str, list[str]] = {
     "Requests and replies": ["json/RequestReply", "go/RequestReply"],
     "Message traces": ["json/Traces"],
     "Queries by key, unique key, offset id": ["json/Queries"],
-    "Control of groups": ["json/GroupControl"],
+    "Control of groups": ["json/GroupControl", "json/AdminCalls"],
     "Restarts of the broker": ["json/BrokerRestart.Before", "json/BrokerRestart.After"],
     "Refusals that clients see": ["json/Refusals", "node/Refusals", "go/Refusals"],
     "Bad header fields and bodies": ["raw/BadHeaders"],

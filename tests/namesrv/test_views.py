@@ -83,3 +83,15 @@ def test_member_group_of_an_unknown_broker_is_empty() -> None:
     register(table, "broker-a", 0, "a:1", "t", "u")
     assert views.member_group(table, "c", "broker-a").broker_addrs == {0: "a:1"}
     assert views.member_group(table, "c", "broker-x").broker_addrs == {}
+
+
+def test_topics_are_listed_by_their_flags() -> None:
+    table = RouteTable()
+    flags = {"none": 0, "unit": 1, "subscribed": 2, "both": 3}
+    configs = {topic: TopicConfig(topic, 8, 8, topic_sys_flag=flag) for topic, flag in flags.items()}
+    table.register(
+        Registration("c", "broker-a", 0, "a:1", "", TopicConfigTable(configs, DataVersion(0, 1, 4)), "a:1", None), 0
+    )
+    assert views.flagged_topics(table, 1, 0).topics == ["unit", "both"]
+    assert views.flagged_topics(table, 2, 0).topics == ["subscribed", "both"]
+    assert views.flagged_topics(table, 2, 1).topics == ["subscribed"]

@@ -25,6 +25,7 @@ from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestMode
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
 from raptormq.broker.handlers.conversions import ConversionHandlers
+from raptormq.broker.handlers.group_progress import GroupProgressHandlers
 from raptormq.broker.handlers.groups import GroupHandlers
 from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.handlers.offsets import OffsetHandlers
@@ -185,7 +186,7 @@ def assemble(
         core.popping,
         _assignments(core, registrar, filesystem),
         *_consuming(core),
-        *_administration(core),
+        *_administration(core, pulls),
     ]
     for handlers in areas:
         handlers.register(router)
@@ -364,7 +365,7 @@ def _replies(core: _Core) -> ReplyHandlers:
     return ReplyHandlers(core.admission, core.writer, core.registry, core.store_host, core.clock, core.config.policies)
 
 
-def _administration(core: _Core) -> tuple[Handlers, ...]:
+def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:
     """What operators ask for."""
     core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config
@@ -373,7 +374,8 @@ def _administration(core: _Core) -> tuple[Handlers, ...]:
         UserHandlers(security.users, security.acls, security.users_saver, security.acls_saver),
         AclHandlers(security.users, security.acls, security.acls_saver),
         TopicHandlers(core.store, core.topics, core.settling, config.identity, config.policies),
-        GroupHandlers(core.store, core.groups, core.topics, core.settling),
+        GroupHandlers(core.store, core.groups, core.topics, core.settling, pulls.reset),
+        GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
         UpkeepHandlers(core.store, core.topics, core.address),
         RuntimeHandlers(core.store, core.topics, config, core.rates),

@@ -3,8 +3,10 @@
 A group comes into being with its first heartbeat, with defaults, unless ``autoCreateSubscriptionGroup`` is false.
 File and network form::
 
-    {"dataVersion": {...}, "forbiddenTable": {}, "subscriptionGroupTable": {"group": {"groupName": "group",
-    "consumeEnable": true, ...}}}
+    {"dataVersion": {...}, "forbiddenTable": {"group": {"topic": 4}}, "subscriptionGroupTable": {"group":
+    {"groupName": "group", "consumeEnable": true, ...}}}
+
+What is forbidden to a group in a topic is a bit each, 4 for reading; the others mean nothing, here as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from raptormq.errors import BodyError
 from raptormq.protocol.bodies.topic_config import DataVersion
 
 MAX_RETRY_QUEUES = 1_024
+_READING = 4
 
 
 @dataclass(slots=True)
@@ -92,6 +95,8 @@ class GroupTable:
         self.configs: dict[str, GroupConfig] = {
             str(name): GroupConfig.from_dict(group) for name, group in table.items()
         }
+        self.forbidden = _read_forbidden(fields.get("forbiddenTable") or {})
+        """Group -> topic -> bits; empty, as it nearly always is, when nothing is forbidden."""
         self.version = DataVersion.from_dict(fields.get("dataVersion"))
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
@@ -114,14 +119,31 @@ class GroupTable:
         """Remove a group; False when there was none."""
         if self.configs.pop(group, None) is None:
             return False
+        self.forbidden.pop(group, None)
         self._changed()
         return True
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether nobody has forbidden a group to read a topic."""
+        return not self.forbidden.get(group, {}).get(topic, 0) & _READING
+
+    def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
+        """Forbid a group to read a topic, or allow it again."""
+        if readable is self.may_read(group, topic):
+            return
+        row = self.forbidden.setdefault(group, {})
+        row[topic] = row.get(topic, 0) ^ _READING
+        if not row[topic]:
+            del row[topic]
+        if not row:
+            del self.forbidden[group]
+        self._changed()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``subscriptionGroup.json``, also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         return {
             "dataVersion": self.version.to_dict(),
-            "forbiddenTable": {},
+            "forbiddenTable": self.forbidden,
             "subscriptionGroupTable": {name: group.to_dict() for name, group in self.configs.items()},
         }
 
@@ -129,3 +151,10 @@ class GroupTable:
         self.version = self.version.next(self._clock())
         for listener in self._listeners:
             listener()
+
+
+def _read_forbidden(value: Any) -> dict[str, dict[str, int]]:
+    try:
+        return {str(group): {str(topic): int(bits) for topic, bits in row.items()} for group, row in value.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BodyError(f"not a table of what is forbidden: {value!r:.80}") from error

@@ -55,6 +55,16 @@ def system_topics(table: RouteTable) -> TopicList:
     return TopicList(topics, next(iter(table.live), None))
 
 
+def flagged_topics(table: RouteTable, flag: int, without: int) -> TopicList:
+    """Return the topics that some broker gives one system flag and not the other."""
+    names = [
+        topic
+        for topic, queues in table.queues.items()
+        if any(queue.topic_sys_flag & flag and not queue.topic_sys_flag & without for queue in queues.values())
+    ]
+    return TopicList(names)
+
+
 def member_group(table: RouteTable, cluster: str, broker_name: str) -> BrokerData:
     """Return the members of one broker group; no addresses when it is unknown."""
     group = table.groups.get(broker_name)

@@ -238,3 +238,41 @@ async def test_a_broker_may_reject_transactions(tmp_path: Path) -> None:
     async with running(tmp_path, {"rejectTransactionMessage": "true"}) as broker, connected(broker) as peer:
         assert (await peer.send("t", b"x", 0, PREPARED, f=4)).code == 16
         assert (await peer.send("t", b"x", 0, "", f=4)).code == 13
+
+
+async def test_questions_begin_again_about_what_was_given_up(tmp_path: Path) -> None:
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        await announce(peer)
+        sent = await prepare(peer)
+        while not (given_up := messages(await peer.pull(TRANS_CHECK_MAX_TIME_TOPIC, 0))):
+            await asyncio.sleep(0.05)
+        while not peer.notices.empty():
+            peer.notices.get_nowait()
+        place = f"7F00000100002A9F{given_up[0].physical_offset:016X}"
+        resumed = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place, "topic": "t"})
+        assert resumed.code == 0
+        assert (await answer(peer, await question(peer), COMMIT)).code == 0
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
+        assert (await end(peer, sent, COMMIT)).code == 604
+
+
+async def test_an_open_transaction_that_is_resumed_is_one_and_its_questions_are_counted_anew(tmp_path: Path) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        sent = await prepare(peer)
+        fields = {"msgId": sent.ext_fields["msgId"]}
+        assert (await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)).code == 0
+        again = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
+        assert (again.code, again.remark) == (604, "the transaction is decided already")  # it lives on as another half
+        assert broker._assembly is not None
+        assert broker._assembly.transactions.open_count == 1
+        half = messages(await peer.pull(HALF_TOPIC, 1))[0]
+        assert decode_properties(half.properties)["TRANSACTION_CHECK_TIMES"] == "0"
+
+
+async def test_what_is_no_transaction_cannot_be_resumed(tmp_path: Path) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        plain = (await peer.send("t", b"plain")).ext_fields["msgId"]
+        for place in (plain, plain[:-1] + "1", "F" * 32, "x", ""):
+            refused = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place})
+            assert (refused.code, HALF_TOPIC in str(refused.remark)) == (1, True)
+        assert (await peer.pull(HALF_TOPIC, 0)).code in (17, 19)

@@ -1,8 +1,9 @@
-"""Consumer group administration: 200 and 225 (create, change), 201 (all), 207 (delete), 352 (one)
+"""Consumer group administration: 200 and 225 (create, change), 201 (all), 207 (delete), 352 (one), 353 (forbid a topic)
 (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from raptormq.broker.groups import GroupConfig, GroupTable
@@ -12,7 +13,12 @@ from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.protocol.headers.topic import DeleteGroupRequestHeader, GroupRequestHeader, TotalGroupResponseHeader
+from raptormq.protocol.headers.topic import (
+    DeleteGroupRequestHeader,
+    GroupForbiddenRequestHeader,
+    GroupRequestHeader,
+    TotalGroupResponseHeader,
+)
 from raptormq.protocol.topic_names import check_group, retry_topic
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
@@ -22,11 +28,20 @@ from raptormq.transport.router import Refused, Router
 class GroupHandlers:
     """Creates, changes, deletes and describes consumer groups."""
 
-    def __init__(self, store: MessageStore, groups: GroupTable, topics: TopicTable, settling: Settling) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        groups: GroupTable,
+        topics: TopicTable,
+        settling: Settling,
+        forbidden: Callable[[str, str], None],
+    ) -> None:
+        """``forbidden`` is told topic and group when a group may not read a topic any more."""
         self._store = store
         self._groups = groups
         self._topics = topics
         self._settling = settling
+        self._tell_forbidden = forbidden
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -35,6 +50,7 @@ class GroupHandlers:
         router.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, self.all_configs)
         router.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupRequestHeader, self.delete)
         router.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, self.config)
+        router.add(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, GroupForbiddenRequestHeader, self.forbid)
 
     async def put(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """200: create a group or change its settings."""
@@ -70,6 +86,19 @@ class GroupHandlers:
             remark = f"consumer group {header.group} does not exist on this broker"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         return response_to(command, body=dumps(config.to_dict()))
+
+    async def forbid(
+        self, _: Connection, command: RemotingCommand, header: GroupForbiddenRequestHeader
+    ) -> RemotingCommand:
+        """353: forbid a group to read a topic or allow it again, and say how it is."""
+        group, topic = header.group, header.topic
+        if header.readable is not None:
+            self._groups.set_readable(group, topic, readable=header.readable)
+            if not header.readable:
+                self._tell_forbidden(topic, group)
+            await self._settling.settled()
+        body = {"group": group, "readable": self._groups.may_read(group, topic), "topic": topic}
+        return response_to(command, body=dumps(body))
 
     def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """201: all groups in one page."""

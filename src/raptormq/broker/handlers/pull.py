@@ -169,6 +169,8 @@ class PullHandlers:
             consumers = self._registry.consumers.get(header.consumer_group)
             if consumers and consumers.message_model == BROADCASTING:
                 return 4, f"group {group.name} may not consume by broadcasting"
+        if self._groups.forbidden and not self._groups.may_read(header.consumer_group, header.topic):
+            return 5, f"group {group.name} may not read topic {header.topic}"
         return None
 
     def _wanted(self, header: PullMessageRequestHeader) -> Wanted:
@@ -285,7 +287,7 @@ class PullHandlers:
             self._retry(self._holds.take_topic(topic))
 
     def reset(self, topic: str, group: str) -> None:
-        """Answer the held pulls of a group whose offsets an administrator has moved."""
+        """Answer the held pulls of a group whose offsets an administrator has moved, or that may not read any more."""
         if len(self._holds):
             self._retry(self._holds.take_topic(topic, lambda pull: pull.header.consumer_group == group))
 

@@ -1,6 +1,7 @@
-"""END_TRANSACTION (37): a producer says what becomes of a transaction (``EndTransactionProcessor``).
+"""END_TRANSACTION (37): a producer says what becomes of a transaction (``EndTransactionProcessor``); and
+RESUME_CHECK_HALF_MESSAGE (323): an administrator lets the broker ask again (``AdminBrokerProcessor``).
 
-Clients send it one-way; whoever waits gets an answer. "Not decided" changes nothing: the broker will ask.
+Clients send the first one-way; whoever waits gets an answer. "Not decided" changes nothing: the broker will ask.
 """
 
 from __future__ import annotations
@@ -9,17 +10,27 @@ from collections.abc import Callable
 
 from raptormq.broker.transaction.half import immunity_ms
 from raptormq.broker.transaction.transactions import Transactions
-from raptormq.errors import RecordError
+from raptormq.errors import MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.protocol.headers.transaction import COMMIT, NOT_DECIDED, ROLLBACK, EndTransactionRequestHeader
+from raptormq.protocol.headers.transaction import (
+    COMMIT,
+    NOT_DECIDED,
+    ROLLBACK,
+    EndTransactionRequestHeader,
+    ResumeCheckRequestHeader,
+)
+from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage, decode_record
-from raptormq.protocol.topic_names import HALF_TOPIC
+from raptormq.protocol.topic_names import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
+
+_HALVES = (HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+"""Where there are halves: those not decided or decided, and those given up."""
 
 
 class TransactionHandlers:
@@ -33,6 +44,7 @@ class TransactionHandlers:
     def register(self, router: Router) -> None:
         """Enter the handler into the table."""
         router.add(RequestCode.END_TRANSACTION, EndTransactionRequestHeader, self.end)
+        router.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckRequestHeader, self.resume)
 
     async def end(
         self, connection: Connection, command: RemotingCommand, header: EndTransactionRequestHeader
@@ -50,12 +62,33 @@ class TransactionHandlers:
             await self._transactions.roll_back(half)
         return response_to(command)
 
-    async def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
-        data = await self._store.message_at_cold(header.commit_log_offset)
+    async def resume(
+        self, _: Connection, command: RemotingCommand, header: ResumeCheckRequestHeader
+    ) -> RemotingCommand:
+        """323: an open transaction, or one that was given up, is asked about as if it were new."""
         try:
-            half = decode_record(data) if data is not None else None
+            place = parse_offset_id(header.msg_id).physical_offset
+        except MessageError:
+            place = -1
+        await self._transactions.ready()
+        half = await self._read(place)
+        if half is None or half.topic not in _HALVES or find_property(half.properties, names.REAL_TOPIC) is None:
+            remark = f"Exception was thrown when putting message back to {HALF_TOPIC}."
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        if half.topic == HALF_TOPIC and not self._transactions.is_open(half):
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is decided already")
+        await self._transactions.resume(half)
+        return response_to(command)
+
+    async def _read(self, place: int) -> StoredMessage | None:
+        data = await self._store.message_at_cold(place)
+        try:
+            return decode_record(data) if data is not None else None
         except RecordError:
-            half = None
+            return None
+
+    async def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
+        half = await self._read(header.commit_log_offset)
         if half is None or half.topic != HALF_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if find_property(half.properties, names.PRODUCER_GROUP) != header.producer_group:

@@ -195,6 +195,7 @@ _FIELDS: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
     345: (_GET, ("group", "topic")),
     351: (_GET, ("topic",)),
     352: (_GET, ("group",)),
+    353: (("Update",), ("group", "topic")),
     370: (_PUB, ("topic",)),
     200050: (_SUB, _TOPIC_AND_GROUP),
     200051: (_SUB, _TOPIC_AND_GROUP),

@@ -177,6 +177,19 @@ class Transactions:
         """
         await self._settle(half, [])
 
+    async def resume(self, half: StoredMessage) -> None:
+        """Begin again with the questions about a half that is open, or that was given up.
+
+        Raises:
+            StorageError: nothing has changed.
+            MessageError: there is no room in its properties.
+        """
+        record = asked_again(half, 0)
+        if half.topic == HALF_TOPIC:
+            await self._settle(half, [record])
+        else:
+            await self._writer.stored([record])
+
     async def _settle(self, half: StoredMessage, records: list[PendingRecord]) -> tuple[int, int]:
         """Write ``records`` and the op; return queue offset and place of the first."""
         offset = half.queue_offset

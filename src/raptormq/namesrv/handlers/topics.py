@@ -1,4 +1,4 @@
-"""Topic lists and topics changed by hand: 206, 216, 217, 224 and 304."""
+"""Topic lists and topics changed by hand: 206, 216, 217, 224, 304 and 311 to 313."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from raptormq.namesrv import views
 from raptormq.namesrv.running_config import RunningConfig
 from raptormq.namesrv.table import RouteTable
 from raptormq.protocol.bodies.route import TopicList, TopicRoute
+from raptormq.protocol.bodies.topic_config import TopicFlag
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.route import ClusterRequestHeader, DeleteTopicRequestHeader
@@ -27,6 +28,9 @@ class TopicHandlers:
         router.add(RequestCode.REGISTER_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader, self.register)
         router.add(RequestCode.GET_TOPICS_BY_CLUSTER, ClusterRequestHeader, self.topics_of_cluster)
         router.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, None, self.system_topics)
+        router.add(RequestCode.GET_UNIT_TOPIC_LIST, None, self.unit_topics)
+        router.add(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, None, self.unit_subscribed_topics)
+        router.add(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, None, self.other_unit_subscribed_topics)
 
     def all_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
@@ -42,6 +46,24 @@ class TopicHandlers:
     def system_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
         return _listed(request, self._config.current.enable_topic_list, views.system_topics(self._table))
+
+    def unit_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
+        """GET_UNIT_TOPIC_LIST."""
+        return self._flagged(request, TopicFlag.UNIT)
+
+    def unit_subscribed_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+        return self._flagged(request, TopicFlag.UNIT_SUBSCRIBED)
+
+    def other_unit_subscribed_topics(
+        self, _peer: Connection, request: RemotingCommand, _header: None
+    ) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+        return self._flagged(request, TopicFlag.UNIT_SUBSCRIBED, without=TopicFlag.UNIT)
+
+    def _flagged(self, request: RemotingCommand, flag: TopicFlag, *, without: int = 0) -> RemotingCommand:
+        topics = views.flagged_topics(self._table, flag, without)
+        return _listed(request, self._config.current.enable_topic_list, topics)
 
     def delete(self, _peer: Connection, request: RemotingCommand, header: DeleteTopicRequestHeader) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV."""

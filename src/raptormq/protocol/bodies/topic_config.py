@@ -21,6 +21,13 @@ class Perm(IntFlag):
     PRIORITY = 8
 
 
+class TopicFlag(IntFlag):
+    """System flags of a topic: whether it, or who subscribes to it, lives in one unit of a divided deployment."""
+
+    UNIT = 1
+    UNIT_SUBSCRIBED = 2
+
+
 READ_WRITE = int(Perm.READ | Perm.WRITE)
 
 

@@ -1,4 +1,4 @@
-"""Headers of topic and group administration (17, 21, 26, 201, 202, 207, 208, 215, 351, 352)."""
+"""Headers of topic and group administration (17, 21, 26, 201, 202, 207, 208, 215, 303, 314, 343, 345, 351 to 353)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,37 @@ class TopicRequestHeader(Header):
 
 @dataclass(slots=True)
 class GroupRequestHeader(Header):
-    """352: a consumer group."""
+    """343, 352: a consumer group."""
 
     group: str
+
+
+@dataclass(slots=True)
+class GroupAndTopicRequestHeader(Header):
+    """303, 345: a consumer group in a topic."""
+
+    group: str
+    topic: str
+
+
+@dataclass(slots=True)
+class CloneGroupOffsetRequestHeader(Header):
+    """314: the progress of ``src_group``, in one topic or in all, becomes that of ``dest_group``. Without ``offline``
+    only in topics that the members of ``src_group`` subscribe to, if there are any."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+@dataclass(slots=True)
+class GroupForbiddenRequestHeader(Header):
+    """353: whether a group may read a topic; without ``readable`` that is asked, not changed."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
 
 
 @dataclass(slots=True)

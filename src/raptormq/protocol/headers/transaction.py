@@ -1,4 +1,6 @@
-"""Headers of transactions: the producer's decision (37) and the broker's question for it (39)."""
+"""Headers of transactions: the producer's decision (37), the broker's question for it (39), and an administrator's word
+to begin again with the questions (323).
+"""
 
 from __future__ import annotations
 
@@ -36,3 +38,11 @@ class CheckTransactionStateRequestHeader(Header):
     offset_msg_id: str | None = None
     topic: str | None = None
     broker_name: str | None = wire("bname", None)
+
+
+@dataclass(slots=True)
+class ResumeCheckRequestHeader(Header):
+    """323: ``msg_id`` is the offset id of a half message, also of one that was given up."""
+
+    msg_id: str
+    topic: str | None = None

@@ -26,6 +26,7 @@ public final class ScenarioRunner {
     static {
         SCENARIOS.put("Rebalance", new Rebalance());
         SCENARIOS.put("Queries", new Queries());
+        SCENARIOS.put("AdminCalls", new AdminCalls());
         SCENARIOS.put("Transactions", new Transactions());
         SCENARIOS.put("Transactions.Before", new Transactions.Before());
         SCENARIOS.put("RequestReply", new RequestReply());

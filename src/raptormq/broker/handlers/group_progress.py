@@ -1,0 +1,126 @@
+"""What tools ask about one group beyond its figures, and the copy of its progress: 303 (when was stored what it is at),
+314 (copy), 343 (its topics), 345 (its subscription) (``AdminBrokerProcessor``).
+
+Figures are in :mod:`raptormq.broker.handlers.consumers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from raptormq.broker.checks import require_topic
+from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.config import Identity
+from raptormq.broker.queue_ages import NO_TIMESTAMP, stored_at
+from raptormq.broker.topics import TopicTable
+from raptormq.protocol.bodies.queues import queue_to_dict
+from raptormq.protocol.bodies.route import TopicList
+from raptormq.protocol.bodies.tolerant_json import dumps
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.topic import (
+    CloneGroupOffsetRequestHeader,
+    GroupAndTopicRequestHeader,
+    GroupRequestHeader,
+)
+from raptormq.protocol.message import MessageQueue
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Router
+
+_QUEUES_AT_A_TIME = 64
+"""Queues that are looked at before other requests have their turn; a topic may have 65,536."""
+
+
+class GroupProgressHandlers:
+    """Answers about groups, and copies how far one is."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        registry: ClientRegistry[Connection],
+        identity: Identity,
+        address: str,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._registry = registry
+        self._broker_name = identity.broker_name
+        self._address = address
+        self._clock = clock
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        router.add(RequestCode.QUERY_CONSUME_TIME_SPAN, GroupAndTopicRequestHeader, self.time_spans)
+        router.add(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader, self.clone)
+        router.add(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, self.topics)
+        router.add(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, GroupAndTopicRequestHeader, self.subscription)
+
+    async def time_spans(
+        self, _: Connection, command: RemotingCommand, header: GroupAndTopicRequestHeader
+    ) -> RemotingCommand:
+        """303: for each queue when its first and last messages and the last consumed one were stored, and how long ago
+        the first one that is not consumed was.
+        """
+        spans: list[dict[str, Any]] = []
+        for queue_id in range(require_topic(self._topics, header.topic).write_queue_nums):
+            spans.append(await self._time_span(header.group, MessageQueue(header.topic, self._broker_name, queue_id)))
+            if len(spans) % _QUEUES_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        return response_to(command, body=dumps({"consumeTimeSpanSet": spans}))
+
+    async def _time_span(self, group: str, queue: MessageQueue) -> dict[str, Any]:
+        topic, queue_id = queue.topic, queue.queue_id
+        low, high = self._store.queue_bounds(topic, queue_id)
+        progress = max(self._store.consumer_offsets.get(topic, group, queue_id) or 0, low)
+        first = await stored_at(self._store, topic, queue_id, low)
+        last = await stored_at(self._store, topic, queue_id, high - 1) if high > low else NO_TIMESTAMP
+        consumed = await stored_at(self._store, topic, queue_id, progress - 1) if progress > low else first
+        waiting = await stored_at(self._store, topic, queue_id, progress) if progress < high else NO_TIMESTAMP
+        return {
+            "consumeTimeStamp": consumed,
+            "consumeTimeStampStr": _text(consumed),
+            "delayTime": self._clock() - waiting if waiting != NO_TIMESTAMP else 0,
+            "maxTimeStamp": last,
+            "maxTimeStampStr": _text(last),
+            "messageQueue": queue_to_dict(queue),
+            "minTimeStamp": first,
+            "minTimeStampStr": _text(first),
+        }
+
+    def clone(self, _: Connection, command: RemotingCommand, header: CloneGroupOffsetRequestHeader) -> RemotingCommand:
+        """314: one group goes on where another one is; topics that are gone are left out."""
+        offsets = self._store.consumer_offsets
+        known = self._registry.consumers.get(header.src_group)
+        subscribed = known.subscriptions if known is not None and not header.offline else {}
+        for topic, row in list(offsets.of_group(header.src_group)):
+            wanted = topic in self._topics.configs and header.topic in (topic, "", None)
+            if wanted and (not subscribed or topic in subscribed):
+                for queue_id, offset in row.items():
+                    offsets.commit(topic, header.dest_group, queue_id, offset)
+        return response_to(command)
+
+    def topics(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
+        """343: the topics in which a group has progress."""
+        names = sorted(topic for topic, _ in self._store.consumer_offsets.of_group(header.group))
+        return response_to(command, body=TopicList(names, self._address).to_json())
+
+    def subscription(
+        self, _: Connection, command: RemotingCommand, header: GroupAndTopicRequestHeader
+    ) -> RemotingCommand:
+        """345: what a group's members have subscribed to in a topic, nothing when they have not."""
+        body: dict[str, Any] = {"group": header.group, "topic": header.topic}
+        found = self._registry.subscription(header.group, header.topic)
+        if found is not None:
+            body["subscriptionData"] = found.to_dict()
+        return response_to(command, body=dumps(body))
+
+
+def _text(timestamp: int) -> str:
+    seconds, milliseconds = divmod(timestamp, 1000)
+    return f"{time.strftime('%Y-%m-%d#%H:%M:%S', time.localtime(seconds))}:{milliseconds:03}"
