@@ -103,12 +103,32 @@ consumerProgress|-g|listeners|-s|true
 consumerProgress|-g|listeners|-t|lively
 brokerConsumeStats|-b|{broker}
 consumerStatus|-g|listeners
+consumerStatus|-g|listeners|-b|{broker}
+consumerStatus|-g|listeners|-s
+consumerStatus|-g|listeners|-i|127.0.0.1@listeners
+consumerStatus|-g|listeners|-i|127.0.0.1@listeners|-s
 consumerStatus|-g|listeners|-i|nobody
+consumerStatus|-g|listeners|-i|127.0.0.1@makers
+consumerStatus|-g|nobody
+consumerStatus|-g|nobody|-i|127.0.0.1@listeners
+consumerProgress|-s|true
+consumerProgress|-g|nobody
+consumerProgress|-g|listeners|-t|nowhere
+consumerConnection|-g|listeners|-b|{broker}
+consumerConnection|-g|nobody
+producerConnection|-g|nobody|-t|lively
+producerConnection|-g|makers|-t|nowhere
 queryMsgById|-t|lively|-i|{{place}}
 queryMsgById|-t|lively|-i|{{place}}|-g|listeners|-d|127.0.0.1@listeners
 queryMsgTraceById|-i|{{sent}}
 queryMsgTraceById|-i|NOSUCHID
 topicStatus|-t|lively
++join|listeners|lively|listeners2|*
+consumerStatus|-g|listeners|-i|127.0.0.1@listeners2
+consumerConnection|-b|{broker}|-g|listeners
+consumerStatus|-b|{broker}|-g|listeners
++join|listeners|lively|listeners3|another tag
+consumerStatus|-s|-g|listeners
 updateSubGroup|-b|{broker}|-g|copies
 cloneGroupOffset|-s|listeners|-d|copies|-t|lively|-o|false
 resetOffsetByTime|-g|listeners|-t|lively|-s|now
@@ -183,6 +203,7 @@ _CHANGES = (
     (r"(CommitLog Offset:\s+)[1-9]\d*", r"\1<place>"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "<time>"),
     (r"\b1[6-9]\d{11}\b", "<ms>"),
+    (r"\b20\d{12}(?:\d{3})?\b", "<time>"),
     (r"\b[0-9A-F]{56}\b|\b[0-9A-F]{32}\b", "<id>"),
     (r"\S+/export/", "<folder>/"),
     (r"\[?/?127\.0\.0\.1:\d+\]?", "<address>"),
@@ -191,6 +212,10 @@ _CHANGES = (
     (r"\b\d+ms\b", "<figure>ms"),
     (r"(?m)((?:true|false) +)\d+ *$", r"\1<figure>"),
     (r"spentTimeMills=\d+", "spentTimeMills=<figure>"),
+    (r"(@)[0-9a-f]{5,8}\b|(?:\$\$Lambda)[$/0-9a-fx]+", r"\1<object>"),
+    (r"(?s)(#Consumer jstack#\s+)\S.{39,} TID: \d+ +STATE: [A-Z_]+\n\S.*", r"\1<threads>"),
+    (r"((?:concurrentHeartbeatThreadPoolSize|clientCallbackExecutorThreads) *: )\d+", r"\1<processors>"),
+    (r"(?m)^\d( +<host>@)", r"<n>\1"),
     (r"[ \t]+", " "),
 )
 """Log lines, stack traces (also of clients that were woken to end) and the words of a refusal (its code stays), a topic

@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.store.OffsetStore;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -27,6 +28,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * <pre>
  * +produce GROUP TOPIC KEY BODY   a producer sends one message and reports it to the trace topic
  * +consume GROUP TOPIC COUNT      a consumer of one queue has consumed so many messages, and the broker knows
+ * +join GROUP TOPIC NAME TAGS     another one of the group, its client id 127.0.0.1@NAME, which has to come behind the first one's
  * +stop                           all of them go away
  * </pre>
  */
@@ -45,6 +47,7 @@ final class LiveClients {
         switch (words.get(0)) {
             case "+produce" -> produce(nameServer, words.get(1), new Message(words.get(2), "lively", words.get(3), words.get(4).getBytes(StandardCharsets.UTF_8)));
             case "+consume" -> consume(nameServer, words.get(1), words.get(2), Long.parseLong(words.get(3)));
+            case "+join" -> consumer(nameServer, words.get(1), words.get(3), words.get(2), words.get(4));
             case "+stop" -> ends.forEach(Runnable::run);
             default -> throw new IllegalArgumentException(words.toString());
         }
@@ -80,21 +83,31 @@ final class LiveClients {
     }
 
     private void consume(String nameServer, String group, String topic, long count) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        configure(consumer, nameServer, group);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setConsumeThreadMin(1);
-        consumer.setConsumeThreadMax(1);
-        consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
-        consumer.start();
-        ends.push(consumer::shutdown);
+        DefaultMQPushConsumer consumer = consumer(nameServer, group, group, topic, "*");
+        DefaultMQPushConsumerImpl inside = consumer.getDefaultMQPushConsumerImpl();
+        await("the queue of retries", () -> {
+            inside.getmQClientFactory().updateTopicRouteInfoFromNameServer(); // it came with the first heartbeat, and would be seen in half a minute
+            return inside.getRebalanceImpl().getProcessQueueTable().size() == 2;
+        });
         MessageQueue queue = consumer.fetchSubscribeMessageQueues(topic).iterator().next();
-        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+        OffsetStore offsets = inside.getOffsetStore();
         await("progress", () -> {
             offsets.persistAll(Set.of(queue));
             return offsets.readOffset(queue, ReadOffsetType.READ_FROM_STORE) == count;
         });
+    }
+
+    private DefaultMQPushConsumer consumer(String nameServer, String group, String name, String topic, String tags) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        configure(consumer, nameServer, name);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(1);
+        consumer.setConsumeThreadMax(1);
+        consumer.subscribe(topic, tags);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        consumer.start();
+        ends.push(consumer::shutdown);
+        return consumer;
     }
 
     private static void configure(ClientConfig client, String nameServer, String name) {
