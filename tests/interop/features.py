@@ -5,6 +5,7 @@ from __future__ import annotations
 FEATURES: dict[str, list[str]] = {
     "Sending one by one, synchronously": ["json/SyncSend", "binary/SyncSend", "node/Produce", "go/Produce"],
     "Sending asynchronously and one-way": ["json/AsyncSend", "json/OnewaySend", "go/Produce"],
+    "The VIP channel": ["json/VipChannel"],
     "Lists": ["json/BatchSend", "binary/BatchSend", "go/Produce"],
     "Topics of queue.type=BatchCQ": ["json/BatchQueue", "json/BatchLookups"],
     "Compressed bodies: zlib, LZ4, zstd": ["json/CompressedSend", "node/Produce", "go/Produce"],

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.interop.rocketmq_java import WatchedProcess
+from tests.interop.rocketmq_java.ports import free_port_run
 
 START_TIMEOUT_SECONDS = 60.0
 ANY_DISK = {
@@ -29,7 +30,7 @@ class RaptorMQDev:
         self.folder = folder
         self._settings = ANY_DISK | dict(settings or {})
         self._prefix = list(prefix)
-        self._ports = {"namesrv": 0, "broker": 0, "metrics": 0}
+        self._ports = {"namesrv": 0, "broker": free_port_run(before=2, after=0), "metrics": 0}
         self.broker: WatchedProcess | None = None
 
     @property

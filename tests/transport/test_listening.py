@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import pytest
 
@@ -48,3 +49,33 @@ async def test_a_taken_port_is_refused(free_port: int) -> None:
         await listen("127.0.0.1", free_port)
     for each in sockets:
         each.close()
+
+
+@pytest.mark.parametrize("tls", [None, ServerTls()], ids=["plain", "tls"])
+async def test_a_second_port_serves_the_same(free_ports: Callable[[int], list[int]], tls: ServerTls | None) -> None:
+    router = Router()
+    router.add(1, None, lambda connection, asked, header: response_to(asked))
+    first, second = free_ports(2)
+    server = Server(router, "127.0.0.1", first, tls=tls, second_port=second)
+    await server.start()
+    pool = ConnectionPool()
+    for port in (first, second):
+        assert (await pool.request(f"127.0.0.1:{port}", request(1), 5)).code == 0
+    assert (server.port, server.connection_count) == (first, 2)
+    await pool.close()
+    await server.stop()
+    for port in (first, second):  # both are free again
+        for each in await listen("127.0.0.1", port):
+            each.close()
+
+
+async def test_a_second_port_that_somebody_else_has_is_a_warning(
+    free_ports: Callable[[int], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = free_ports(2)
+    (taken,) = await listen("127.0.0.1", second)
+    server = Server(Router(), "127.0.0.1", first, second_port=second)
+    await server.start()
+    assert f"port {second} is not served" in caplog.text
+    await server.stop()
+    taken.close()

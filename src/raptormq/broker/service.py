@@ -26,6 +26,10 @@ from raptormq.transport.server import Server, ServerLimits
 
 logger = logging.getLogger(__name__)
 
+_VIP_PORT_STEP = 2
+"""Java clients of the years before 4.5 send to the port two below the one in the route, newer ones when they are told to
+(``com.rocketmq.sendMessageWithVIPChannel``)."""
+
 
 class Broker:
     """One broker. ``filesystem`` and ``clock`` (ms) are the seams that tests use."""
@@ -102,7 +106,8 @@ class Broker:
         assembly.statistics.begin()
         assembly.start_services()
         limits = ServerLimits(max_connections=network.max_connections, idle_seconds=network.idle_seconds)
-        server = Server(assembly.router, network.bind_address, self._port, limits, config.tls)
+        vip_port = network.listen_port - _VIP_PORT_STEP if network.listen_port > _VIP_PORT_STEP else None
+        server = Server(assembly.router, network.bind_address, self._port, limits, config.tls, vip_port)
         await server.start()
         self._server = server
         self._pages.serving(assembly, server)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
+from raptormq.errors import ConfigError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
 from raptormq.transport.listening import BACKLOG, listen
@@ -39,13 +40,15 @@ class Server:
         port: int,
         limits: ServerLimits | None = None,
         tls: ServerTls | None = None,
+        second_port: int | None = None,
     ) -> None:
-        """Without ``tls`` every connection is plain."""
+        """Without ``tls`` every connection is plain. ``second_port`` is served too, unless somebody else has it."""
         self._handler = handler
         self._host = host
         self._port = port
         self._limits = limits or ServerLimits()
         self._tls = tls
+        self._second_port = second_port
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._listener: TlsListener | None = None
@@ -70,6 +73,11 @@ class Server:
         loop = asyncio.get_running_loop()
         sockets = await listen(self._host, self._port)
         self._port = sockets[0].getsockname()[1]
+        if self._second_port is not None:
+            try:
+                sockets += await listen(self._host, self._second_port)
+            except ConfigError as error:
+                logger.warning("port %d is not served: %s", self._second_port, error)
         if self._tls is None:
             self._servers = [await loop.create_server(self._accept, sock=each, backlog=BACKLOG) for each in sockets]
         else:

@@ -46,6 +46,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("OrderedConsumption", new OrderedConsumption());
         SCENARIOS.put("Broadcasting", new Broadcasting());
         SCENARIOS.put("SyncSend", new SyncSend());
+        SCENARIOS.put("VipChannel", new VipChannel());
         SCENARIOS.put("AsyncSend", new AsyncSend());
         SCENARIOS.put("OnewaySend", new OnewaySend());
         SCENARIOS.put("BatchSend", new BatchSend());
