@@ -27,7 +27,7 @@ from raptormq.transport.server import Server, ServerLimits
 logger = logging.getLogger(__name__)
 
 _VIP_PORT_STEP = 2
-"""Java clients of the years before 4.5 send to the port two below the one in the route, newer ones when they are told to
+"""Java clients before 4.5 send to the port two below the one in the route, newer ones when they are told to
 (``com.rocketmq.sendMessageWithVIPChannel``)."""
 
 
