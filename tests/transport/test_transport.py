@@ -24,10 +24,10 @@ from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.headers.offset import QueueRequestHeader
 from raptormq.transport.connection import Connection, ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, parse_address
-from raptormq.transport.router import SINGLES_AT_A_TIME, Refused, Router
+from raptormq.transport.router import MAX_ANSWER_BYTES, SINGLES_AT_A_TIME, Refused, Router
 from raptormq.transport.server import Server, ServerLimits
 
-ECHO, SLOW, REFUSE, CRASH, FULL, GROUP, BULK, HEADED, CALL_BACK, FAST, OTHER = range(1, 12)
+ECHO, SLOW, REFUSE, CRASH, FULL, GROUP, BULK, HEADED, CALL_BACK, FAST, OTHER, LARGE = range(1, 13)
 MUCH = 8 * 1024 * 1024
 ONE_READ = 256_000
 ROUNDS_UNTIL_READS_ARE_LONG = 4
@@ -121,6 +121,18 @@ async def test_answers_of_handlers() -> None:
         for asked, code, remark in expected:
             response = await pool.request(peer.address, asked, 5)
             assert (response.code, response.remark) == (code, remark)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+async def test_an_answer_that_no_frame_holds_is_refused_and_the_connection_lives_on(beyond: int) -> None:
+    async with serving() as (peer, pool):
+        body = bytes(MAX_ANSWER_BYTES + beyond)
+        peer.router.add(LARGE, None, lambda connection, asked, header: response_to(asked, body=body))
+        connection = await pool.connection(peer.address)
+        found = await connection.request(request(LARGE), 10)
+        assert (found.code, len(found.body)) == ((1, 0) if beyond else (0, MAX_ANSWER_BYTES))
+        assert not beyond or str(MAX_ANSWER_BYTES) in str(found.remark)
+        assert (await connection.request(request(ECHO, body=b"again"), 5)).body == b"again"
 
 
 async def test_oneway_requests_are_not_answered() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from raptormq.errors import DiskFull, MessageError, ProtocolError, RaptorMQError, StorageError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.frame import MAX_FRAME_BYTES
 from raptormq.protocol.schema import Header, decode_header
 from raptormq.transport.connection import Connection
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 SINGLES_AT_A_TIME = 64
 """Requests of one read that are handled before other connections have their turn; a read may bring thousands."""
+MAX_ANSWER_BYTES = MAX_FRAME_BYTES - 65_536
+"""What fits a frame beside its header; clients end a connection that brings them a larger one."""
 
 Answer = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer]]
@@ -173,8 +176,11 @@ class Router:
 
 
 def answer(connection: Connection, request: RemotingCommand, response: Answer) -> None:
-    """Send ``response`` unless there is none or the request was oneway."""
+    """Send ``response`` unless there is none or the request was oneway; one that no peer could read is refused."""
     if response is not None and not request.is_oneway:
+        if len(response.body) > MAX_ANSWER_BYTES:
+            remark = f"the answer has {len(response.body)} bytes, more than {MAX_ANSWER_BYTES}: ask for less at a time"
+            response = response_to(request, ResponseCode.SYSTEM_ERROR, remark)
         connection.send(response)
 
 

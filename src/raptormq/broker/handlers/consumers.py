@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.queue_ages import stored_at
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.turns import in_turns, written
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -85,7 +87,7 @@ class ConsumerHandlers:
         for topic in self._topics_of(header):
             queues += await self._progress(group, topic)
             tps += self._statistics.group_tps(topic, group)
-        return response_to(command, body=_consume_stats(queues, tps))
+        return response_to(command, body=await written(lambda: _consume_stats(queues, tps), len(queues)))
 
     async def all_progress(
         self, _: Connection, command: RemotingCommand, header: BrokerConsumeStatsRequestHeader
@@ -100,7 +102,8 @@ class ConsumerHandlers:
             queues = await self._progress(group, topic)
             lag += sum(each["brokerOffset"] - each["consumerOffset"] for _, each in queues)
             inflight += sum(each["pullOffset"] - each["consumerOffset"] for _, each in queues)
-            table.setdefault(group, []).append(_consume_stats(queues, self._statistics.group_tps(topic, group)))
+            write = partial(_consume_stats, queues, self._statistics.group_tps(topic, group))
+            table.setdefault(group, []).append(await written(write, len(queues)))
         groups = b",".join(b"{%b:[%b]}" % (dumps(group), b",".join(stats)) for group, stats in table.items())
         figures = b'"totalDiff":%d,"totalInflightDiff":%d' % (lag, inflight)
         address = dumps(self._address)
@@ -115,12 +118,11 @@ class ConsumerHandlers:
 
     async def _progress(self, group: str, topic: str) -> list[_QueueProgress]:
         config = self._topics.get(topic)
-        queues = [
-            MessageQueue(topic, self._broker_name, queue_id)
-            for queue_id in range(config.read_queue_nums if config is not None else 0)
-        ]
-        found = [(queue_to_dict(queue), await self._queue_progress(group, queue)) for queue in queues]
-        await asyncio.sleep(0)  # what thousands of queues need must not hold up the others
+        found: list[_QueueProgress] = []
+        async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
+            queue = MessageQueue(topic, self._broker_name, queue_id)
+            found.append((queue_to_dict(queue), await self._queue_progress(group, queue)))
+        await asyncio.sleep(0)  # many topics of a few queues must not hold up the others, either
         return found
 
     def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:

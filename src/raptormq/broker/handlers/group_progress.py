@@ -6,7 +6,6 @@ Figures are in :mod:`raptormq.broker.handlers.consumers`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Identity
 from raptormq.broker.queue_ages import NO_TIMESTAMP, stored_at
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.turns import in_turns, written
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.route import TopicList
 from raptormq.protocol.bodies.tolerant_json import dumps
@@ -30,9 +30,6 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
-
-_QUEUES_AT_A_TIME = 64
-"""Queues that are looked at before other requests have their turn; a topic may have 65,536."""
 
 
 class GroupProgressHandlers:
@@ -67,12 +64,13 @@ class GroupProgressHandlers:
         """303: for each queue when its first and last messages and the last consumed one were stored, and how long ago
         the first one that is not consumed was.
         """
-        spans: list[dict[str, Any]] = []
-        for queue_id in range(require_topic(self._topics, header.topic).write_queue_nums):
-            spans.append(await self._time_span(header.group, MessageQueue(header.topic, self._broker_name, queue_id)))
-            if len(spans) % _QUEUES_AT_A_TIME == 0:
-                await asyncio.sleep(0)
-        return response_to(command, body=dumps({"consumeTimeSpanSet": spans}))
+        count = require_topic(self._topics, header.topic).write_queue_nums
+        spans = [
+            await self._time_span(header.group, MessageQueue(header.topic, self._broker_name, queue_id))
+            async for queue_id in in_turns(range(count))
+        ]
+        body = {"consumeTimeSpanSet": spans}
+        return response_to(command, body=await written(lambda: dumps(body), len(spans)))
 
     async def _time_span(self, group: str, queue: MessageQueue) -> dict[str, Any]:
         topic, queue_id = queue.topic, queue.queue_id

@@ -13,6 +13,7 @@ from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.turns import in_turns, written
 from raptormq.protocol.bodies.queue_offsets import encode_reset, encode_reset_list
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
@@ -68,12 +69,15 @@ class ResetHandlers:
             self._resets.assign(header.topic, header.group, queue.queue_id, offset)
             self._store.consumer_offsets.commit(header.topic, header.group, queue.queue_id, offset)
         self._pulls.reset(header.topic, header.group)
-        return response_to(command, body=encode_reset(targets))
+        return response_to(command, body=await written(lambda: encode_reset(targets), len(targets)))
 
     async def _targets(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         count = require_topic(self._topics, header.topic).read_queue_nums
         if header.queue_id < 0:
-            return {self._queue(header, queue_id): await self._by_time(header, queue_id) for queue_id in range(count)}
+            return {
+                self._queue(header, queue_id): await self._by_time(header, queue_id)
+                async for queue_id in in_turns(range(count))
+            }
         if header.queue_id >= count:
             remark = f"queue {header.queue_id} is not one of the {count} read queues of topic {header.topic}"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
@@ -96,7 +100,7 @@ class ResetHandlers:
 
     async def _tell_members(self, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
         offsets: dict[MessageQueue, int] = {}
-        for queue_id in range(require_topic(self._topics, header.topic).write_queue_nums):
+        async for queue_id in in_turns(range(require_topic(self._topics, header.topic).write_queue_nums)):
             consumed = self._store.consumer_offsets.get(header.topic, header.group, queue_id)
             if consumed is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{header.group}> not exist")

@@ -9,6 +9,7 @@ from raptormq.broker.config import Identity, Policies
 from raptormq.broker.queue_ages import last_stored_at
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import MAX_QUEUES, TopicTable
+from raptormq.broker.turns import in_turns, written
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
 from raptormq.protocol.bodies.route import TopicList
@@ -141,12 +142,12 @@ class TopicHandlers:
         """202: bounds of a topic's queues."""
         config = require_topic(self._topics, header.topic)
         offsets: dict[MessageQueue, TopicOffset] = {}
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+        async for queue_id in in_turns(range(max(config.read_queue_nums, config.write_queue_nums))):
             low, high = self._store.queue_bounds(header.topic, queue_id)
             updated = await last_stored_at(self._store, header.topic, queue_id) if high > low else 0
             queue = MessageQueue(header.topic, self._identity.broker_name, queue_id)
             offsets[queue] = TopicOffset(low, high, updated)
-        return response_to(command, body=encode_topic_stats(offsets))
+        return response_to(command, body=await written(lambda: encode_topic_stats(offsets), len(offsets)))
 
     def system_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """305: the topics this broker owns."""
