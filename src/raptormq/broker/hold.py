@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 BUCKET_MS = 100
 """Width of a time bucket: an empty answer comes at most this much later than its client asked for."""
 LONG_MS = 10_000
-_LONG_STEP = 10
-"""Pulls that wait for so long and longer, as most do, end together once a second: their clients pull again together,
-which costs a broker with thousands of idle consumers less than one wake-up for each. RocketMQ looks every 5 s."""
+_LONG_STEP = 50
+"""Pulls that wait for so long and longer, as most do, end together every 5 s, as RocketMQ's do: their clients pull
+again together, which costs a broker with thousands of idle consumers less than one wake-up for each."""
 
 Payload = TypeVar("Payload")
 Arrival = tuple[str, int, int, int]
@@ -84,8 +85,8 @@ class PullHolds(Generic[Payload]):
                     woken.append(pull)
         return woken
 
-    def take_expired(self, now_ms: int) -> list[HeldPull[Payload]]:
-        """Take out and return the pulls whose time is over."""
+    def take_expired(self, now_ms: int, at_most: int) -> list[HeldPull[Payload]]:
+        """Take out and return pulls whose time is over; when they are ``at_most``, there may be more."""
         expired: list[HeldPull[Payload]] = []
         until = now_ms // BUCKET_MS
         if until - self._swept > len(self._by_bucket):  # after a long pause there are fewer buckets than ticks
@@ -93,7 +94,10 @@ class PullHolds(Generic[Payload]):
         else:
             due = range(self._swept + 1, until + 1)
         for bucket in due:
-            expired += self._by_bucket.get(bucket, ())
+            expired += islice(self._by_bucket.get(bucket, ()), at_most - len(expired))
+            if len(expired) == at_most:
+                until = bucket - 1
+                break
         for pull in expired:
             self._remove(pull)
         self._swept = max(self._swept, until)

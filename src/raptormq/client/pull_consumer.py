@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.instance import ClientInstance
-from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull, pull
+from raptormq.client.pulling import LATE_ANSWER_S, PullRequest, PullResult, PullStatus, long_pull, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches, message_count
 from raptormq.client.sql import Sql, subscription_to
@@ -163,7 +163,8 @@ class PullConsumer:
             offset: the first offset wanted.
             max_count: messages at most; brokers have limits of their own (32 by default).
             max_bytes: bytes wanted at most; a hint.
-            timeout: seconds; default is the request time-out plus the suspension.
+            timeout: seconds; default is the request time-out, with a suspension plus that and 5 s, for brokers end a
+                suspension late.
             suspend_ms: how long the broker may wait for a message when there is none.
             expression: tags wanted, `*` or `A || B` (brokers compare hashes only), or `Sql`.
 
@@ -175,7 +176,7 @@ class PullConsumer:
         """
         instance = self._running()
         if timeout is None:
-            timeout = instance.config.request_timeout + suspend_ms / 1000
+            timeout = instance.config.request_timeout + (suspend_ms / 1000 + LATE_ANSWER_S if suspend_ms else 0)
         subscription = subscription_to(queue.topic, expression, 0)
         group = self._group or _DEFAULT_GROUP
         wanted = PullRequest(

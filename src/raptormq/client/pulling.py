@@ -77,6 +77,10 @@ class PullResult:
         return decode_batches(self.body, self.queue, self.offset, keys=self.keys)
 
 
+LATE_ANSWER_S = 5.0
+"""Brokers look so often for pulls whose suspension is over, RocketMQ's and ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class PullRequest:
     """What to ask for."""
@@ -123,7 +127,8 @@ class PullRequest:
 
 
 async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float) -> PullResult:
-    """Pull once from the broker at `address`; `timeout` (seconds) has to be longer than the suspension.
+    """Pull once from the broker at `address`; `timeout` (seconds) has to be longer than the suspension by
+    `LATE_ANSWER_S` and the time on the way.
 
     Raises:
         TransportError: no answer in time, or the connection broke.
