@@ -23,6 +23,7 @@ from raptormq.protocol import command
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder
 from raptormq.protocol.signing import Credentials, sign
+from raptormq.transport.lazy_reading import LazyReader
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Connection(asyncio.Protocol):
         handler: RequestHandler,
         limits: ConnectionLimits | None = None,
         on_made: Callable[[Connection], bool] | None = None,
+        lazy_reader: LazyReader | None = None,
     ) -> None:
         self.last_read = 0.0
         """Loop time of the last byte received."""
@@ -84,6 +86,8 @@ class Connection(asyncio.Protocol):
         self._handler = handler
         self._limits = limits or ConnectionLimits()
         self._on_made = on_made
+        self._lazy_reader = lazy_reader
+        self._is_lazy = False
         self._decoder = FrameDecoder(self._limits.max_frame_bytes)
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
         self._owed_since: float | None = None  # loop time of the first request since the peer was last heard
@@ -148,6 +152,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what still waits."""
         self._closed = True
+        self._end_laziness()
         self._out.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -175,12 +180,32 @@ class Connection(asyncio.Protocol):
             self._drained = None
         self._read_or_not()
 
+    def read_lazily(self) -> None:
+        """Read a little later than at once from now on, until `read_promptly`, where the server has a lazy reader."""
+        is_open = not (self._held or self._drained is not None or self._transport.is_closing())
+        if is_open and not self._is_lazy and self._lazy_reader is not None and not self._encrypted:
+            self._is_lazy = True
+            self._lazy_reader.add(self, self._transport)
+
+    def read_promptly(self, *, for_good: bool = False) -> None:
+        """Read at once what comes; ``for_good``: whatever is said later."""
+        if self._is_lazy:
+            self._read_or_not()
+        if for_good:
+            self._lazy_reader = None
+
+    def _end_laziness(self) -> None:
+        if self._is_lazy and self._lazy_reader is not None:
+            self._is_lazy = False
+            self._lazy_reader.discard(self)
+
     def hold_reading(self, *, hold: bool) -> None:
         """Read nothing more, or go on; for a handler that has not got through what was read."""
         self._held = hold
         self._read_or_not()
 
     def _read_or_not(self) -> None:
+        self._end_laziness()
         if self._transport.is_closing():
             return
         if self._held or self.is_held_back:
@@ -190,6 +215,7 @@ class Connection(asyncio.Protocol):
 
     def _give_way(self) -> None:
         """Read on in the next turn of the loop."""
+        self._end_laziness()
         if not self._transport.is_closing():
             self._transport.pause_reading()
             self._loop.call_soon(self._read_on)
@@ -344,11 +370,13 @@ class Connection(asyncio.Protocol):
         if not self._closed:
             self._flush()
             self._closed = True
+            self._end_laziness()
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once; queued bytes are lost."""
         self._closed = True
+        self._end_laziness()
         self._transport.abort()
 
     async def wait_closed(self) -> None:

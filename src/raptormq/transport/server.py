@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from raptormq.errors import ConfigError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
+from raptormq.transport.lazy_reading import LazyReader
 from raptormq.transport.listening import BACKLOG, listen
 from raptormq.transport.tls import ServerTls
 from raptormq.transport.tls_listener import TlsListener
@@ -50,6 +51,7 @@ class Server:
         self._tls = tls
         self._second_port = second_port
         self._connections: set[Connection] = set()
+        self._lazy_reader = LazyReader()
         self._servers: list[asyncio.Server] = []
         self._listener: TlsListener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -112,9 +114,10 @@ class Server:
                 connection.abort()
             for task in late:
                 task.cancel()
+        self._lazy_reader.close()
 
     def _accept(self) -> Connection:
-        return Connection(self, self._limits.connection, self._admit)
+        return Connection(self, self._limits.connection, self._admit, self._lazy_reader)
 
     def _has_room(self) -> bool:
         waiting = self._listener.waiting_count if self._listener is not None else 0

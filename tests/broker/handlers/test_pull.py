@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.handlers import pull
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -229,9 +230,51 @@ async def test_a_message_of_another_tag_is_reported_when_time_is_up(
         await held(peer, 1)
         await producer.send("t", b"no", 0, "TAGS\x01B\x02")
         assert broker._assembly is not None
-        monkeypatch.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG)
+        monkeypatch.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
         answer = await waiting
     assert (answer.code, places(answer)[0]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+
+async def test_idle_consumers_are_read_lazily_until_there_is_something_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "_MANY", 3)
+    monkeypatch.setattr(pull, "_AT_A_TIME", 2)
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
+        assert broker._assembly is not None
+        assert broker._server is not None
+        lazy_reader = broker._server._lazy_reader
+        await producer.send("t", b"0")
+        waiting = [asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG)) for _ in range(3)]
+        waiting.append(asyncio.ensure_future(producer.pull("t", 1, wait_ms=LONG)))
+        await held(peer, 3)
+        await held(producer, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
+            assert [(await each).code for each in waiting] == [ResponseCode.PULL_NOT_FOUND] * 4
+            assert len(lazy_reader) == 1  # not the producer
+        again = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
+        await held(peer, 1)
+        assert len(lazy_reader) == 1
+        await producer.send("t", b"1")
+        assert bodies(await again) == [b"1"]
+        assert len(lazy_reader) == 0
+
+
+@pytest.mark.parametrize(("wait_ms", "many"), [(200, 1), (LONG, 100)])
+async def test_others_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_ms: int, many: int
+) -> None:
+    monkeypatch.setattr(pull, "_MANY", many)
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
+        assert broker._assembly is not None
+        assert broker._server is not None
+        await producer.send("t", b"0")
+        waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=wait_ms))
+        await held(peer, 1)
+        monkeypatch.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
+        assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
+        assert len(broker._server._lazy_reader) == 0
 
 
 async def test_without_long_polling_a_pull_waits_shortly(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
-from raptormq.broker.hold import BUCKET_MS, HeldPull, PullHolds
+from raptormq.broker.hold import BUCKET_MS, LONG_MS, HeldPull, PullHolds
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
@@ -44,6 +44,10 @@ from raptormq.transport.router import Refused, Router, answer, failure
 
 MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
+_MANY = 128
+"""So many idle consumers, and more, are read lazily."""
+_AT_A_TIME = 128
+"""Pulls that end before others have their turn."""
 _READ = int(Perm.READ)
 _NO_TAG = frozenset({0})
 _FOUND = GetStatus.FOUND
@@ -104,7 +108,7 @@ class PullHandlers:
         self._steady_clock = steady_clock
         self._subscriptions = Subscriptions(registry, config.policies)
         self._holds: PullHolds[_Pull] = PullHolds(config.pulling.max_held)
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def register(self, router: Router) -> None:
@@ -245,6 +249,7 @@ class PullHandlers:
         counters, topic, group = self._counters, pull.header.topic, pull.header.consumer_group
         self._statistics.pulled[topic, group, pull.header.queue_id] = result.next_offset
         if is_found:
+            pull.connection.read_promptly()  # it will want more
             counters.pulls_found += 1
             counters.messages_out += result.message_count
             counters.bytes_out += result.total_bytes
@@ -292,10 +297,19 @@ class PullHandlers:
             self._retry(self._holds.take_topic(topic, lambda pull: pull.header.consumer_group == group))
 
     def _sweep(self) -> None:
-        self._sweeper = None
-        self._retry(self._holds.take_expired(self._steady_clock()))
-        if len(self._holds):
-            self._sweeper = asyncio.get_running_loop().call_later(BUCKET_MS / 1000, self._sweep)
+        held_count, loop = len(self._holds), asyncio.get_running_loop()
+        expired = self._holds.take_expired(self._steady_clock(), _AT_A_TIME)
+        self._retry(expired)
+        if held_count >= _MANY:
+            for pull in expired:
+                if pull.payload.header.suspend_timeout_millis >= LONG_MS:
+                    pull.payload.connection.read_lazily()
+        if len(expired) == _AT_A_TIME:
+            self._sweeper = loop.call_soon(self._sweep)
+        elif len(self._holds):
+            self._sweeper = loop.call_later(BUCKET_MS / 1000, self._sweep)
+        else:
+            self._sweeper = None
 
     def _retry(self, woken: list[HeldPull[_Pull]], *, arrived: bool = False) -> None:
         for held in woken:

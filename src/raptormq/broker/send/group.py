@@ -175,6 +175,7 @@ class SendGroups:
     def _learn_host(self, connection: Connection) -> bytes:
         host = peer_host(*connection.peer)
         if not connection.is_closed:
+            connection.read_promptly(for_good=True)  # no sender ever waits
             self._born_hosts[connection] = host
         return host
 
