@@ -19,6 +19,7 @@ from raptormq.config_file import (
     read_properties,
     setting,
     size,
+    size_up_to,
     unknown_key_warnings,
 )
 from raptormq.errors import ConfigError
@@ -82,6 +83,11 @@ def test_first_key_wins_over_its_alias() -> None:
 )
 def test_sizes(text: str, expected: int) -> None:
     assert size(1)(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("2K", 2048), ("15M", 15 << 20), ("256M", 15 << 20), ("1G", 15 << 20)])
+def test_sizes_beyond_a_limit_count_as_it(text: str, expected: int) -> None:
+    assert size_up_to(15 << 20)(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,12 @@ def size(minimum: int, maximum: int = 1 << 50) -> Parser:
     return parse
 
 
+def size_up_to(most: int) -> Parser:
+    """Return a parser of positive byte counts as :func:`size`; what is more than ``most`` counts as ``most``."""
+    parse_any = size(1)
+    return lambda text: min(parse_any(text), most)
+
+
 def choice(*allowed: str) -> Parser:
     """Return a parser that takes exactly the words of ``allowed``."""
 

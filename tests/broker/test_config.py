@@ -49,6 +49,17 @@ def test_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> No
     assert config.keeping.queue_file_bytes == 6_000_000
 
 
+def test_transfers_are_as_large_as_an_answer_at_most() -> None:
+    pulling = BrokerConfig.from_pairs(
+        {
+            "maxTransferBytesOnMessageInMemory": "256M",
+            "maxTransferBytesOnMessageInDisk": "64K",
+            "maxTransferBytesAsked": "1G",
+        }
+    ).pulling
+    assert (pulling.memory_bytes, pulling.disk_bytes, pulling.asked_bytes) == (15 << 20, 1 << 16, 8 << 20)
+
+
 def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
     assert warnings_for({"flushDiskTyp": "SYNC_FLUSH"}) == [
         "unknown setting flushDiskTyp is ignored, did you mean flushDiskType?"

@@ -196,6 +196,24 @@ def test_what_retention_has_taken_is_not_missed(to_batch: bool) -> None:
     assert contents(store)[1] == [(25, "next")]
 
 
+def test_a_step_is_for_one_queue() -> None:
+    """Thousands of queues with little or nothing to do must not be one turn of the loop."""
+    store = filled(MemoryFileSystem(), is_batch=False)
+    conversion = queue_conversion.QueueConversion(TOPIC, store._log, store._queues, to_batch=True)
+
+    def steps() -> int:
+        count = 1
+        while not conversion.copy(wait=True):
+            count += 1
+        return count
+
+    conversion.begin()
+    first = steps()
+    conversion.begin()
+    assert steps() == len(store.queue_ids(TOPIC)) > 1
+    assert first > len(store.queue_ids(TOPIC))
+
+
 def test_cold_pages_are_fetched() -> None:
     volume = MemoryFileSystem()
     store = filled(volume, is_batch=False, count=300)

@@ -27,6 +27,7 @@ from raptormq.config_file import (
     read_properties,
     setting,
     size,
+    size_up_to,
     unknown_key_warnings,
 )
 from raptormq.errors import BodyError, ConfigError
@@ -36,6 +37,9 @@ from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.transport.tls import ClientTls, ServerTls
 from raptormq.transport.tls_settings import TLS_KEYS, client_tls, server_tls
 
+MAX_ANSWER_BYTES = 15 << 20
+"""What one answer brings at most, if it is more than one message: clients take frames of 16 MiB."""
+_TRANSFER = size_up_to(MAX_ANSWER_BYTES)
 _PORT = integer(0, 65_535)
 _COUNT = integer(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
@@ -169,14 +173,14 @@ class Pulling:
     """Whether what was popped in vain comes back by ``%RETRY%group+topic`` instead of ``%RETRY%group_topic``."""
     retry_topic_v1_too: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", parse=parse_bool)
     """Whether the latter is popped from, too, for what is still in it."""
-    memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=size(1, 16 << 20), live=True)
+    memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=_TRANSFER, live=True)
     memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT, live=True)
-    asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size(1, 8 << 20), live=True)
+    asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size_up_to(8 << 20), live=True)
     """Most bytes for a pull that carries ``maxMsgBytes``, however much it asks for (one message is always sent
     whole)."""
     asked_count: int = setting(32_768, "maxTransferCountAsked", parse=_COUNT, live=True)
     """Most messages for a pull that carries ``maxMsgBytes``."""
-    disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=size(1, 16 << 20), live=True)
+    disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=_TRANSFER, live=True)
     disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT, live=True)
 
 

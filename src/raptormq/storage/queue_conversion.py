@@ -113,7 +113,7 @@ class QueueConversion:
         return bool(self._behind)
 
     def copy(self, *, wait: bool = False) -> bool:
-        """Bring one slice over; True when all queues have caught up.
+        """Bring one slice over, or find that a queue has caught up; True when all have.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -123,14 +123,13 @@ class QueueConversion:
         """
         if self.refusal:
             raise ConversionRefused(self.refusal)
-        while self._behind:
-            queue_id = next(iter(self._behind))
-            source = self._table.get(self.topic, queue_id)
-            if source is None or self._catch_up(source, wait):
-                del self._behind[queue_id]
-            else:
-                return False
-        return True
+        queue_id = next(iter(self._behind), None)
+        if queue_id is None:
+            return True
+        source = self._table.get(self.topic, queue_id)
+        if source is None or self._catch_up(source, wait):
+            del self._behind[queue_id]
+        return not self._behind
 
     def _catch_up(self, source: ConsumeQueue, wait: bool) -> bool:
         """Bring one slice of a queue over; True when there was nothing left."""

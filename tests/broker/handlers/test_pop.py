@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.pop import popper
 from raptormq.protocol.bodies.pop import BatchAck, encode_batch_acks
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -50,6 +51,21 @@ async def come_back(peer: Peer, count: int) -> list[StoredMessage]:
     while len(found) < count:
         found += messages(await pop(peer, queueId=-1, pollTime=1_000))
     return found
+
+
+async def test_one_answer_is_no_longer_than_clients_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(popper, "MAX_ANSWER_BYTES", 1000)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        for queue_id, size in enumerate((400, 401, 402, 2000)):
+            await peer.send("t", bytes(size), queue_id)
+        found: list[int] = []
+        while len(found) < 4:
+            popped = await pop(peer, queueId=-1)
+            sizes = [len(body) for body in bodies(popped)]
+            assert len(popped.body) <= 1000 or sizes == [2000]
+            found += sizes
+            assert int(popped.ext_fields["restNum"]) == 4 - len(found)
+    assert sorted(found) == [400, 401, 402, 2000]
 
 
 async def test_what_is_popped_is_invisible_and_what_is_acknowledged_is_done(tmp_path: Path) -> None:

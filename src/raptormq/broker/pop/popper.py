@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raptormq.broker.config import Pulling
+from raptormq.broker.config import MAX_ANSWER_BYTES, Pulling
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.pop.checkpoints import CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops, Place
@@ -66,6 +66,8 @@ class Popped:
     order_counts: list[str] = field(default_factory=list)
     rest: int = 0
     """Messages that are left in the queues."""
+    size: int = 0
+    """Length of the records."""
 
 
 class Popper:
@@ -121,7 +123,7 @@ class Popper:
         """Return up to ``most`` messages that a pop would take, as they are stored, and how many there are in all."""
         asked = PopRequest(group, topic, queue_id, most, 0, from_oldest=True, orderly=False)
         records: list[Buffer] = []
-        rest = 0
+        rest = size = 0
         for each, number in self._places(asked):
             count = self._rest((each, group, number))
             rest += count
@@ -129,6 +131,10 @@ class Popper:
                 low, high = self._store.queue_bounds(each, number)
                 start = max(low, high - count)
                 result = await self._read(each, number, start, most - len(records), EVERYTHING)
+                size += result.total_bytes
+                if records and size > MAX_ANSWER_BYTES:
+                    most = len(records)
+                    continue
                 records += _split(result.buffers)
         return records, rest
 
@@ -166,6 +172,9 @@ class Popper:
             offset = result.next_offset
             self._store.consumer_offsets.commit(topic, asked.group, queue_id, offset)
             result = await self._read(topic, queue_id, offset, most, wanted)
+        if popped.records and popped.size + result.total_bytes > MAX_ANSWER_BYTES:
+            popped.rest += max(0, result.max_offset - offset)
+            return
         if result.message_count:
             await self._hand_out(asked, place, offset, result, popped)
         elif result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
@@ -192,6 +201,7 @@ class Popper:
         if topic != asked.topic:
             records = [_as_origin(record, asked.topic, handle) for record in records]
         popped.records += records
+        popped.size += result.total_bytes
 
     def _start(self, place: Place, *, from_oldest: bool) -> int:
         topic, group, queue_id = place
