@@ -25,9 +25,17 @@ ANY_DISK = {
 class RaptorMQDev:
     """Name server and broker of ours in one process; a context manager that starts and stops it."""
 
-    def __init__(self, folder: Path, *, settings: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        host: str = "127.0.0.1",
+    ) -> None:
         """`folder` receives data and log, `settings` go to the broker, `prefix` before the command (taskset, nice)."""
         self.folder = folder
+        self._host = host
         self._settings = ANY_DISK | dict(settings or {})
         self._prefix = list(prefix)
         self._ports = {"namesrv": 0, "broker": free_port_run(before=2, after=0), "metrics": 0}
@@ -35,7 +43,11 @@ class RaptorMQDev:
 
     @property
     def name_servers(self) -> str:
-        return f"127.0.0.1:{self._ports['namesrv']}"
+        return f"{self._url_host}:{self._ports['namesrv']}"
+
+    @property
+    def _url_host(self) -> str:
+        return f"[{self._host}]" if ":" in self._host else self._host
 
     @property
     def broker_port(self) -> int:
@@ -43,7 +55,7 @@ class RaptorMQDev:
 
     @property
     def metrics_address(self) -> str:
-        return f"http://127.0.0.1:{self._ports['metrics']}/metrics"
+        return f"http://{self._url_host}:{self._ports['metrics']}/metrics"
 
     @property
     def store(self) -> Path:
@@ -58,7 +70,18 @@ class RaptorMQDev:
         program = Path(sys.executable).with_name("raptormq")
         self.broker = WatchedProcess(
             "raptormq dev",
-            [*self._prefix, str(program), "dev", "--data-dir", str(self.store), "-c", str(conf), *ports],
+            [
+                *self._prefix,
+                str(program),
+                "dev",
+                "--host",
+                self._host,
+                "--data-dir",
+                str(self.store),
+                "-c",
+                str(conf),
+                *ports,
+            ],
             log=self.folder / "raptormq.log",
             environment={**os.environ, "PYTHONUNBUFFERED": "1"},
         )

@@ -1,0 +1,35 @@
+"""The Java client with servers at an IPv6 address: scenarios end as they do over IPv4 (and on Apache RocketMQ).
+
+ali-ons and the Go client take no IPv6 address for a name server.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.outcomes import differences
+from tests.interop.raptormq_dev import RaptorMQDev
+from tests.interop.rocketmq_java import build
+from tests.interop.scenarios import SETTINGS, Outcomes, play_some
+
+SCENARIOS = (
+    "SyncSend", "BatchSend", "Queries", "Transactions", "RequestReply", "Retries", "OrderedConsumption",
+    "PopConsumption", "TimerMessages", "GroupControl",
+)  # fmt: skip
+"""Those in which hosts are in records, in ids, or where a broker calls a client."""
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    built = build()
+    with RaptorMQDev(tmp_path_factory.mktemp("ipv6"), settings=SETTINGS, host="::1") as servers:
+        return play_some(built, servers, SCENARIOS)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_ends_as_over_ipv4(outcomes: Outcomes, scenario: str) -> None:
+    name = f"json/{scenario}"
+    assert outcomes[name].get("error") is None
+    assert [each for each in differences(name, outcomes[name]["outcome"]) if each.reason is None] == []
