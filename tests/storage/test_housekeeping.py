@@ -147,3 +147,52 @@ def test_a_close_writes_all_queues_although_a_topic_was_deleted_before() -> None
 
     assert volume.names("/store/consumequeue/topic/0")
     assert bodies(read_queue(open_store(volume))) == ["kept"]
+
+
+async def test_the_files_of_a_deleted_topic_are_removed_by_a_thread() -> None:
+    volume = FaultyFileSystem(MemoryFileSystem())
+    store = open_store(volume, **FAST)
+    put(store, *(message("a", queue_id=number) for number in range(3)))
+    store._queues.flush(3)
+    before = len(volume.operations)
+    store.delete_topic("topic")
+    assert sum("remove" in line for line in volume.operations[before:]) == 0
+    put(store, message("again"))
+    assert volume.names("/store/deleted") == ["0"]
+    store.delete_topic("topic")
+    put(store, message("and again"))
+    store._queues.flush(1)
+    store.set_loop(asyncio.get_running_loop())
+    await until(lambda: not volume.names("/store/deleted"))
+    assert volume.names("/store/consumequeue/topic") == ["0"]
+    assert [(each.queue_offset, each.body) for each in read_queue(store)] == [(0, b"and again")]
+    store.close()
+
+
+@pytest.mark.parametrize("survivor", ["after_kill", "after_power_cut"])
+async def test_what_a_crash_has_left_of_deleted_topics_is_removed(survivor: str) -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    put(store, message("gone", "gone"), message("kept"))
+    assert store._opened is not None
+    store._opened.housekeeping.settle()
+    store.delete_topic("gone")
+    put(store, message("kept"))
+    store._opened.housekeeping.settle()
+    left = getattr(volume, survivor)()
+    assert left.names("/store/consumequeue") == ["topic"]
+    store = open_store(left, **FAST)
+    assert bodies(read_queue(store)) == ["kept", "kept"]
+    store.set_loop(asyncio.get_running_loop())
+    await until(lambda: not left.names("/store/deleted"))
+    store.close()
+
+
+def test_a_folder_that_cannot_be_renamed_is_removed_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryFileSystem()
+    store = open_store(FaultyFileSystem(disk, Fault(kind="replace", path="/deleted/", error=errno.ENOSPC)))
+    put(store, message("gone"))
+    store._queues.flush(1)
+    store.delete_topic("topic")
+    assert disk.names("/store/consumequeue") == []
+    assert "cannot be renamed" in caplog.text

@@ -99,7 +99,9 @@ class FileSystem(Protocol):
         """Remove a folder and all it holds; no error when there is none."""
 
     def replace(self, source: str, target: str) -> None:
-        """Give ``source`` the name ``target``, atomically in place of a file of that name."""
+        """Give ``source`` the name ``target``, atomically in place of a file of that name; a folder gets one that
+        nothing has.
+        """
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a folder durable."""

@@ -74,7 +74,12 @@ class Housekeeping:
                 await background.run(self.log.make_spare)
             await self._write_tails()
 
+        async def doomed() -> None:
+            if self.queues.files.doomed:
+                await background.run(self._remove_doomed)
+
         background.every(config.queue_flush_interval_ms, queues)
+        background.every(config.queue_flush_interval_ms, doomed)
         background.every(config.checkpoint_interval_ms, checkpoint)
         background.every(config.offsets_interval_ms, offsets)
         background.every(config.retention_interval_ms, retention)
@@ -86,6 +91,12 @@ class Housekeeping:
             if self.index is not None:
                 self.index.remove_before(self.log.min_offset)
         await _in_slices(self.retention.clean_queues)
+
+    def _remove_doomed(self) -> None:
+        try:
+            self.queues.files.remove_doomed()
+        except OSError as error:
+            raise StorageError(f"cannot remove what was deleted: {error.strerror or error}") from error
 
     async def _write_tails(self) -> None:
         await _in_slices(self._write_slice)

@@ -102,6 +102,7 @@ def open_store(
             config, filesystem, clock, log, queues, index, dispatcher, flusher, retention, offsets, gate,
             checkpoint_file,
         )  # fmt: skip
+        queues.files.find_doomed()
         converter.load(None if report.clean else report.start_offset)
         offsets.load()
         if marker.crashed and (beyond := offsets.limit(lambda topic, queue_id: _end_of(queues, topic, queue_id))):

@@ -213,10 +213,21 @@ class MemoryFileSystem:
 
     def replace(self, source: str, target: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
-        self.now.files[target] = self.now.files.pop(source)
+        now = self.now
+        if source in now.files:
+            now.files[target] = now.files.pop(source)
+            return
+        if source not in now.folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        now.files = {_moved(each, source, target): node for each, node in now.files.items()}
+        now.folders = {_moved(each, source, target) for each in now.folders}
 
     def sync_directory(self, path: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        for folder in [each for each in self.durable.folders - self.now.folders if _folder(each) == path]:
+            durable = self.durable  # without its name, nothing in it is found again
+            durable.files = {each: node for each, node in durable.files.items() if folder not in _parents(each)}
+            durable.folders = {each for each in durable.folders if folder not in _parents(each)}
         for known in [each for each in self.durable.files if _folder(each) == path and each not in self.now.files]:
             del self.durable.files[known]
         self.durable.files |= {each: node for each, node in self.now.files.items() if _folder(each) == path}
@@ -261,6 +272,11 @@ def _parents(path: str) -> frozenset[str]:
         path = _folder(path)
         parents.add(path)
     return frozenset(parents)
+
+
+def _moved(path: str, source: str, target: str) -> str:
+    """Return the name of ``path`` once ``source``, which may be a folder above it, is called ``target``."""
+    return target + path[len(source) :] if path == source or source in _parents(path) else path
 
 
 def _copy_node(node: _Node) -> _Node:

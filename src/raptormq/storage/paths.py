@@ -5,6 +5,7 @@
 <root>/batchconsumequeue/<topic>/<queue id>/<offset>        the same of BatchCQ topics
 <root>/index/<yyyyMMddHHmmssSSS>                            index by message keys
 <root>/config/*.json                                        consumer offsets and the broker's tables
+<root>/deleted/<number>                                     folders of deleted topics, which somebody removes
 <root>/checkpoint  abort  lock
 """
 
@@ -40,6 +41,11 @@ class StorePaths(NamedTuple):
     def config(self) -> str:
         """Folder of the JSON files."""
         return f"{self.root}/config"
+
+    @property
+    def deleted(self) -> str:
+        """Folder of what is to be removed."""
+        return f"{self.root}/deleted"
 
     @property
     def checkpoint(self) -> str:

@@ -8,6 +8,7 @@ recently used file is closed.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from raptormq.storage.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer, File, FileSystem
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import StorePaths, file_name, file_offsets
+
+logger = logging.getLogger(__name__)
 
 
 class QueueFormat(NamedTuple):
@@ -45,6 +48,9 @@ class QueueFiles:
         self._root = paths.root
         self._max_open = max_open
         self._open: OrderedDict[tuple[ConsumeQueue, int], File] = OrderedDict()
+        self._deleted = paths.deleted
+        self.doomed: list[str] = []
+        """Folders of deleted topics that are to be removed."""
         self._unsynced: set[str] = set()
         self._unsynced_folders: set[str] = set()
         self.formats = (
@@ -190,10 +196,44 @@ class QueueFiles:
         self._filesystem.remove_tree(self.folder(queue))
         self._names_changed(queue)
 
-    def remove_topic(self, topic: str) -> None:
-        """Remove the folders of ``topic``, whose queues have been removed."""
+    def remove_topic(self, topic: str, queues: Iterable[ConsumeQueue]) -> None:
+        """Take away the folders of ``topic`` with ``queues``: they get other names at once, and are removed by
+        :meth:`remove_doomed`. A disk may take seconds for thousands of queues.
+        """
+        for queue in queues:
+            self.release(queue)
         for each in self.formats:
-            self._filesystem.remove_tree(f"{each.folder}/{topic}")
+            folder = f"{each.folder}/{topic}"
+            if self._filesystem.exists(folder):
+                self._doom(folder)
+                self._unsynced_folders |= {self._root, each.folder}
+
+    def _doom(self, folder: str) -> None:
+        filesystem, number = self._filesystem, len(self.doomed)
+        while filesystem.exists(target := f"{self._deleted}/{number}"):
+            number += 1
+        try:
+            filesystem.make_folders(self._deleted)
+            filesystem.replace(folder, target)
+        except OSError as error:
+            logger.warning("%s cannot be renamed, and is removed at once: %s", folder, error)
+            filesystem.remove_tree(folder)
+        else:
+            self.doomed.append(target)
+
+    def find_doomed(self) -> None:
+        """Note what an earlier process has left to be removed."""
+        self.doomed = [f"{self._deleted}/{name}" for name in self._filesystem.names(self._deleted)]
+
+    def remove_doomed(self) -> None:
+        """In a thread: remove what was deleted before.
+
+        Raises:
+            OSError: a disk failed; it is tried again with the next call.
+        """
+        while self.doomed:
+            self._filesystem.remove_tree(self.doomed[0])
+            del self.doomed[0]
 
     def release(self, queue: ConsumeQueue) -> None:
         """Close the files of ``queue``, which somebody else removes."""

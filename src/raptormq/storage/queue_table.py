@@ -236,13 +236,13 @@ class QueueTable:
         self.files.close()
 
     def remove_topic(self, topic: str) -> None:
-        """Forget ``topic`` and remove its files."""
-        for queue in self._topics.pop(topic, {}).values():
+        """Forget ``topic`` and take away its files."""
+        queues = self._topics.pop(topic, {}).values()
+        for queue in queues:
             queue.deleted = True
             queue.tail = None
-            self.files.remove_queue(queue)
         self.batch_topics.discard(topic)
-        self.files.remove_topic(topic)
+        self.files.remove_topic(topic, queues)
 
     def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool = True) -> int:
         """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has."""
