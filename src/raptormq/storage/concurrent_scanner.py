@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 WORTH_BYTES = 16 * WINDOW_BYTES
 """This much of a log is walked before processes have started."""
 _MOST_PROCESSES = 8
+_NO_PROCESSES = BrokenExecutor, OSError, ImportError, NotImplementedError
+"""One was killed; there is no room for another, or the machine has no semaphores."""
 _AHEAD = 2
 """Blocks under way per process: one is parsed while the next one waits."""
 
@@ -88,8 +90,8 @@ class ConcurrentScanner:
                     if batch is None:
                         return
                     yield batch
-        except BrokenExecutor as error:
-            logger.warning("a process that parses the log has ended (%s); the rest is parsed in this one", error)
+        except _NO_PROCESSES as error:  # a disk that cannot be read tells so again
+            logger.warning("no processes parse the log any more (%s); the rest is parsed in this one", error)
         yield from self._scanner.batches()
 
     def _plain_batches(self, executor: Executor, most: int) -> Iterator[AppendResult]:
