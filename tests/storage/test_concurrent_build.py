@@ -11,7 +11,7 @@ import signal
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -201,10 +201,8 @@ def no_processes() -> Iterator[tuple[Executor, int]]:
         yield executor, 1
 
 
-@contextmanager
-def no_semaphores() -> Iterator[tuple[Executor, int]]:
+def no_semaphores() -> AbstractContextManager[tuple[Executor, int]]:
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    yield
 
 
 @pytest.mark.usefixtures("_small_blocks")
