@@ -82,7 +82,7 @@ def test_a_read_begins_inside_a_batch_with_exactly_that_message() -> None:
     assert (result.message_count, result.next_offset) == (4, 6)
 
 
-def test_limits_count_messages_but_a_whole_batch_always_comes() -> None:
+def test_limits_count_whole_batches_and_messages_of_those_taken_apart() -> None:
     store = open_batch_store()
     put(store, batch([*"abcde"]), batch([*"fgh"]), batch([*"ij"]))
 
@@ -91,9 +91,11 @@ def test_limits_count_messages_but_a_whole_batch_always_comes() -> None:
         return result.message_count, result.next_offset
 
     assert read(0, 1) == (5, 5)
-    assert read(0, 8) == (8, 8)
-    assert read(0, 7) == (5, 5)
+    assert read(0, 2) == (8, 8)
+    assert read(0, 3) == (10, 10)
     assert read(0, 32, 1) == (5, 5)
+    assert read(3, 2) == (2, 5)
+    assert read(3, 3) == (5, 8)
     assert read(0, 1, whole=False) == (1, 1)
     assert read(0, 7, whole=False) == (7, 7)
     assert read(3, 32, 1, whole=False) == (1, 4)

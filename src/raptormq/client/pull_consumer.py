@@ -161,7 +161,8 @@ class PullConsumer:
         Args:
             queue: what to read.
             offset: the first offset wanted.
-            max_count: messages at most; brokers have limits of their own (32 by default).
+            max_count: messages at most; brokers have limits of their own (32 by default). Ours counts batches that it
+                has stored whole, others' give one at least.
             max_bytes: bytes wanted at most; a hint.
             timeout: seconds; default is the request time-out, with a suspension plus that and 5 s, for brokers end a
                 suspension late.

@@ -51,11 +51,11 @@ class _Found:
         """Messages whose properties were looked at."""
         self.missing: list[Extent] = []
 
-    def has_room(self, wishes: Wishes, messages: int, size: int) -> bool:
-        """True when so much more fits; the first one always does."""
+    def has_room(self, wishes: Wishes, size: int) -> bool:
+        """True when one more message, or whole batch, of so many bytes fits; the first one always does."""
         if not self.messages:
             return True
-        return self.messages + messages <= wishes.max_count and self.bytes + size <= wishes.max_bytes
+        return len(self.buffers) < wishes.max_count and self.bytes + size <= wishes.max_bytes
 
     def count(self, messages: int, size: int, end: int) -> None:
         """Note that so many messages more are found, up to the offset ``end``."""
@@ -132,7 +132,7 @@ class BatchReader:
         for physical, size, _, _, base, messages, _, _ in BATCH_ITEM.iter_unpack(memoryview(items)[:whole]):
             if base != next_offset or messages <= 0:
                 break
-            if buffers and (base + messages - offset > max_count or total + size > max_bytes):
+            if buffers and total + size > max_bytes:
                 break
             record = self._log.hot_record(physical, size)
             if record is None:
@@ -181,7 +181,7 @@ class BatchReader:
         if is_wanted and wishes.whole and wishes.properties is None and item.base >= offset:
             return self._take_whole(item, wishes, found, wait)
         scanned = max(found.scanned + item.size, found.unpacked)
-        if not found.has_room(wishes, 1, 1) or (found.scanned and scanned > SCAN_BYTES):
+        if not found.has_room(wishes, 1) or (found.scanned and scanned > SCAN_BYTES):
             return False
         found.scanned += item.size
         record = self._read(item, found, wait)
@@ -189,7 +189,7 @@ class BatchReader:
             return True
         if not is_wrapper(record):
             if is_wanted and (wishes.properties is None or wishes.properties.wants(bytes(peek_properties(record)))):
-                if not found.has_room(wishes, 1, len(record)):
+                if not found.has_room(wishes, len(record)):
                     return False
                 found.buffers.append(record)
                 found.count(1, len(record), item.end)
@@ -200,7 +200,7 @@ class BatchReader:
         return messages is not None and self._take_apart(messages, offset, wishes, found)
 
     def _take_whole(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> bool:
-        if not found.has_room(wishes, item.messages, item.size):
+        if not found.has_room(wishes, item.size):
             return False
         record = self._read(item, found, wait)
         if record is not None:
@@ -211,7 +211,7 @@ class BatchReader:
     def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: _Found) -> bool:
         """Hand the batch out whole to who takes batches apart, from its first message on; to nobody else."""
         if wishes.whole and wishes.properties is None:
-            if not found.has_room(wishes, item.messages, item.size):
+            if not found.has_room(wishes, item.size):
                 return False
             found.buffers.append(record)
             found.count(item.messages, item.size, item.end)
@@ -234,7 +234,7 @@ class BatchReader:
             if not _wants(wishes, message.properties):
                 continue
             record = encode_record(message)
-            if not found.has_room(wishes, 1, len(record)):
+            if not found.has_room(wishes, len(record)):
                 found.next_offset = message.queue_offset
                 return False
             found.buffers.append(record)
