@@ -8,6 +8,7 @@ FEATURES: dict[str, list[str]] = {
     "The VIP channel": ["json/VipChannel"],
     "Lists": ["json/BatchSend", "binary/BatchSend", "go/Produce"],
     "Topics of queue.type=BatchCQ": ["json/BatchQueue", "json/BatchLookups"],
+    "Clients of RocketMQ 4 beside those of RocketMQ 5": ["old/SimpleCQ", "old/BatchCQ", "json/OldPeer"],
     "Compressed bodies: zlib, LZ4, zstd": ["json/CompressedSend", "node/Produce", "go/Produce"],
     "Largest and smallest messages": ["json/SizeLimit", "binary/SizeLimit", "node/Boundaries", "go/Boundaries"],
     "Topics that come with their first message": ["json/AutoCreation"],

@@ -17,6 +17,7 @@ TABLE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
 CLIENTS = {
     "json": "Java 5.3.3",
     "binary": "Java 5.3.3, binary headers",
+    "old": "Java 4.9.8",
     "node": "ali-ons 3.12",
     "go": "rocketmq-client-go 2.1.2",
     "raw": "single requests",

@@ -1,8 +1,9 @@
 """Plays the scenarios of all clients and collects their outcomes.
 
 Side by side: two JVMs (`io.raptormq.interop.scenarios`), since the Java client chooses the encoding of its headers once
-per process: all scenarios with JSON headers, the part of them that brings other requests with binary ones; Node.js with
-ali-ons (`tests/interop/node`); the Go client (`tests/interop/go`). Requests that no client sends (`raw_scenarios`) come
+per process: all scenarios with JSON headers, the part of them that brings other requests with binary ones; one with the
+client of RocketMQ 4 (`io.raptormq.interop.old`), which meets one of the first; Node.js with ali-ons
+(`tests/interop/node`); the Go client (`tests/interop/go`). Requests that no client sends (`raw_scenarios`) come
 before them. Then the broker is restarted, and some scenarios look what is left.
 """
 
@@ -68,7 +69,7 @@ class Servers(Protocol):
 
 def play(built: JavaBuild, servers: Servers) -> Outcomes:
     """Play everything; raises ProcessError when a client fails as a whole (a failed scenario says so in its line)."""
-    clients = ["json/all", *(f"binary/{name}" for name in BINARY), "node/all", "go/all"]
+    clients = ["json/all", *(f"binary/{name}" for name in BINARY), "old/all", "node/all", "go/all"]
     outcomes = play_some(built, servers, ["raw/all"]) | play_some(built, servers, clients)
     servers.restart()
     return outcomes | play_some(built, servers, SEQUELS)
@@ -95,6 +96,8 @@ def _start(built: JavaBuild, servers: Servers, client: str, scenarios: Sequence[
         return start_node(arguments, log=log)
     if client == "go":
         return start_go(arguments, log=log)
+    if client == "old":
+        return _start_old(built, servers, arguments, log)
     serialize_type = {"json": "JSON", "binary": "ROCKETMQ"}[client]
     return java(
         "io.raptormq.interop.scenarios.ScenarioRunner",
@@ -107,6 +110,20 @@ def _start(built: JavaBuild, servers: Servers, client: str, scenarios: Sequence[
             f"-Drocketmq.client.rebalance.waitInterval={REBALANCE_MS}",
             f"-Drocketmq.client.rebalance.lockInterval={RENEWAL_MS}",
             *system_properties(LOCK_LIVES),
+            f"-Duser.home={servers.folder}",
+        ],
+    )
+
+
+def _start_old(built: JavaBuild, servers: Servers, arguments: Sequence[str], log: Path) -> WatchedProcess:
+    return java(
+        "io.raptormq.interop.old.OldClient",
+        arguments,
+        class_path=built.old_client_class_path,
+        log=log,
+        options=[
+            "-Xmx128m",
+            f"-Drocketmq.client.rebalance.waitInterval={REBALANCE_MS}",
             f"-Duser.home={servers.folder}",
         ],
     )

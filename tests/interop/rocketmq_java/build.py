@@ -3,6 +3,7 @@
 In the folder (see `build_cache`):
     client/lib/*.jar  client/classes/   what our programs run on
     server/lib/*.jar                    Apache RocketMQ's name server and broker
+    old-client/, old-server/            the same of RocketMQ 4
     conf/rmq.*.logback.xml              one quiet logging configuration under the four names that RocketMQ looks for
 """
 
@@ -36,6 +37,14 @@ class JavaBuild:
     @property
     def server_class_path(self) -> str:
         return os.pathsep.join(map(str, (self.folder / "conf", self.folder / "server/lib/*")))
+
+    @property
+    def old_client_class_path(self) -> str:
+        return os.pathsep.join(map(str, (self.folder / "old-client/classes", self.folder / "old-client/lib/*")))
+
+    @property
+    def old_server_class_path(self) -> str:
+        return str(self.folder / "old-server/lib/*")
 
 
 def build() -> JavaBuild:

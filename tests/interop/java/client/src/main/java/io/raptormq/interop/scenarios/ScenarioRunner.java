@@ -52,6 +52,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("BatchSend", new BatchSend());
         SCENARIOS.put("BatchQueue", new BatchQueue());
         SCENARIOS.put("BatchLookups", new BatchLookups());
+        SCENARIOS.put("OldPeer", new OldPeer());
         SCENARIOS.put("CompressedSend", new CompressedSend());
         SCENARIOS.put("SizeLimit", new SizeLimit());
         SCENARIOS.put("AutoCreation", new AutoCreation());
