@@ -16,4 +16,4 @@ class Wishes(NamedTuple):
     """Tag codes; None for all messages."""
     properties: PropertyFilter | None = None
     whole: bool = False
-    """Whether the batches of a BatchCQ topic may come as they are stored; each then counts as one, whatever it holds."""
+    """Whether the batches of a BatchCQ topic may come as they are stored; each counts as one, whatever it holds."""
