@@ -31,13 +31,17 @@ from tests.interop.rocketmq_java import RocketMQServers, build
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
+QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s"}
+"""The first retry has the third level."""
 FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.5)
 
 
 @pytest.fixture(scope="module")
 def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with RocketMQServers(build(), tmp_path_factory.mktemp("rocketmq")) as servers:
-        yield servers.name_servers
+    servers = RocketMQServers(build(), tmp_path_factory.mktemp("rocketmq"), settings=QUICK_RETRIES)
+    servers.start()
+    yield servers.name_servers
+    servers.kill()
 
 
 async def create_topic(name_servers: str, topic: str, queues: int = 4, **attributes: str) -> None:

@@ -46,6 +46,11 @@ class JavaBuild:
     def old_server_class_path(self) -> str:
         return str(self.folder / "old-server/lib/*")
 
+    @property
+    def logging(self) -> Path:
+        """The logging configuration, for servers that look for it in their own folder."""
+        return self.folder / "conf" / LOGBACK_NAMES[0]
+
 
 def build() -> JavaBuild:
     """The build of the sources as they are now, made first if the cache does not hold it; raises BuildError."""

@@ -7,6 +7,7 @@ Ports of a broker: listenPort p, fast port p - 2, HA port p + 1. RocketMQ binds 
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,12 +39,13 @@ class RocketMQServers:
         namesrv_port: int | None = None,
         broker_port: int | None = None,
         tls: ssl.SSLContext | None = None,
+        old: bool = False,
     ) -> None:
         """`folder` receives the store, the configuration and the logs. `settings` are added to broker.conf.
 
         `options` go to both JVMs, `prefix` before `java` of the broker (taskset, nice). `registration_address` is where
         the broker finds its name server when that is not the name server itself (a recording proxy). `tls` is for the
-        question whether the broker is registered.
+        question whether the broker is registered. `old` takes RocketMQ 4.
         """
         self.folder = folder
         self.namesrv_port = namesrv_port or free_port()
@@ -53,6 +55,7 @@ class RocketMQServers:
         self._heap = heap
         self._options = list(options)
         self._tls = tls
+        self._old = old
         self._prefix = list(prefix)
         self._registration_address = registration_address or self.name_servers
         self.namesrv: WatchedProcess | None = None
@@ -69,6 +72,8 @@ class RocketMQServers:
     def start(self) -> None:
         """Start both and return when the broker has registered; raises ProcessError."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self._old:
+            self._write_logging()
         try:
             self._start_namesrv()
             self.start_broker()
@@ -135,6 +140,11 @@ class RocketMQServers:
             "storePathCommitLog": "store/commitlog",
         }
 
+    def _write_logging(self) -> None:
+        (self.folder / "conf").mkdir(exist_ok=True)
+        for name in ("broker", "namesrv"):
+            shutil.copy(self._build.logging, self.folder / "conf" / f"logback_{name}.xml")
+
     def _write(self, name: str, settings: Mapping[str, str]) -> Path:
         path = self.folder / name
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -147,7 +157,7 @@ class RocketMQServers:
         return java(
             main_class,
             arguments,
-            class_path=self._build.server_class_path,
+            class_path=self._build.old_server_class_path if self._old else self._build.server_class_path,
             log=self.folder / f"{main_class.rpartition('.')[2]}.log",
             options=options,
             environment=environment,
