@@ -57,6 +57,12 @@ def test_a_compressed_batch_is_inflated_and_its_messages_are_not_marked_compress
     assert {each.sys_flag for each in inner} == {int(SysFlag.MULTI_TAGS)}
 
 
+def test_properties_that_are_not_utf8_are_replaced() -> None:
+    [inner] = unwrap(wrapper(encode_batch([(0, b"", b"k\x01\xff\x02")]), 1))
+    assert inner.properties == "k\x01\ufffd\x02"
+    assert decode_record(encode_record(inner)).properties == inner.properties
+
+
 def test_a_bomb_is_refused() -> None:
     flags = INNER_BATCH | int(SysFlag.COMPRESSED)
     body = encode_batch([(0, bytes(100_000), b"")])
@@ -73,7 +79,7 @@ def test_a_bomb_is_refused() -> None:
         (encode_batch(MESSAGES), 4, "holds 3 messages"),
         (encode_batch(MESSAGES)[:-1], 3, "cut"),
         (encode_batch([(0, b"", b"INNER_NUM\x013\x02")]), 1, "holds another"),
-        (encode_batch([(0, b"", b"\xff\x01x\x02")]), 1, "UTF-8"),
+        (encode_batch([(0, b"", b"k\x01" + b"\xff" * 20_000 + b"\x02")]), 1, "UTF-8"),
         (b"", 0, "INNER_NUM"),
     ],
 )

@@ -12,7 +12,7 @@ by one call of compiled code instead of one step for each record, which takes a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -155,6 +155,21 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
     if max_records is not None and len(rows) > max_records:
         raise RecordError(f"the batch holds more than {max_records} records")
     return rows
+
+
+def check_texts(texts: Sequence[bytes], joined: bytes) -> None:
+    """See to it that the properties of the messages of a batch are UTF-8; ``joined`` are all of them.
+
+    Raises:
+        RecordError: of a message they are not.
+    """
+    if joined.isascii():
+        return
+    for number, text in enumerate(texts):
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            raise RecordError(f"the properties of message {number} of the batch are not UTF-8") from None
 
 
 def decode_batch(data: bytes, max_records: int | None = None, *, check_crc: bool = False) -> list[BatchRecord]:

@@ -18,7 +18,7 @@ from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
 from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
 from raptormq.protocol.language import Language
-from raptormq.protocol.properties import INNER_NUM, find_property
+from raptormq.protocol.properties import INNER_NUM, MAX_PROPERTIES_BYTES, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 
 # Plain integers: operators of IntFlag cost a microsecond each.
@@ -66,6 +66,17 @@ def plain_body(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) 
     return decompress(wrapper.body, wrapper.sys_flag, max_bytes)
 
 
+def _text(properties: bytes) -> str:
+    """Return properties as the Java client has them: what is not UTF-8 is replaced, as long as it fits a record."""
+    try:
+        return properties.decode()
+    except UnicodeDecodeError:
+        text = properties.decode("utf-8", "replace")
+    if len(text.encode()) > MAX_PROPERTIES_BYTES:
+        raise RecordError("an inner batch has properties that are not UTF-8, and too long to be replaced")
+    return text
+
+
 def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[StoredMessage]:
     """Return the messages of an inner batch, in the order of their queue offsets.
 
@@ -82,10 +93,7 @@ def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> l
     sys_flag = wrapper.sys_flag & ~_OF_THE_WRAPPER
     messages: list[StoredMessage] = []
     for offset, (flag, body, own) in enumerate(records, wrapper.queue_offset):
-        try:
-            properties = own.decode()
-        except UnicodeDecodeError as error:
-            raise RecordError(f"properties in an inner batch are not UTF-8: {error}") from error
+        properties = _text(own)
         if find_property(properties, INNER_NUM) is not None:
             raise RecordError("an inner batch holds another one")
         messages.append(

@@ -18,7 +18,7 @@ from raptormq.storage.commit_log import Run
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.log_batch import AppendedLists, PendingList
-from raptormq.storage.record_packer import BORN_V6, end_run, store_host_flag
+from raptormq.storage.record_packer import BORN_V6, NO_HOSTS, end_run, store_host_flag
 
 _PAIR = ord("\x02")
 
@@ -119,7 +119,7 @@ class ListPacker:
     def _common_part(self, pending: PendingList, timestamp: int) -> bytes:
         """Return the bytes of a record between physical offset and body length: the same for the whole list."""
         born_host, store_host = pending.born_host, self._store_host
-        sys_flag = pending.sys_flag | store_host_flag(store_host) | (BORN_V6 if len(born_host) != 8 else 0)
+        sys_flag = pending.sys_flag & NO_HOSTS | store_host_flag(store_host) | (BORN_V6 if len(born_host) != 8 else 0)
         return struct.pack(
             f">iq{len(born_host)}sq{len(store_host)}siq",
             sys_flag, pending.born_timestamp, born_host, timestamp, store_host, 0, 0,

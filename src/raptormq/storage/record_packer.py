@@ -23,7 +23,10 @@ from raptormq.storage.log_batch import AppendResult, PendingRecord
 _FILLER = struct.Struct(">ii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 BORN_V6 = int(SysFlag.BORN_HOST_V6)
+NO_HOSTS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+"""All but the bits that tell how long hosts are: they are set here, whatever a producer or an older record says."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
+_UNUSUAL = _INNER_BATCH | ~NO_HOSTS
 NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
 """Set for prepared and rolled back messages (4 and 12), clear for plain and committed ones (0 and 8)."""
 
@@ -88,10 +91,12 @@ class RecordPacker:
                 topic, queue_id = record_topic, record_queue_id
                 queue = find_queue(topic, queue_id)
             count = 1
-            if sys_flag & _INNER_BATCH:
-                count = message_count(record)
-                result.message_count += count - 1
-                properties += b"INNER_BASE\x01%d\x02" % queue.next_offset
+            if sys_flag & _UNUSUAL:
+                sys_flag &= NO_HOSTS
+                if sys_flag & _INNER_BATCH:
+                    count = message_count(record)
+                    result.message_count += count - 1
+                    properties += b"INNER_BASE\x01%d\x02" % queue.next_offset
             body_length = len(body)
             size = overhead + body_length + len(queue.topic_field) + len(properties)
             pack = pack_v4

@@ -78,6 +78,34 @@ async def test_a_wrong_crc_is_refused_on_topics_of_both_types(tmp_path: Path) ->
             assert (taken.code, taken.ext_fields["queueOffset"]) == (0, "0")
 
 
+async def test_properties_that_are_not_utf8_are_refused_on_topics_of_both_types(tmp_path: Path) -> None:
+    """Stored, no start after a crash would take them for a message, and no consumer could read on."""
+    wrong = encode_batch([(0, b"a", b"k\x01\xc3\xa4\x02"), (0, b"b", b"k\x01\xff\x02")])
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for topic in ("b", "simple"):
+            refused = await send_batch(peer, [], topic=topic, body=wrong)
+            assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+            assert refused.remark == "the properties of message 1 of the batch are not UTF-8"
+            taken = await send_batch(peer, [(b"c", "k\x01ä\x02")], topic=topic)
+            assert (taken.code, taken.ext_fields["queueOffset"]) == (0, "0")
+
+
+async def test_what_a_producer_says_of_the_length_of_hosts_is_not_stored(tmp_path: Path) -> None:
+    """Bits 0x30 tell where the body of a record begins: with wrong ones it is nothing that anybody can read."""
+    hosts = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for topic in ("b", "simple"):
+            assert (await peer.send(topic, b"single", f=hosts)).code == 0
+            assert (await send_batch(peer, named("x", "y"), topic=topic, f=hosts)).code == 0
+        stored = messages(await peer.pull("simple", 0))
+        whole = messages(await peer.pull("b", 0))
+        assert bodies(await old_pull(peer, 0)) == [b"single", b"x", b"y"]
+    assert [each.body for each in stored] == [b"single", b"x", b"y"]
+    assert [each.sys_flag for each in (*stored, *whole)] == [0, 0, 0, 0, INNER_BATCH]
+
+
 async def test_a_list_on_an_ordinary_topic_nests_nothing(tmp_path: Path) -> None:
     nested = [(GOOD, "INNER_NUM\x012\x02UNIQ_KEY\x01N\x02"), (b"plain", "")]
     async with running(tmp_path) as broker, connected(broker) as peer:
