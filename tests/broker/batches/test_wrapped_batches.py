@@ -15,6 +15,7 @@ from raptormq.protocol.encryption import seal
 from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
 from raptormq.protocol.record import SysFlag
 from tests.broker.batches.batch_peer import create_topic, old_pull
+from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import Peer, bodies, connected, held, messages, running, send_fields
 
 COMPRESSED = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
@@ -107,3 +108,20 @@ async def test_a_held_pull_of_an_old_client_is_answered_when_an_encrypted_batch_
         await send_wrapped(peer, SEALED, INNER_BATCH, PROPERTIES + MARK)
         answer = await waiting
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_an_encrypted_batch_keeps_nobody_from_popping_the_other_queues(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_wrapped(peer, SEALED, INNER_BATCH, PROPERTIES + MARK)
+        await peer.send("b", b"one", 1)
+        await peer.send("b", b"two", 1)
+        found: list[bytes] = []
+        while len(found) < 2:
+            popped = await pop(peer, topic="b", queueId=-1, maxMsgNums=1)
+            assert (popped.code, popped.ext_fields["restNum"]) == (0, str(4 - len(found)))
+            found += bodies(popped)
+        refused = await pop(peer, topic="b", queueId=-1)
+    assert found == [b"one", b"two"]
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "messages 0 to 2 of the queue are encrypted" in str(refused.remark)

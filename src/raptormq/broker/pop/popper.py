@@ -18,6 +18,7 @@ from raptormq.broker.pop.orderly import OrderlyPops, Place
 from raptormq.broker.queue_ages import is_young
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import EVERYTHING, Wanted
+from raptormq.errors import StorageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import CheckPoint
 from raptormq.protocol.pop_handle import (
@@ -100,11 +101,12 @@ class Popper:
         return self._checkpoints.is_full
 
     async def pop(self, asked: PopRequest) -> Popped:
-        """Take up to ``max_count`` messages.
+        """Take up to ``max_count`` messages. A queue that cannot be read is left to those who come later.
 
         Raises:
-            StorageError: what was taken could not be written down; it stays, or comes back when its time is up.
+            StorageError: nothing was found, and a queue could not be read, or what was taken not be written down.
         """
+        failure: StorageError | None = None
         queue = POP_ORDER_REVIVE_QUEUE if asked.orderly else self._checkpoints.next_queue()
         popped = Popped(self._clock(), queue)
         for topic, queue_id in self._places(asked):
@@ -115,8 +117,13 @@ class Popper:
             self._busy.add(place)
             try:
                 await self._take(asked, place, popped)
+            except StorageError as error:  # what has been taken already would be invisible for nothing
+                failure = failure or error
+                popped.rest += self._rest(place)
             finally:
                 self._busy.discard(place)
+        if failure is not None and not popped.records:
+            raise failure
         return popped
 
     async def peek(self, group: str, topic: str, queue_id: int, most: int) -> tuple[list[Buffer], int]:
