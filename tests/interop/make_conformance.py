@@ -31,7 +31,8 @@ on purpose is listed below with its reason (`tests/interop/allowed_differences.j
 
 Not in this table, compared in the same suite: mqadmin ([mqadmin.md](mqadmin.md)), access control
 (`test_access_control.py`), TLS (`test_tls.py`), IPv6 (`test_ipv6.py`), our own client against Apache RocketMQ
-(`test_python_client.py`), and stores that change hands (`test_store_exchange.py`).
+5.3.3 and 4.9.7 (`test_python_client.py`, `test_old_server.py`), and stores that change hands
+(`test_store_exchange.py`).
 
 | feature | scenario | client | parts | outcome |
 |---|---|---|---|---|
