@@ -12,8 +12,9 @@ by one call of compiled code instead of one step for each record, which takes a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -29,6 +30,7 @@ MAX_BATCH_RECORDS = 32_767
 
 
 _SIZE_AND_BODY_LENGTH = struct.Struct(">i12xi")
+_PROPERTIES = itemgetter(3)
 _LAYOUTS = 64
 _MOST_ALIKE = 256
 """Records of a batch that are taken apart at once: what is kept of a layout takes 300 bytes for each."""
@@ -157,19 +159,16 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
     return rows
 
 
-def check_texts(texts: Sequence[bytes], joined: bytes) -> None:
-    """See to it that the properties of the messages of a batch are UTF-8; ``joined`` are all of them.
-
-    Raises:
-        RecordError: of a message they are not.
+def in_utf8(rows: list[BatchRow]) -> list[BatchRow]:
+    """Return the records of a batch with properties that are UTF-8: what is not so is replaced, as Apache RocketMQ's
+    broker does.
     """
-    if joined.isascii():
-        return
-    for number, text in enumerate(texts):
-        try:
-            text.decode()
-        except UnicodeDecodeError:
-            raise RecordError(f"the properties of message {number} of the batch are not UTF-8") from None
+    if b"".join(map(_PROPERTIES, rows)).isascii():
+        return rows
+    return [
+        (flag, body_at, body_end, properties.decode("utf-8", "replace").encode())
+        for flag, body_at, body_end, properties in rows
+    ]
 
 
 def decode_batch(data: bytes, max_records: int | None = None, *, check_crc: bool = False) -> list[BatchRecord]:

@@ -12,7 +12,9 @@ from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import SysFlag
+from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
 from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields
 
@@ -78,17 +80,27 @@ async def test_a_wrong_crc_is_refused_on_topics_of_both_types(tmp_path: Path) ->
             assert (taken.code, taken.ext_fields["queueOffset"]) == (0, "0")
 
 
-async def test_properties_that_are_not_utf8_are_refused_on_topics_of_both_types(tmp_path: Path) -> None:
-    """Stored, no start after a crash would take them for a message, and no consumer could read on."""
-    wrong = encode_batch([(0, b"a", b"k\x01\xc3\xa4\x02"), (0, b"b", b"k\x01\xff\x02")])
-    async with running(tmp_path) as broker, connected(broker) as peer:
+async def test_properties_that_are_not_utf8_are_replaced_on_topics_of_both_types(tmp_path: Path) -> None:
+    """Stored as they are, no start after a crash would take a message for one, and no consumer could read on."""
+    texts = [b"k\x01\xc3\xa4\x02UNIQ_KEY\x01X\x02", b"KEYS\x01\xff k\x02UNIQ_KEY\x01Y\x02"]
+    body = encode_batch([(0, b"a", texts[0]), (0, b"b", texts[1])])
+    long = encode_batch([(0, b"", b"k\x01" + b"\xff" * 20_000)])
+    volume = MemoryFileSystem()
+    async with running(tmp_path, filesystem=volume) as broker, connected(broker) as peer:
         await create_topic(peer)
-        for topic in ("b", "simple"):
-            refused = await send_batch(peer, [], topic=topic, body=wrong)
-            assert refused.code == ResponseCode.MESSAGE_ILLEGAL
-            assert refused.remark == "the properties of message 1 of the batch are not UTF-8"
-            taken = await send_batch(peer, [(b"c", "k\x01ä\x02")], topic=topic)
-            assert (taken.code, taken.ext_fields["queueOffset"]) == (0, "0")
+        for topic in ("simple", "b"):
+            assert (await send_batch(peer, [], topic=topic, body=body)).code == 0
+        refused = await send_batch(peer, [], topic="simple", body=long)
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        survivor = volume.after_kill()
+    async with running(tmp_path, filesystem=survivor) as broker, connected(broker) as peer:
+        for topic in ("simple", "b"):
+            found = messages(await old_pull(peer, 0, topic=topic))
+            assert [(each.queue_offset, each.body) for each in found] == [(0, b"a"), (1, b"b")]
+            properties = [decode_properties(each.properties) for each in found]
+            assert (properties[0]["k"], properties[1]["KEYS"]) == ("ä", "\ufffd k")
+            fields = {"topic": topic, "key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+            assert bodies(await peer.call(RequestCode.QUERY_MESSAGE, fields)) == [b"b"]
 
 
 async def test_what_a_producer_says_of_the_length_of_hosts_is_not_stored(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.half import halve, is_half
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import check_texts, scan_batch
+from raptormq.protocol.batch import in_utf8, scan_batch
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -244,15 +244,15 @@ class Admission:
         if sys_flag & INNER_BATCH:
             _refuse_inner_batch()
         try:
-            rows = scan_batch(request.body, MAX_BATCH_RECORDS, check_crc=True)
-            texts = list(map(_PROPERTIES, rows))
-            check_texts(texts, b"".join(texts))
+            found = scan_batch(request.body, MAX_BATCH_RECORDS, check_crc=True)
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        rows = in_utf8(found)
         if not rows:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         longest = names.MAX_PROPERTIES_BYTES - len(self._common_properties) - 1
-        if len(request.body) > longest and (size := len(max(texts, key=len))) > longest:
+        may_be_longer = len(request.body) > longest or rows is not found
+        if may_be_longer and (size := len(max(map(_PROPERTIES, rows), key=len))) > longest:
             _refuse_properties(size + len(self._common_properties) + 1)
         pending = PendingList(
             topic, queue_id, request.body, rows, tag_codes(rows), self._common_properties, born, born_host, sys_flag

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, check_texts, scan_alike
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, scan_alike
 from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.properties import find_property, find_value
@@ -57,7 +57,6 @@ def wrap(body: bytes, text: str, common: bytes, sys_flag: int) -> Wrapper:
         alike = scan_alike(body)
         texts = list(alike.properties) if alike is not None else _examine(body)
         count, joined = len(texts), b"".join(texts)
-        check_texts(texts, joined)
         if _INNER_NUM in joined and any(find_value(each, _INNER_NUM) for each in texts):
             raise RecordError("a message of the batch is a batch")
         if said is not None and inner_count(text) != count:
