@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,10 +18,13 @@ from raptormq.client import (
     Message,
     MessageBatch,
     MessageExt,
+    MessageQueue,
     Producer,
     PullConsumer,
     PushConsumer,
 )
+from raptormq.client.commits import Commits
+from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_claims import QueueClaims
 from tests.client.cluster import Cluster
@@ -261,3 +265,53 @@ async def test_a_consumer_that_is_closed_leaves_exact_progress(tmp_path: Path) -
         async with PullConsumer(name_servers=cluster.name_servers, group="g") as reader:
             progress = [await reader.committed(queue) for queue in await reader.queues("t")]
         assert sum(offset or 0 for offset in progress) == slow.bodies.total() == len(slow.bodies)
+
+
+class Claims:
+    """Stands where claims are: grants what it is told to."""
+
+    def __init__(self) -> None:
+        self.granted: set[MessageQueue] = set()
+        self.released: list[MessageQueue] = []
+
+    async def claim(self, queues: list[MessageQueue]) -> set[MessageQueue]:
+        return self.granted & set(queues)
+
+    async def release(self, queues: list[MessageQueue]) -> None:
+        self.released += queues
+
+
+def taking(claims: Claims | None, timeout: float = 1000.0) -> HandOver:
+    return HandOver(cast("QueueClaims", claims), cast("Commits", None), timeout)
+
+
+SOME = [MessageQueue("t", "broker-0", number) for number in range(3)]
+
+
+async def test_a_queue_is_taken_as_soon_as_its_member_has_given_its_claim_back() -> None:
+    claims = Claims()
+    hand_over = taking(claims)
+    assert await hand_over.takable("t", SOME, {SOME[0]}) == [SOME[0]]
+    assert hand_over.awaited_topics == {"t"}
+    claims.granted = {SOME[2]}
+    assert await hand_over.takable("t", SOME[1:], set()) == [SOME[2]]
+    assert await hand_over.takable("t", [], set()) == []  # the other one went to somebody else again
+    assert claims.released == [SOME[1]]
+    assert hand_over.awaited_topics == set()
+
+
+@pytest.mark.parametrize(("moment", "taken"), [(1000.0, []), (0.0, SOME)])
+async def test_members_without_claims_get_a_moment(
+    monkeypatch: pytest.MonkeyPatch, moment: float, taken: list[MessageQueue]
+) -> None:
+    monkeypatch.setattr("raptormq.client.hand_over._MOMENT_S", moment)
+    claims = Claims()
+    claims.granted = set(SOME)
+    hand_over = taking(claims)
+    await hand_over.takable("t", SOME, set())
+    assert await hand_over.takable("t", SOME, set()) == taken
+    assert await hand_over.takable("t", SOME, set(SOME)) == SOME  # their members are gone
+
+
+async def test_broadcasting_waits_for_nobody() -> None:
+    assert await taking(None).takable("t", SOME, set(SOME)) == SOME

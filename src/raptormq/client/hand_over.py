@@ -6,8 +6,9 @@
                     the claim is got, progress is asked for, reading begins      the next member: `takable`
 
 Both sides wait only so long: a listener that takes its time holds its queue up for `timeout`, a member that has died
-for a second more. Then messages come twice, as they do where a member is no client of this kind and has no claims.
-What a member had that brokers do not know any more is taken at once.
+for a second more; then messages come twice. A queue that nobody has claimed may be that of a client of another kind,
+which stores its progress when it hears of the change: it gets a moment. What a member had that brokers do not know any
+more is taken at once.
 Neighbours: `rebalancing` decides which queues, `queue_claims` asks brokers. Source: none; the order is that of
 Kafka's cooperative rebalancing: revoke, commit, assign.
 """
@@ -25,6 +26,7 @@ from raptormq.protocol.message import MessageQueue
 
 _MORE_S = 1.0
 """For storing progress and all that is under way."""
+_MOMENT_S = 0.2
 
 
 class HandOver:
@@ -44,6 +46,8 @@ class HandOver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._awaited: dict[MessageQueue, float] = {}
         """When waiting for a queue ends, in the time of the loop."""
+        self._unclaimed: set[MessageQueue] = set()
+        """Those of them that nobody had claimed when they were asked for first."""
 
     @property
     def awaited_topics(self) -> set[str]:
@@ -90,17 +94,25 @@ class HandOver:
             orphans: those of the topic whose member the brokers do not know any more.
         """
         wanted = set(queues)
-        if others := [queue for queue in self._awaited if queue.topic == topic and queue not in wanted]:
-            for queue in others:
-                del self._awaited[queue]
-            if self._claims is not None:
-                await self._claims.release(others)
+        await self._await_no_more([queue for queue in self._awaited if queue.topic == topic and queue not in wanted])
         here = [queue for queue in queues if queue not in self._leaving]
-        free = await self._claims.claim(here) if self._claims is not None else wanted
+        free = orphans | await self._claims.claim(here) if self._claims is not None else orphans
         now = asyncio.get_running_loop().time()
-        deadlines = {queue: self._awaited.get(queue, now + self._timeout + _MORE_S) for queue in queues}
-        takable = [queue for queue in here if queue in free or queue in orphans or deadlines[queue] <= now]
-        self._awaited |= deadlines
+        for queue in wanted - self._awaited.keys():
+            is_unclaimed = queue in free and queue not in orphans
+            self._awaited[queue] = now + (_MOMENT_S if is_unclaimed else self._timeout + _MORE_S)
+            if is_unclaimed:
+                self._unclaimed.add(queue)
+        at_once = orphans | (free - self._unclaimed)
+        takable = [queue for queue in here if queue in at_once or self._awaited[queue] <= now]
         for queue in takable:
             del self._awaited[queue]
+            self._unclaimed.discard(queue)
         return takable
+
+    async def _await_no_more(self, queues: Sequence[MessageQueue]) -> None:
+        for queue in queues:
+            del self._awaited[queue]
+            self._unclaimed.discard(queue)
+        if queues and self._claims is not None:
+            await self._claims.release(queues)
