@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from raptormq.client import ClientConfig, MessageQueue
 from raptormq.client.commits import Commits
 from raptormq.client.instance import ClientInstance
@@ -14,7 +16,7 @@ from raptormq.client.queue_reader import QueueReader
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.transport.connection import Connection
-from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route
+from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route
 
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 
@@ -69,3 +71,14 @@ async def test_only_what_has_changed_is_stored_and_what_failed_is_tried_again() 
         await commits.commit(readers)
         assert stored(peer) == [(0, 5), (1, 6), (0, 5), (1, 6)]
         await instance.release()
+
+
+async def test_a_broker_that_is_away_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(COMMIT, hang_up)
+        instance = await connected(peer)
+        commits = Commits(instance, "g", 1000.0)
+        await commits.commit([reader_at(number, 5) for number in range(3)])
+        await instance.release()
+    [record] = caplog.records
+    assert "t@broker-0:0 and 2 more queues is not stored yet" in record.message

@@ -64,6 +64,21 @@ async def test_queues_of_a_broker_that_is_gone_or_of_a_topic_that_is_unknown_are
         await instance.release()
 
 
+async def test_nothing_is_given_back_to_a_broker_without_a_connection() -> None:
+    async with ScriptedPeer() as peer, ScriptedPeer() as broker:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(3, broker))
+        instance = ClientInstance.acquire(ClientConfig(peer.address))
+        await instance.routes.find("t")
+        claims = QueueClaims(instance, "g")
+        await claims.release(QUEUES)
+        assert broker.received[UNLOCK] == []
+        broker.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
+        await claims.claim(QUEUES)
+        await claims.release(QUEUES)
+        assert len(broker.received[UNLOCK]) == 1
+        await instance.release()
+
+
 async def test_claims_are_renewed_until_they_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raptormq.client.queue_claims._RENEWAL_S", 0.01)
     async with ScriptedPeer() as peer:

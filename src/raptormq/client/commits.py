@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.commit_order import commit_in_order
@@ -17,6 +17,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.queue_reader import QueueReader
+from raptormq.errors import RaptorMQError
 from raptormq.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -58,8 +59,9 @@ class Commits:
                     self._committed[queue] = offset
 
         failures = await commit_in_order(changed, commit)
-        for queue, error in failures.items():
-            log.warning("progress of group %s in %s is not stored yet: %s", self._group, queue, error)
+        for text, queues in _by_text(failures).items():  # of a broker with 1,000 queues one line is enough
+            more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
+            log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget what was committed: another member goes on."""
@@ -83,3 +85,10 @@ class Commits:
         await at_broker(
             self._instance.routes, queue, lambda address: offsets.commit(address, self._group, queue, offset)
         )
+
+
+def _by_text(failures: Mapping[MessageQueue, RaptorMQError]) -> dict[str, list[MessageQueue]]:
+    by_text: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue, error in failures.items():
+        by_text[str(error)].append(queue)
+    return by_text

@@ -82,8 +82,8 @@ class QueueClaims:
             return queues
 
     async def _release_at(self, address: str | None, queues: list[MessageQueue]) -> None:
-        if address is None:
-            return
+        if address is None or self._instance.pool.open_connection(address) is None:
+            return  # a consumer that stops has waited for that broker long enough; claims end by themselves
         try:
             await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, queues)
         except RaptorMQError as error:
