@@ -63,13 +63,25 @@ async def stored_flags(name_servers: str, count: int) -> list[int]:
     return flags
 
 
+async def received(name_servers: str, class_path: str, count: int, log: Path) -> list[list[object]]:
+    """Offset, unique id and body of every message, as the Java client of this class path gets them."""
+    consumer = java(CONSUMER, (name_servers, TOPIC, str(count)), class_path=class_path, log=log)
+    [line] = [line for line in await asyncio.to_thread(consumer.finish, 90) if line.startswith("messages ")]
+    found: list[list[object]] = json.loads(line.removeprefix("messages "))
+    return found
+
+
 async def test_the_java_client_reads_them(name_servers: str, built: JavaBuild, tmp_path: Path) -> None:
     sent = await send(name_servers)
     flags = await stored_flags(name_servers, len(sent))
     assert all(map(is_inner_batch, flags))
     assert [bool(flag & SysFlag.COMPRESSED) for flag in flags] == [False, True] * len(Compression)
-    arguments = (name_servers, TOPIC, str(len(sent)))
-    consumer = java(CONSUMER, arguments, class_path=built.client_class_path, log=tmp_path / "java.log")
-    [line] = [line for line in await asyncio.to_thread(consumer.finish, 90) if line.startswith("messages ")]
-    found = json.loads(line.removeprefix("messages "))
+    found = await received(name_servers, built.client_class_path, len(sent), tmp_path / "java.log")
+    assert found == [[offset, *message] for offset, message in enumerate(sent)]
+
+
+async def test_the_java_client_of_rocketmq_4_gets_them_message_by_message(built: JavaBuild, tmp_path: Path) -> None:
+    with RaptorMQDev(tmp_path / "servers") as servers:
+        sent = await send(servers.name_servers)
+        found = await received(servers.name_servers, built.mixed_class_path, len(sent), tmp_path / "java.log")
     assert found == [[offset, *message] for offset, message in enumerate(sent)]

@@ -43,6 +43,11 @@ class JavaBuild:
         return os.pathsep.join(map(str, (self.folder / "old-client/classes", self.folder / "old-client/lib/*")))
 
     @property
+    def mixed_class_path(self) -> str:
+        """Programs written for the client of RocketMQ 5, on that of RocketMQ 4."""
+        return os.pathsep.join(map(str, (self.folder / "client/classes", self.folder / "old-client/lib/*")))
+
+    @property
     def old_server_class_path(self) -> str:
         return str(self.folder / "old-server/lib/*")
 
