@@ -151,6 +151,24 @@ async def test_a_restart_delivers_what_waits_and_nothing_twice(tmp_path: Path) -
     assert progress[1:] == (0, 4, 4)
 
 
+async def test_a_stop_keeps_the_progress_also_when_all_is_saved(tmp_path: Path) -> None:
+    """What is saved on the way names the message that the run began with as the first that waits."""
+    clock = Clock()
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
+        await peer.send("t", b"x", 0, "TIMER_DELAY_MS\x01100\x02")
+        clock.move(1_000)
+        assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"x"]
+        assert broker._assembly is not None
+        timers = broker._assembly.timers
+        timers._save_at = 0.0
+        timers.arrived([(TIMER_TOPIC, 0, 1, 0)])
+        while timers._unsaved:
+            await asyncio.sleep(0.01)
+    progress = struct.unpack_from(">qqqq", (tmp_path / "config" / "timercheck").read_bytes())
+    assert progress[1:] == (0, 1, 1)
+
+
 async def test_what_is_due_in_the_millisecond_that_is_read_next_still_comes(tmp_path: Path) -> None:
     """Apache RocketMQ that ends in the second of a message leaves that second in the file and does not deliver it."""
     clock = Clock()

@@ -103,9 +103,9 @@ class TimerDelivery:
         self._task = None
         if self._saving is not None:  # a thread that was left alone would save beside the one below
             await asyncio.gather(self._saving, return_exceptions=True)
-        if self._unsaved:
-            first = min((key & _OFFSET_MASK for key in self._waiting), default=self._known)
-            await self._save(self._progress(min(first, self._known)))
+        first = min(min((key & _OFFSET_MASK for key in self._waiting), default=self._known), self._known)
+        if self._unsaved or first != self._before.first_waiting:  # what was saved on the way begins where this run did
+            await self._save(self._progress(first))
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Look at the queue again when something came."""
