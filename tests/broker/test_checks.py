@@ -9,16 +9,23 @@ from raptormq.broker.groups import GroupConfig, GroupTable
 from raptormq.broker.topics import TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import ResponseCode
+from raptormq.transport.connection import Connection
+from raptormq.transport.pool import RefuseRequests
 from raptormq.transport.router import Refused
+
+PEER = Connection(RefuseRequests())
+PEER.peer = ("10.0.0.1", 2_000)
 
 
 def test_queues() -> None:
     topics = TopicTable(TopicConfigTable({"t": TopicConfig("t", 4, 8)}), lambda: 0)
-    assert checks.require_read_queue(topics, "t", 3).topic_name == "t"
+    assert checks.require_read_queue(topics, "t", 3, PEER).topic_name == "t"
     for topic, queue_id, code in (("t", 4, 29), ("t", -1, 29), ("u", 0, 17)):
         with pytest.raises(Refused) as refused:
-            checks.require_read_queue(topics, topic, queue_id)
+            checks.require_read_queue(topics, topic, queue_id, PEER)
         assert refused.value.code == code
+    with pytest.raises(Refused, match=r"^queueId\[4\] is illegal, .*readQueueNums:\[4\] consumer:\[/10.0.0.1:2000\]$"):
+        checks.require_read_queue(topics, "t", 4, PEER)
 
 
 def test_groups(monkeypatch: pytest.MonkeyPatch) -> None:

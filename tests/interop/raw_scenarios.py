@@ -19,6 +19,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message_id import parse_offset_id
 from tests.interop import raw_cases
+from tests.interop.outcomes import EXCEPTION
 from tests.interop.raw_cases import COUNT, GROUP, HUGE, TOPIC, Case
 from tests.interop.raw_peer import RawPeer, broker_address, connected
 
@@ -30,7 +31,6 @@ SCENARIOS = {
 }
 TRANSACTIONS = "BadTransactions"
 NO_ANSWER_S = 1.0
-EXCEPTION = "<a Java exception>"
 COMMIT, ROLLBACK = 8, 12
 _PREPARED = 4
 _VARYING = [

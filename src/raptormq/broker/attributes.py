@@ -25,7 +25,7 @@ MESSAGE_TYPE = "message.type"
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
-    values: frozenset[str]
+    values: tuple[str, ...]
     later: frozenset[str] = frozenset()
     changeable: bool = False
     hint: str = ""
@@ -33,10 +33,10 @@ class _Attribute:
 
 
 _ATTRIBUTES = {
-    QUEUE_TYPE: _Attribute(frozenset({SIMPLE_CQ, BATCH_CQ}), hint="; raptormq convert-queue converts the queues"),
-    CLEANUP_POLICY: _Attribute(frozenset({"DELETE", "COMPACTION"}), later=frozenset({"COMPACTION"})),
+    QUEUE_TYPE: _Attribute((SIMPLE_CQ, BATCH_CQ), hint="; raptormq convert-queue converts the queues"),
+    CLEANUP_POLICY: _Attribute(("DELETE", "COMPACTION"), later=frozenset({"COMPACTION"})),
     MESSAGE_TYPE: _Attribute(
-        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+        ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
         later=frozenset({"MIXED"}),
         changeable=True,
     ),
@@ -57,7 +57,7 @@ def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dic
     for key in changes.keys() | removed:
         attribute = _ATTRIBUTES.get(key)
         if attribute is None:
-            raise MessageError(f"unsupported topic attribute {key}; known are {', '.join(_ATTRIBUTES)}")
+            raise MessageError(f"unsupported key: {key}")
         if key in changes and key in removed:
             raise MessageError(f"topic attribute {key} is both set and removed")
         if key in removed and current is None:
@@ -72,8 +72,6 @@ def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dic
 
 def _check_value(key: str, value: str, attribute: _Attribute) -> None:
     if value not in attribute.values:
-        raise MessageError(
-            f"value {value!r} of topic attribute {key} is not one of {', '.join(sorted(attribute.values))}"
-        )
+        raise MessageError(f"value is not in set: [{', '.join(attribute.values)}]")
     if value in attribute.later:
         raise MessageError(f"{key}={value} is not supported by this version, it comes later")

@@ -11,6 +11,7 @@ from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.topic_names import check_group
+from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 
 MAX_GROUPS = 100_000
@@ -25,13 +26,30 @@ def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
     return config
 
 
-def require_read_queue(topics: TopicTable, topic: str, queue_id: int) -> TopicConfig:
+def require_read_queue(topics: TopicTable, topic: str, queue_id: int, connection: Connection) -> TopicConfig:
     """Return the topic's configuration if it has the queue; refuse with 17 or 29."""
     config = require_topic(topics, topic)
     if not 0 <= queue_id < config.read_queue_nums:
-        remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
-        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        raise Refused(ResponseCode.INVALID_PARAMETER, no_read_queue(config, queue_id, connection))
     return config
+
+
+def no_read_queue(config: TopicConfig, queue_id: int, connection: Connection) -> str:
+    """Return the remark to a request for a queue that a topic does not have, in RocketMQ's words."""
+    limits = f"topic:[{config.topic_name}] topicConfig.readQueueNums:[{config.read_queue_nums}]"
+    return f"queueId[{queue_id}] is illegal, {limits} consumer:[/{connection.peer_name}]"
+
+
+def no_write_queue(config: TopicConfig, queue_id: int, producer: str) -> str:
+    """Return the remark to a message for a queue that a topic does not have, in RocketMQ's words."""
+    perm = "".join(letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+    attributes = ", ".join(f"{key}={value}" for key, value in config.attributes.items())
+    told = (
+        f"topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm}, topicFilterType={config.topic_filter_type}, "
+        f"topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()}, attributes={{{attributes}}}"
+    )
+    return f"request queueId[{queue_id}] is illegal, TopicConfig [{told}] Producer: {producer}"
 
 
 def require_group(groups: GroupTable, group: str, *, auto_create: bool) -> GroupConfig:

@@ -33,6 +33,7 @@ SYSTEM_TOPICS = NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TIMER_TOPIC,
 SYSTEM_PREFIX = "rmq_sys_"
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SHOWN = 40
 
 
 def retry_topic(group: str) -> str:
@@ -50,21 +51,29 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
+def topic_fault(topic: str) -> str | None:
+    """Return what is wrong with the name of a topic, in RocketMQ's words; None when nothing is."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if len(topic) > (MAX_DERIVED_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH):
+        return "The specified topic is longer than topic max length."
+    if not _ALLOWED.fullmatch(topic):
+        return f"The specified topic contains illegal characters, allowing only ^{_ALLOWED.pattern}$"
+    return None
+
+
 def check_topic(topic: str) -> None:
     """Raise :class:`MessageError` when ``topic`` is empty, too long or has a character outside ``%|a-zA-Z0-9_-``."""
-    derived = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    _check("topic", topic, MAX_DERIVED_TOPIC_LENGTH if derived else MAX_TOPIC_LENGTH)
+    if (fault := topic_fault(topic)) is not None:
+        shown = topic if len(topic) <= _SHOWN else f"{topic[:_SHOWN]}…"
+        raise MessageError(f"topic {shown!r}: {fault}")
 
 
 def check_group(group: str) -> None:
     """Raise :class:`MessageError` when ``group`` is empty, too long or has a character outside ``%|a-zA-Z0-9_-``."""
-    _check("group", group, MAX_GROUP_LENGTH)
-
-
-def _check(what: str, name: str, max_length: int) -> None:
-    if not name.strip():
-        raise MessageError(f"the {what} is blank")
-    if len(name) > max_length:
-        raise MessageError(f"the {what} is longer than {max_length} characters: {name[:40]}…")
-    if not _ALLOWED.fullmatch(name):
-        raise MessageError(f"the {what} {name!r} has characters outside %|a-zA-Z0-9_-")
+    if not group.strip():
+        raise MessageError("the group is blank")
+    if len(group) > MAX_GROUP_LENGTH:
+        raise MessageError(f"the group is longer than {MAX_GROUP_LENGTH} characters: {group[:40]}…")
+    if not _ALLOWED.fullmatch(group):
+        raise MessageError(f"the group {group!r} has characters outside %|a-zA-Z0-9_-")

@@ -54,8 +54,8 @@ async def test_nothing_found(
 @pytest.mark.parametrize(
     ("change", "code", "remark"),
     [
-        ({"queueId": 4}, 29, "queue 4 is not one of the 4 read queues of topic t"),
-        ({"queueId": -1}, 29, "queue -1"),
+        ({"queueId": 4}, 29, "queueId[4] is illegal, topic:[t] topicConfig.readQueueNums:[4] consumer:[/127.0.0.1:"),
+        ({"queueId": -1}, 29, "queueId[-1] is illegal"),
         ({"topic": "unknown"}, 17, "topic[unknown] not exist"),
         ({"subscription": " || "}, 23, "has no tag"),
         ({"expressionType": "SQL92"}, 1, "filter message by SQL92"),

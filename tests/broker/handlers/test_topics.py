@@ -53,7 +53,7 @@ async def test_create_change_and_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "remark"),
     [
-        ({"topic": "bad topic"}, 29, "has characters outside"),
+        ({"topic": "bad topic"}, 29, "contains illegal characters"),
         ({"topic": " "}, 29, "blank"),
         ({"topic": "SELF_TEST_TOPIC"}, 29, "system topic"),
         ({"topic": "DefaultCluster"}, 29, "system topic"),

@@ -113,8 +113,8 @@ async def test_a_part_that_is_refused_leaves_the_others_alone(tmp_path: Path) ->
         ResponseCode.MESSAGE_ILLEGAL,
         0,
     ]
-    assert "queue 99 is not a queue of topic t" in answers[1].text
-    assert "maxMessageSize is 1000" in answers[3].text
+    assert "request queueId[99] is illegal" in answers[1].text
+    assert "msg body length limit 1000B" in answers[3].text
 
 
 async def test_what_cannot_be_read_is_refused_as_a_whole(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.checks import require_topic
+from raptormq.broker.checks import no_read_queue, require_topic
 from raptormq.broker.handlers.pop import MAX_INVISIBLE_MS
 from raptormq.broker.pop.checkpoints import REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops
@@ -58,9 +58,11 @@ class AckHandlers:
         router.add(RequestCode.BATCH_ACK_MESSAGE, None, self.batch_ack)
         router.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequestHeader, self.change)
 
-    async def ack(self, _: Connection, command: RemotingCommand, header: AckMessageRequestHeader) -> RemotingCommand:
+    async def ack(
+        self, connection: Connection, command: RemotingCommand, header: AckMessageRequestHeader
+    ) -> RemotingCommand:
         """200051: one message is done."""
-        self._require_offset(header.topic, header.queue_id, header.offset)
+        self._require_offset(connection, header.topic, header.queue_id, header.offset)
         handle = _handle(header.extra_info)
         await self._ready.wait()
         if handle.is_orderly:
@@ -93,10 +95,10 @@ class AckHandlers:
         return response_to(command)
 
     async def change(
-        self, _: Connection, command: RemotingCommand, header: ChangeInvisibleTimeRequestHeader
+        self, connection: Connection, command: RemotingCommand, header: ChangeInvisibleTimeRequestHeader
     ) -> RemotingCommand:
         """200053: a message is to be visible again in a while: a checkpoint of its own takes the place of its pop's."""
-        high = self._require_offset(header.topic, header.queue_id, header.offset)
+        high = self._require_offset(connection, header.topic, header.queue_id, header.offset)
         if header.offset == high:
             raise Refused(ResponseCode.NO_MESSAGE, f"offset {header.offset} is behind the end {high} of the queue")
         if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
@@ -132,11 +134,10 @@ class AckHandlers:
             if not self._orderly.is_blocked(place, self._clock()):
                 self._waiters.wake(topic, group, queue_id)
 
-    def _require_offset(self, topic: str, queue_id: int, offset: int) -> int:
+    def _require_offset(self, connection: Connection, topic: str, queue_id: int, offset: int) -> int:
         config = require_topic(self._topics, topic)
         if not 0 <= queue_id < config.read_queue_nums:
-            remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, no_read_queue(config, queue_id, connection))
         low, high = self._store.queue_bounds(topic, queue_id)
         if not low <= offset <= high:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"

@@ -24,6 +24,12 @@ from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
+_NOT_FOUND = (
+    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+    "Not found, do not set to zero, maybe this group boot first",
+)
+"""RocketMQ's remarks to a group without an offset; the second one when it did not want 0 instead."""
+
 
 class OffsetHandlers:
     """Answers questions about offsets; none waits for the disk on the loop."""
@@ -58,13 +64,12 @@ class OffsetHandlers:
         offset = self._store.consumer_offsets.get(topic, header.consumer_group, queue_id)
         if offset is None:
             if header.set_zero_if_not_found is False or not is_young(self._store, topic, queue_id):
-                remark = f"group {header.consumer_group} has no offset for queue {queue_id} of {topic}"
-                raise Refused(ResponseCode.QUERY_NOT_FOUND, remark)
+                raise Refused(ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND[header.set_zero_if_not_found is False])
             offset = 0
         return response_to(command, header=OffsetResponseHeader(offset))
 
     def update(
-        self, _: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
+        self, connection: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
     ) -> RemotingCommand | None:
         """15: a group has consumed up to (not including) an offset.
 
@@ -72,12 +77,14 @@ class OffsetHandlers:
         """
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         if self._store.consumer_offsets.get(topic, group, queue_id) != offset:
-            self._commit(topic, group, queue_id, offset)
+            self._commit(connection, topic, group, queue_id, offset)
         return None if command.is_oneway else response_to(command)
 
-    def _commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+    def _commit(self, connection: Connection, topic: str, group: str, queue_id: int, offset: int) -> None:
         require_group(self._groups, group, auto_create=self._policies.auto_create_group)
-        require_read_queue(self._topics, topic, queue_id)
+        if topic not in self._topics.configs:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        require_read_queue(self._topics, topic, queue_id, connection)
         if offset < 0:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"offset {offset} is negative")
         if not self._resets.pending(topic, group, queue_id):  # else it is what the client had done before the reset

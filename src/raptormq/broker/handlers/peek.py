@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raptormq.broker.checks import require_group, require_topic
+from raptormq.broker.checks import no_read_queue, require_group, require_topic
 from raptormq.broker.config import Policies
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.pop.popper import Popper
@@ -19,7 +19,13 @@ from raptormq.transport.router import Refused, Router
 
 
 def check_place(
-    topics: TopicTable, groups: GroupTable, policies: Policies, topic: str, queue_id: int, group: str
+    topics: TopicTable,
+    groups: GroupTable,
+    policies: Policies,
+    topic: str,
+    queue_id: int,
+    group: str,
+    connection: Connection,
 ) -> None:
     """Refuse with 16, 17, 26 or 29 what a group may not pop; queue -1 is any."""
     if not policies.permission & Perm.READ:
@@ -28,8 +34,7 @@ def check_place(
     if not config.perm & Perm.READ:
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not readable")
     if queue_id >= config.read_queue_nums:
-        remark = f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of topic {topic}"
-        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        raise Refused(ResponseCode.INVALID_PARAMETER, no_read_queue(config, queue_id, connection))
     if not require_group(groups, group, auto_create=policies.auto_create_group).consume_enable:
         raise Refused(ResponseCode.NO_PERMISSION, f"group {group} may not consume")
 
@@ -54,7 +59,8 @@ class PeekHandlers:
         self, connection: Connection, command: RemotingCommand, header: PeekMessageRequestHeader
     ) -> RemotingCommand | None:
         """200052: messages as they are stored; 19 when there are none."""
-        check_place(self._topics, self._groups, self._policies, header.topic, header.queue_id, header.consumer_group)
+        place = header.topic, header.queue_id, header.consumer_group
+        check_place(self._topics, self._groups, self._policies, *place, connection)
         await self._ready.wait()
         await connection.drained()
         most = min(max(header.max_msg_nums, 1), MAX_POPPED)

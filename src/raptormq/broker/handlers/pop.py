@@ -74,7 +74,7 @@ class PopHandlers:
         self, connection: Connection, command: RemotingCommand, header: PopMessageRequestHeader
     ) -> RemotingCommand | None:
         """200050: messages that nobody else sees for a while."""
-        asked = self._checked(header)
+        asked = self._checked(connection, header)
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
         try:
@@ -107,7 +107,7 @@ class PopHandlers:
                 return ResponseCode.POLLING_FULL, popped
             await self._waiters.wait(waiter, min(left, _ORDERLY_SECONDS) if asked.orderly else left)
 
-    def _checked(self, header: PopMessageRequestHeader) -> PopRequest:
+    def _checked(self, connection: Connection, header: PopMessageRequestHeader) -> PopRequest:
         if self._clock() - header.born_time - max(header.poll_time, 0) > _LATE_MS:
             raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop comes later than its client waits for")
         if not 0 < header.max_msg_nums <= MAX_POPPED:
@@ -116,7 +116,7 @@ class PopHandlers:
         if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
             remark = f"messages are invisible for up to {MAX_INVISIBLE_MS} ms, not {header.invisible_time}"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
-        self._check_place(header.topic, header.queue_id, header.consumer_group)
+        self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         wanted = EVERYTHING
         if header.exp:
             wanted = self._subscriptions.asked(header.topic, header.exp, header.exp_type)
@@ -131,8 +131,8 @@ class PopHandlers:
             wanted=wanted,
         )
 
-    def _check_place(self, topic: str, queue_id: int, group: str) -> None:
-        check_place(self._topics, self._groups, self._policies, topic, queue_id, group)
+    def _check_place(self, connection: Connection, topic: str, queue_id: int, group: str) -> None:
+        check_place(self._topics, self._groups, self._policies, topic, queue_id, group, connection)
 
     def _answer(
         self,
@@ -167,7 +167,7 @@ class PopHandlers:
         self, connection: Connection, command: RemotingCommand, header: NotificationRequestHeader
     ) -> RemotingCommand:
         """200054: whether there is something to pop, now or within the time that the client waits."""
-        self._check_place(header.topic, header.queue_id, header.consumer_group)
+        self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
         self._waiters.arm(waiter)
@@ -183,9 +183,9 @@ class PopHandlers:
         return response_to(command, header=NotificationResponseHeader(found))
 
     def polling_info(
-        self, _: Connection, command: RemotingCommand, header: PollingInfoRequestHeader
+        self, connection: Connection, command: RemotingCommand, header: PollingInfoRequestHeader
     ) -> RemotingCommand:
         """200055: how many pops of a group wait for a queue (-1: those that wait for any)."""
-        self._check_place(header.topic, header.queue_id, header.consumer_group)
+        self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         count = self._waiters.count(header.topic, header.consumer_group, header.queue_id)
         return response_to(command, header=PollingInfoResponseHeader(count))

@@ -141,7 +141,7 @@ class PullHandlers:
             return response_to(
                 request, ResponseCode.NO_PERMISSION, forbidden[1], _response_header(header, forbidden[0])
             )
-        require_read_queue(self._topics, header.topic, header.queue_id)
+        require_read_queue(self._topics, header.topic, header.queue_id, connection)
         wanted = self._wanted(header)
         pulling = self._config.pulling
         if header.max_msg_bytes is None:
@@ -316,7 +316,7 @@ class PullHandlers:
             pull = held.payload
             try:
                 if not arrived:  # a change of the topic would have woken it before a message could
-                    require_read_queue(self._topics, pull.header.topic, pull.header.queue_id)
+                    require_read_queue(self._topics, pull.header.topic, pull.header.queue_id, pull.connection)
                 self._serve(pull, may_wait=arrived)
             except Exception as error:  # noqa: BLE001 - one pull must not keep the others from their answers
                 answer(pull.connection, pull.request, failure(pull.request, error))

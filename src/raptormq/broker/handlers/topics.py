@@ -19,7 +19,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader, TotalTopicResponseHeader
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.topic_names import check_topic, is_system_topic
+from raptormq.protocol.topic_names import is_system_topic, topic_fault
 from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
@@ -105,12 +105,10 @@ class TopicHandlers:
         return wanted
 
     def _check_name(self, topic: str) -> None:
-        try:
-            check_topic(topic)
-        except MessageError as error:
-            raise _invalid(str(error)) from None
+        if (fault := topic_fault(topic)) is not None:
+            raise _invalid(fault)
         if self._policies.validate_system_topics and self._is_own(topic):
-            raise _invalid(f"{topic} is a system topic")
+            raise _invalid(f"The topic[{topic}] is conflict with system topic.")
 
     def _is_own(self, topic: str) -> bool:
         identity = self._identity
@@ -121,9 +119,9 @@ class TopicHandlers:
         out."""
         topic = header.topic
         if not topic.strip():
-            raise _invalid("the topic is blank")
+            raise _invalid("The specified topic is blank.")
         if self._is_own(topic):
-            raise _invalid(f"{topic} is a system topic and cannot be deleted")
+            raise _invalid(f"The topic[{topic}] is conflict with system topic.")
         if self._topics.delete(topic):
             self._store.delete_topic(topic)
             await self._settling.settled()
@@ -131,7 +129,10 @@ class TopicHandlers:
 
     def config(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
         """351: one topic's configuration."""
-        return response_to(command, body=require_topic(self._topics, header.topic).to_json())
+        config = self._topics.get(header.topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
+        return response_to(command, body=config.to_json())
 
     def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """21: all topics in one page."""

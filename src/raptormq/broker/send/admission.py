@@ -15,6 +15,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import NamedTuple, NoReturn
 
+from raptormq.broker.checks import no_write_queue
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.delay.postponing import delay_level, postpone
 from raptormq.broker.delay.timing import TimerRules, set_timer
@@ -33,7 +34,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch
-from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.message_id import UniqueIdFactory, decode_host
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
 from raptormq.protocol.record import SysFlag
@@ -157,7 +158,8 @@ class Admission:
         if queue_id < 0:
             queue_id = random.randrange(config.write_queue_nums)
         elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} is not a queue of topic {topic}")
+            remark = no_write_queue(config, queue_id, "{}:{}".format(*decode_host(born_host)))
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         if topic[0] == "%":
             limit = ext.get("maxReconsumeTimes" if request.code == 10 else "l")
             known = len(self._configs)
@@ -177,7 +179,7 @@ class Admission:
         topic, queue_id, sys_flag, born, born_host, flag, times = place
         body = request.body
         if len(body) > self._max_body_bytes:
-            self._refuse_size(len(body))
+            self._refuse_size()
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
         level, half, out_ms, handle = 0, False, None, ""
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
@@ -197,7 +199,7 @@ class Admission:
             text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
         properties = (text + self._suffix).encode()
         if len(properties) > names.MAX_PROPERTIES_BYTES:
-            _refuse_properties(len(properties))
+            self._refuse_size()
         code = tag_code(properties)
         fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, times, 0
         record = _new_tuple(PendingRecord, fields)
@@ -228,7 +230,7 @@ class Admission:
     def _admit_batch(self, request: RemotingCommand, place: _Place) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, _, _ = place
         if len(request.body) > self._max_body_bytes:
-            self._refuse_size(len(request.body))
+            self._refuse_size()
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or len(topic) > 127:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to topic {topic}")
         text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
@@ -252,8 +254,8 @@ class Admission:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         longest = names.MAX_PROPERTIES_BYTES - len(self._common_properties) - 1
         may_be_longer = len(request.body) > longest or rows is not found
-        if may_be_longer and (size := len(max(map(_PROPERTIES, rows), key=len))) > longest:
-            _refuse_properties(size + len(self._common_properties) + 1)
+        if may_be_longer and len(max(map(_PROPERTIES, rows), key=len)) > longest:
+            self._refuse_size()
         pending = PendingList(
             topic, queue_id, request.body, rows, tag_codes(rows), self._common_properties, born, born_host, sys_flag
         )
@@ -297,18 +299,11 @@ class Admission:
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not writable")
 
-    def _refuse_size(self, size: int) -> NoReturn:
-        raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"the body has {size} bytes, maxMessageSize is {self._max_body_bytes}",
-        )
-
-
-def _refuse_properties(size: int) -> NoReturn:
-    raise Refused(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"the properties have {size} bytes, at most {names.MAX_PROPERTIES_BYTES} are stored",
-    )
+    def _refuse_size(self) -> NoReturn:
+        """Refuse a message that is too long, in RocketMQ's words."""
+        limits = f"msg body length limit {self._max_body_bytes}B, msg properties length limit 32KB."
+        remark = f"the message is illegal, maybe msg body or properties length not matched. {limits}"
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
 def _unique_key(text: str) -> str | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from raptormq.broker.config import Policies
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, check_topic
+from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, topic_fault
 from raptormq.transport.router import Refused
 
 MAX_TOPICS = 200_000
@@ -29,10 +28,8 @@ class TopicCreator:
         Raises:
             Refused: 29 for a bad name, 17 when it must not be created.
         """
-        try:
-            check_topic(topic)
-        except MessageError as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if (fault := topic_fault(topic)) is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             config = TopicConfig(topic, 1, 1)
             self._topics.put(config)
