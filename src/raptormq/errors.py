@@ -72,6 +72,10 @@ class RecordError(ProtocolError):
     """A message record is cut, damaged or of an unknown format."""
 
 
+class ChecksumError(RecordError):
+    """The body of a record, all lengths of which are right, does not have the CRC that the record names."""
+
+
 class BodyTooLarge(RecordError):
     """A compressed body grows beyond what the caller allows."""
 

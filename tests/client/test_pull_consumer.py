@@ -287,6 +287,24 @@ async def test_a_damaged_record_is_raised_and_not_skipped() -> None:
             assert consumer.position(Q0) == 0
 
 
+async def test_a_record_with_a_wrong_checksum_is_told_twice_and_left_out() -> None:
+    bodies = [encode_record(StoredMessage("t", 0, b"body", "", queue_offset=offset)) for offset in (0, 1, 2)]
+    bodies[1] = bodies[1].replace(b"body", b"dead")
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(RequestCode.GET_MIN_OFFSET, answer(header=OffsetResponseHeader(0)))
+        header = PullMessageResponseHeader(0, 3, 0, 3)
+        peer.on(PULL, *(answer(header=header, body=b"".join(bodies[start:])) for start in (0, 1, 1, 2)))
+        async with PullConsumer(name_servers=peer.address) as consumer:
+            consumer.assign([Q0])
+            assert [message.queue_offset for message in await consumer.poll(5)] == [0]
+            for after in (1, 2):
+                with pytest.raises(RecordError, match="what is at offset 1 of"):
+                    await consumer.poll(5)
+                assert consumer.position(Q0) == after
+            assert [message.queue_offset for message in await consumer.poll(5)] == [2]
+
+
 async def test_a_damaged_record_of_one_queue_takes_nothing_of_another_along() -> None:
     good = encode_record(StoredMessage("t", 0, b"x", "", queue_offset=0))
     bodies = {"0": good, "1": b"\0" * 100}

@@ -304,6 +304,22 @@ async def test_a_missing_key_stops_the_queue_until_it_is_there(caplog: pytest.Lo
     assert "no key k1" in caplog.text
 
 
+async def test_a_record_with_a_wrong_checksum_is_left_out_when_it_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+    def stored(body: bytes, offset: int) -> bytes:
+        return encode_record(StoredMessage("t", 0, body, "", queue_offset=offset))
+
+    damaged = stored(b"was right", 6).replace(b"was right", b"is  wrong")
+    first = pulled(stored(b"a", 5), damaged, stored(b"c", 7), following=8)
+    right, wrong = pulled(stored(b"was right", 6), following=7), pulled(damaged, stored(b"c", 7), following=8)
+    async with ScriptedPeer() as peer, reading(peer, first, right, silence) as (_, handed):
+        await handed.until(2)
+        assert handed.offsets == [5, 6], "the second time it was right"
+    async with ScriptedPeer() as peer, reading(peer, first, wrong, silence) as (_, handed):
+        await handed.until(2)
+        assert handed.offsets == [5, 7]
+    assert caplog.text.count("what is at offset 6 of t@broker-0:0 cannot be consumed") == 1
+
+
 async def test_a_body_that_nobody_can_read_is_left_out_and_the_queue_goes_on() -> None:
     broken = encode_record(StoredMessage("t", 0, b"not zlib", "", sys_flag=0x301, queue_offset=5))
     async with (

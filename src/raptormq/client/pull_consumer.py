@@ -28,6 +28,7 @@ from raptormq.client.received import decode_batches, message_count
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
+    ChecksumError,
     ClientClosed,
     ClientError,
     KeyMissing,
@@ -87,6 +88,8 @@ class PullConsumer:
         self._positions: dict[MessageQueue, int | None] = {}
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
+        self._doubtful: dict[MessageQueue, int] = {}
+        """Where the last record with a wrong checksum was: it is left out when it comes again so."""
 
     async def start(self) -> None:
         """Make the consumer usable; does nothing when it is."""
@@ -293,7 +296,7 @@ class PullConsumer:
 
         Raises:
             RecordError: that is the first of all. Where it is its body that is damaged, the position is behind it if
-                it ``may_fail`` now.
+                it ``may_fail`` now; not before the second time where it does not have its CRC.
             KeyMissing: the same, but the position stays.
         """
         if result.status is not PullStatus.FOUND:
@@ -315,6 +318,10 @@ class PullConsumer:
             return found, offset
         if isinstance(error, KeyMissing):
             raise error
+        if isinstance(error, ChecksumError) and self._doubtful.get(queue) != offset:
+            if may_fail:
+                self._doubtful[queue] = offset
+            raise RecordError(f"what is at offset {offset} of {queue} is damaged: {error}") from error
         if may_fail:
             self._positions[queue] = offset + message_count(record)
         raise RecordError(f"what is at offset {offset} of {queue} cannot be read and is left out: {error}") from error

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.message_batch import InnerBatch, MessageBatch, PlainRecords, StoredMessages, stored_message
 from raptormq.client.sealing import unsealed
-from raptormq.errors import KeyMissing, RecordError
+from raptormq.errors import ChecksumError, KeyMissing, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch_places import check_messages, locate_messages
 from raptormq.protocol.compression import decompress
@@ -19,15 +19,15 @@ from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.properties import decode_properties, find_property
-from raptormq.protocol.record import Bytes, StoredMessage, SysFlag, decode_view
+from raptormq.protocol.record import Bytes, StoredMessage, SysFlag, decode_record, decode_view
 from raptormq.protocol.record_places import RecordPlace, locate_records
 
 # A plain integer: operators of IntFlag cost a microsecond each, once per message.
 _COMPRESSED = int(SysFlag.COMPRESSED)
 
 Unreadable = Callable[[StoredMessage, RecordError | KeyMissing], bool]
-"""Told of a body that cannot be decrypted, inflated or taken apart; returns whether to go on with the record after it,
-or to stop before it.
+"""Told of a body that has not its CRC (ChecksumError), or cannot be decrypted, inflated or taken apart; returns whether
+to go on with the record after it, or to stop before it.
 """
 
 
@@ -62,8 +62,7 @@ def decode_batches(
         first_offset: where the pull began; brokers answer with all of a batch when its middle is asked for, the
             messages before are left out.
         tags: tags wanted, all when empty.
-        unreadable: what to do about a body that cannot be read although its record is right; by default that is an
-            error.
+        unreadable: what to do about a body that cannot be read; by default that is an error.
         keys: what encrypted bodies are decrypted with.
         lazily: messages that were stored one by one are decoded when they are looked at, where that can be; better
             not when all of them will be.
@@ -80,9 +79,11 @@ def decode_batches(
     while position < end:
         if lazily and not wanted and (position := single.locate(position)) == end:
             break
-        record, record_body = decode_view(data, position)
+        record, record_body = _record_at(data, position)
         position += record.total_size
         try:
+            if isinstance(record_body, ChecksumError):
+                raise record_body
             if record.sys_flag & INNER_BATCH != INNER_BATCH:
                 message = _message(record, record_body, queue, keys)
                 if not wanted or message.tags in wanted:
@@ -101,6 +102,13 @@ def decode_batches(
         if batch is not None:
             batches.append(batch)
     return batches + single.take()
+
+
+def _record_at(data: memoryview, position: int) -> tuple[StoredMessage, memoryview | ChecksumError]:
+    try:
+        return decode_view(data, position)
+    except ChecksumError as error:
+        return decode_record(data, position, check_crc=False), error
 
 
 def message_count(record: StoredMessage) -> int:

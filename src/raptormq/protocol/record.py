@@ -32,7 +32,7 @@ from enum import IntFlag
 
 from isal.isal_zlib import crc32
 
-from raptormq.errors import RecordError
+from raptormq.errors import ChecksumError, RecordError
 from raptormq.protocol.message_id import decode_host
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
@@ -182,7 +182,7 @@ def decode_record(data: Bytes, position: int = 0, *, check_crc: bool = True) -> 
     message, crc, body_at, body_end = _decode(data, position)
     message.body = bytes(data[body_at:body_end])
     if check_crc and crc != crc32(message.body) & 0x7FFFFFFF:
-        raise RecordError(_WRONG_CRC)
+        raise ChecksumError(_WRONG_CRC)
     return message
 
 
@@ -190,12 +190,12 @@ def decode_view(data: memoryview, position: int = 0) -> tuple[StoredMessage, mem
     """Decode a record without copying its body: `StoredMessage.body` is empty, the body is a slice of ``data``.
 
     Raises:
-        RecordError: see `decode_record`; the CRC is compared.
+        RecordError: see `decode_record`; the CRC is compared (ChecksumError).
     """
     message, crc, body_at, body_end = _decode(data, position)
     body = data[body_at:body_end]
     if crc != crc32(body) & 0x7FFFFFFF:
-        raise RecordError(_WRONG_CRC)
+        raise ChecksumError(_WRONG_CRC)
     return message, body
 
 
