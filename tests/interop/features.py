@@ -50,4 +50,5 @@ FEATURES: dict[str, list[str]] = {
     "Offsets outside the queue": ["raw/BadOffsets"],
     "Filters that do not parse": ["raw/BadFilters"],
     "Illegal names": ["raw/BadNames"],
+    "Pops that cannot be served": ["raw/BadPops"],
 }

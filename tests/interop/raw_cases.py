@@ -6,6 +6,7 @@ Neighbour: `raw_scenarios` plays them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ TOPIC, GROUP, MISSING = "raw_topic", "raw_group", "raw_missing"
 """A topic with two queues and ten messages in the first, a known group, and a name that nothing has."""
 COUNT = 10
 HUGE = (1 << 63) - 1
+POP_GROUP = "raw_pops"
+YEAR_2100_MS = 4_102_444_800_000
 
 
 def send(topic: str = TOPIC, **more: object) -> dict[str, object]:
@@ -70,6 +73,28 @@ def back(**more: object) -> dict[str, object]:
         "originTopic": TOPIC,
         "unitMode": "false",
     } | more
+
+
+def pop(**more: object) -> dict[str, object]:
+    """By a group of its own, whose messages nobody else wants; a client that has just begun to wait."""
+    return {
+        "consumerGroup": POP_GROUP,
+        "topic": TOPIC,
+        "queueId": 1,
+        "maxMsgNums": 8,
+        "invisibleTime": 60_000,
+        "pollTime": 0,
+        "bornTime": YEAR_2100_MS,
+        "initMode": 0,
+        "expType": "TAG",
+        "exp": "*",
+        "order": "false",
+    } | more
+
+
+def assignment(**more: object) -> bytes:
+    asked = {"topic": TOPIC, "consumerGroup": GROUP, "clientId": "raw", "messageModel": "CLUSTERING"}
+    return json.dumps(asked | {"strategyName": "AVG"} | more).encode()
 
 
 def create(topic: str, **more: object) -> dict[str, object]:
@@ -245,4 +270,30 @@ NAMES = {
     "a group with spaces": Case(R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"no spaces"}'),
     "progress of a group that is not there": Case(R.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": MISSING}),
     "settings of a topic that is not there": Case(R.GET_TOPIC_CONFIG, {"topic": MISSING}),
+}
+_PLACE = {"topic": TOPIC, "consumerGroup": POP_GROUP, "queueId": 0}
+_PEEK, _NOTICE = _PLACE | {"maxMsgNums": 2}, _PLACE | {"pollTime": 0, "bornTime": YEAR_2100_MS}
+POPS = {
+    "pop, nothing is there": Case(R.POP_MESSAGE, pop()),
+    "pop, topic that is not there": Case(R.POP_MESSAGE, pop(topic=MISSING)),
+    "pop, queue that is not there": Case(R.POP_MESSAGE, pop(queueId=2)),
+    "pop, 32 messages": Case(R.POP_MESSAGE, pop(maxMsgNums=32)),
+    "pop, 33 messages": Case(R.POP_MESSAGE, pop(maxMsgNums=33)),
+    "pop, no messages wanted": Case(R.POP_MESSAGE, pop(maxMsgNums=0)),
+    "pop, invisible for less than nothing": Case(R.POP_MESSAGE, pop(invisibleTime=-1)),
+    "pop, later than its client waits": Case(R.POP_MESSAGE, pop(bornTime=1_000)),
+    "pop, count that is no number": Case(R.POP_MESSAGE, pop(maxMsgNums="many")),
+    "pop, no group": Case(R.POP_MESSAGE, without(pop(), "consumerGroup")),
+    "pop, SQL that does not parse": Case(R.POP_MESSAGE, pop(exp="a >", expType="SQL92")),
+    "peek, topic that is not there": Case(R.PEEK_MESSAGE, _PEEK | {"topic": MISSING}),
+    "peek, queue that is not there": Case(R.PEEK_MESSAGE, _PEEK | {"queueId": 2}),
+    "peek, no count": Case(R.PEEK_MESSAGE, _PLACE),
+    "notice, there is something": Case(R.NOTIFICATION, _NOTICE),
+    "notice, topic that is not there": Case(R.NOTIFICATION, _NOTICE | {"topic": MISSING}),
+    "notice, queue that is not there": Case(R.NOTIFICATION, _NOTICE | {"queueId": 2}),
+    "who waits, queue that is not there": Case(R.POLLING_INFO, _PLACE | {"queueId": 2}),
+    "assignment, topic that is not there": Case(R.QUERY_ASSIGNMENT, {}, assignment(topic=MISSING)),
+    "assignment, a strategy that there is not": Case(R.QUERY_ASSIGNMENT, {}, assignment(strategyName="NONE")),
+    "assignment, no JSON": Case(R.QUERY_ASSIGNMENT, {}, b"{"),
+    "mode, of a retry topic": Case(R.SET_MESSAGE_REQUEST_MODE, {}, assignment(topic="%RETRY%" + GROUP, mode="POP")),
 }

@@ -28,6 +28,7 @@ SCENARIOS = {
     "BadOffsets": raw_cases.OFFSETS,
     "BadFilters": raw_cases.FILTERS,
     "BadNames": raw_cases.NAMES,
+    "BadPops": raw_cases.POPS,
 }
 TRANSACTIONS = "BadTransactions"
 NO_ANSWER_S = 1.0

@@ -52,8 +52,11 @@ class PopHandlers:
         counters: Counters,
         statistics: Statistics,
         clock: Callable[[], int],
+        host: str,
     ) -> None:
+        """``host`` is the broker's address, for remarks."""
         self._popper = popper
+        self._host = host
         self._waiters = waiters
         self._ready = ready
         self._topics = topics
@@ -109,8 +112,12 @@ class PopHandlers:
 
     def _checked(self, connection: Connection, header: PopMessageRequestHeader) -> PopRequest:
         if self._clock() - header.born_time - max(header.poll_time, 0) > _LATE_MS:
-            raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop comes later than its client waits for")
-        if not 0 < header.max_msg_nums <= MAX_POPPED:
+            remark = f"the broker[{self._host}] pop message is timeout too much"
+            raise Refused(ResponseCode.POLLING_TIMEOUT, remark)
+        if header.max_msg_nums > MAX_POPPED:
+            remark = f"the broker[{self._host}] pop message's num is greater than {MAX_POPPED}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        if header.max_msg_nums <= 0:
             remark = f"a pop takes 1 to {MAX_POPPED} messages, not {header.max_msg_nums}"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:

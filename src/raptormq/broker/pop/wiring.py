@@ -23,6 +23,7 @@ from raptormq.broker.saving import TableSaver
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import Subscriptions
+from raptormq.protocol.message_id import decode_host
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
@@ -57,8 +58,9 @@ class Popping:
         popper = Popper(store, topics, checkpoints, orderly, resets, identity.broker_name, config.pulling, clock)
         ready = self.revival.ready
         subscriptions = Subscriptions(registry, policies)
+        host, _ = decode_host(store_host)
         self._pops = PopHandlers(
-            popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, statistics, clock
+            popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, statistics, clock, host
         )
         self._peeks = PeekHandlers(popper, ready, topics, groups, policies)
         self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
