@@ -12,6 +12,8 @@ from raptormq.protocol.properties import INNER_BASE, INNER_NUM, find_property
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus
+from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem
+from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.results import Boundary
 from tests.storage.batch_stores import batch, items_of, open_batch_store, read_batches
@@ -187,6 +189,33 @@ async def test_a_batch_of_the_largest_number() -> None:
     assert store.queue_bounds("batches", 0) == (0, 32_768)
     found = await store.get_messages_cold("batches", 0, 32_766, 32, 1 << 20)
     assert bodies(list(iter_records(b"".join(found.buffers)))) == ["x", "y"]
+
+
+@pytest.mark.parametrize("count", [100, 3000])
+def test_a_search_looks_at_few_of_many_items(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Over all files: a bisection, and a look whether it is the right one."""
+    clock = Clock()
+    store = open_batch_store(clock=clock, batch_queue_file_size=46 * 50, segment_size=1 << 22)
+    for number in range(count):
+        clock.now += 10
+        put(store, batch([f"{number}a", f"{number}b"]))
+    store._queues.flush(1)
+    looked: list[int] = []
+    item = BatchSearch.item
+
+    def counted(self: BatchSearch, queue: BatchConsumeQueue, number: int, *, wait: bool = True) -> BatchItem:
+        looked.append(number)
+        return item(self, queue, number, wait=wait)
+
+    monkeypatch.setattr(BatchSearch, "item", counted)
+    for offset in (0, 1, count - 1, count, 2 * count - 1):
+        del looked[:]
+        assert bodies(read_batches(store, offset=offset, max_count=4 * count))[0] == f"{offset // 2}{'ab'[offset % 2]}"
+        assert len(looked) <= count.bit_length() + 3
+        del looked[:]
+        stored = clock.now - 10 * (count - 1 - offset // 2)
+        assert store.offset_by_time("batches", 0, stored) == offset // 2 * 2
+        assert len(looked) <= count.bit_length() + 3
 
 
 def test_simple_queues_are_as_they_were() -> None:
