@@ -112,8 +112,8 @@ class Bender:
                 parts.append(
                     Part(chance.choice(list(PartKind)), chance.randrange(2), queue_id, flags, 0, text[:30_000], body)
                 )
-            fields = {"a": "p", "b": "s;b", "c": "TBW102", "d": 4, "g": 1}
-            answer = await peer.call(RequestCode.SEND_QUEUE_BATCHES, fields, encode_parts(parts))
+            common = {"a": "p", "b": "s;b", "c": "TBW102", "d": 4, "g": 1}
+            answer = await peer.call(RequestCode.SEND_QUEUE_BATCHES, common, encode_parts(parts))
             assert answer.code == 0
             return {each.code for each in decode_answers(answer.body, len(parts))}
         body, flags, text = self.batch()
