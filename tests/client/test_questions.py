@@ -44,6 +44,8 @@ async def test_a_consumer_is_looked_into_and_sent_back(tmp_path: Path) -> None:
             (client_id,) = json.loads(members.body)["consumerIdList"]
             who = {"consumerGroup": "g", "clientId": client_id}
             info = loads_object((await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, **who)).body)
+            asked = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, **who, jstackEnable="true")
+            stacks = loads_object(asked.body)["jstack"]
             directly = await ask(
                 RequestCode.CONSUME_MESSAGE_DIRECTLY, **who, topic="t", msgId=stored[1].offset_message_id
             )
@@ -60,6 +62,8 @@ async def test_a_consumer_is_looked_into_and_sent_back(tmp_path: Path) -> None:
             await listener.until(7)
         await pool.close()
     assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    assert "jstack" not in info
+    assert "describe_stacks" in stacks
     assert {each["topic"] for each in info["subscriptionSet"]} == {"t", "%RETRY%g"}
     assert json.loads(directly.body)["consumeResult"] == "CR_SUCCESS"
     assert json.loads(unheard.body)["consumeResult"] == "CR_LATER"

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.received import decode_messages
+from raptormq.client.stacks import describe_stacks
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.queue_offsets import decode_reset, encode_progress
 from raptormq.protocol.bodies.queues import queue_to_dict
@@ -49,7 +50,7 @@ class RunningInfo:
     subscriptions: list[Subscription]
     properties: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> bytes:
+    def to_json(self, stacks: str | None = None) -> bytes:
         """Return the answer to 307, whose table of queues is keyed by objects, as Java reads it."""
         table = dump_object_keyed((queue_to_dict(queue), _queue(state)) for queue, state in self.queues.items())
         rest: dict[str, Any] = {
@@ -59,6 +60,8 @@ class RunningInfo:
             "subscriptionSet": [subscription.to_dict() for subscription in self.subscriptions],
             "userConsumerInfo": {},
         }
+        if stacks is not None:
+            rest["jstack"] = stacks
         return dumps(rest)[:-1] + b',"mqTable":' + table + b"}"
 
 
@@ -107,8 +110,9 @@ class Questions:
     def running_info(
         self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
-        """307: queues, subscriptions and settings of the consumer."""
-        return response_to(command, body=self._consumer(header.consumer_group).running_info().to_json())
+        """307: queues, subscriptions and settings of the consumer; on demand what its threads and tasks do."""
+        stacks = describe_stacks() if header.jstack_enable else None
+        return response_to(command, body=self._consumer(header.consumer_group).running_info().to_json(stacks))
 
     async def consume_directly(
         self, _: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
