@@ -76,6 +76,10 @@ class ChecksumError(RecordError):
     """The body of a record, all lengths of which are right, does not have the CRC that the record names."""
 
 
+class WrongKey(RecordError):
+    """An encrypted body is damaged, or was encrypted with another key."""
+
+
 class BodyTooLarge(RecordError):
     """A compressed body grows beyond what the caller allows."""
 

@@ -8,15 +8,25 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from raptormq.client import ClientConfig, ConsumerConfig, Message, MessageExt, MessageQueue, Producer, ProducerConfig
+from raptormq.client import (
+    ClientConfig,
+    ConsumerConfig,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    ProducerConfig,
+    sealing,
+)
 from raptormq.client.instance import ClientInstance
 from raptormq.client.received import decode_batches, decode_messages
 from raptormq.client.redelivery import Redelivery
+from raptormq.client.sealing import unsealed
 from raptormq.errors import ConfigError, KeyMissing, RecordError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.encryption import is_sealed
+from raptormq.protocol.encryption import is_sealed, seal
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored
@@ -141,6 +151,16 @@ async def test_after_a_rotation_old_messages_are_read_with_the_old_key() -> None
                 decode_messages(both, QUEUE, 0, missing)
 
 
+async def test_a_wrong_key_under_a_right_name_is_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "_proven", set())
+    right, wrong = (seal(b"body", 0, "k1", key, bytes(12)) for key in (b"1" * 16, b"2" * 16))
+    with pytest.raises(KeyMissing, match="another key than k1; this client's has decrypted nothing yet"):
+        unsealed(wrong, Keys("k1"))
+    assert unsealed(right, Keys("k1")) == b"body"
+    with pytest.raises(RecordError, match=r"another key than k1$"):
+        unsealed(wrong, Keys("k1"))
+
+
 async def test_damage_is_no_missing_key() -> None:
     async with ScriptedPeer() as peer, producing(peer, Keys("k1")) as producer:
         peer.on(SINGLE, stored())
@@ -152,6 +172,7 @@ async def test_damage_is_no_missing_key() -> None:
         told.append(record.queue_offset)
         return True
 
+    assert len(decode_messages(as_stored(sent), QUEUE, 0, Keys("k1"))) == 1
     flipped = sent.body[:-1] + bytes([sent.body[-1] ^ 1])  # its last byte is random: any fixed one is right at times
     for offset, body in enumerate((flipped, b"plain after all")):
         sent.body = body

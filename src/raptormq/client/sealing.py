@@ -11,7 +11,7 @@ from dataclasses import replace
 from raptormq.client.config import ProducerConfig
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.outgoing import Outgoing, compressed
-from raptormq.errors import KeyMissing
+from raptormq.errors import KeyMissing, WrongKey
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch, encode_batch
 from raptormq.protocol.codes import RequestCode
@@ -64,8 +64,15 @@ class Sealing:
         return seal(body, sys_flag, key_id, key, os.urandom(NONCE_BYTES))
 
 
+_proven: set[tuple[str, bytes]] = set()
+"""Keys, with their names, that something could be decrypted with."""
+
+
 def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     """Return the plain body of an encrypted one.
+
+    A key that fails before it has ever decrypted anything is taken for the wrong one under a right name: else a client
+    that got it by mistake would leave out all messages as damaged.
 
     Raises:
         KeyMissing: the client has no keys, or not the one that is needed.
@@ -74,4 +81,12 @@ def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     key_id = key_id_of(body)
     if keys is None:
         raise KeyMissing(f"a message is encrypted with the key {key_id!r}, and this client has no keys")
-    return unseal(body, keys.key(key_id))
+    key = keys.key(key_id)
+    try:
+        plain = unseal(body, key)
+    except WrongKey as error:
+        if (key_id, key) in _proven:
+            raise
+        raise KeyMissing(f"{error}; this client's has decrypted nothing yet") from error
+    _proven.add((key_id, key))
+    return plain

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 
-from raptormq.errors import RecordError
+from raptormq.errors import RecordError, WrongKey
 from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
 from raptormq.protocol.record import Bytes
 
@@ -64,7 +64,7 @@ def unseal(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> 
     """Return the plain, decompressed body.
 
     Raises:
-        RecordError: damaged, encrypted with another key, or longer than `max_bytes`.
+        RecordError: damaged, encrypted with another key (WrongKey), or longer than `max_bytes`.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -76,7 +76,7 @@ def unseal(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> 
             data[nonce_at : nonce_at + NONCE_BYTES], data[nonce_at + NONCE_BYTES :], data[:nonce_at]
         )
     except InvalidTag:
-        raise RecordError(f"the body is damaged, or was encrypted with another key than {key_id}") from None
+        raise WrongKey(f"the body is damaged, or was encrypted with another key than {key_id}") from None
     return decompress(plain, compression, max_bytes)
 
 
