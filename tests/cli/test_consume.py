@@ -8,6 +8,12 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+from raptormq.client import AdminClient
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.pool import ConnectionPool
+from tests.broker.harness import send_fields
+
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 Command = Callable[..., list[str]]
 
@@ -59,6 +65,28 @@ def test_only_messages_with_the_tag(raptormq: Run, dev_server: Any) -> None:
     produce(raptormq, address, "mixed", "c1")
     assert lines_of(raptormq("consume", "mixed", "--no-follow", "--tag", "A", "-n", address)) == ["a1", "a2"]
     assert lines_of(raptormq("consume", "mixed", "--no-follow", "--tag", "A || B", "-n", address)) == ["a1", "a2", "b1"]
+
+
+async def send_unreadable(namesrv: str, broker: str, topic: str) -> None:
+    """A message, one whose body is not compressed as it says, and a message, in one queue."""
+    async with AdminClient(name_servers=namesrv) as admin:
+        await admin.create_topic(topic, 1, 1)
+    pool = ConnectionPool()
+    for body, flags in ((b"before", 0), (b"not compressed", 0x301), (b"behind", 0)):
+        fields = {name: str(value) for name, value in (send_fields(topic) | {"f": flags}).items()}
+        command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, body)
+        assert (await pool.request(broker, command, 10.0)).code == 0
+    await pool.close()
+
+
+async def test_what_cannot_be_read_is_told_of_and_left_out(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    await send_unreadable(address, dev_server.address("broker"), "partly")
+    done = raptormq("consume", "partly", "--no-follow", "--group", "g2", "-n", address)
+    assert lines_of(done) == ["before", "behind"]
+    assert b"what is at offset 1 of partly@" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert raptormq("consume", "partly", "--no-follow", "--group", "g2", "-n", address).stdout == b""
 
 
 def test_a_group_goes_on_where_it_stopped(raptormq: Run, dev_server: Any) -> None:

@@ -15,6 +15,7 @@ from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import explaining
 from raptormq.cli.options import name_servers_option, start_position, timeout_option
 from raptormq.client import MessageExt, MessageQueue, PullConsumer, Sql
+from raptormq.errors import RecordError
 
 FOLLOW_OUTAGE_S = 30.0
 """While following, a broker may be away for this long (a restart) before that is an error."""
@@ -128,14 +129,23 @@ async def _start(consumer: PullConsumer, job: Job, queue: MessageQueue) -> int:
 
 
 async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[MessageQueue, int]) -> None:
-    """Print what comes; with ``ends`` (the offset at which each queue is done) only up to there."""
+    """Print what comes; with ``ends`` (the offset at which each queue is done) only up to there. What cannot be read is
+    told of and left out.
+    """
     left = job.max_messages
+    trouble = ""
     while left != 0:
         if ends:
             consumer.assign(queue for queue in consumer.assignment if (consumer.position(queue) or 0) < ends[queue])
             if not consumer.assignment:
                 return
-        messages = await consumer.poll(timeout=FOLLOW_OUTAGE_S if job.follow else job.timeout_s)
+        try:
+            messages = await consumer.poll(timeout=FOLLOW_OUTAGE_S if job.follow else job.timeout_s)
+        except RecordError as error:
+            if str(error) == trouble:  # the consumer does not get behind it
+                raise
+            trouble, messages = str(error), []
+            click.echo(f"raptormq: {trouble}", err=True)
         if left is not None:
             _put_back(consumer, messages[left:])
             messages = messages[:left]
