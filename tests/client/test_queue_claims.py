@@ -38,6 +38,20 @@ async def test_only_what_the_broker_grants_is_ours() -> None:
         await instance.release()
 
 
+async def test_many_queues_do_not_keep_a_broker_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raptormq.client.queue_claims._AT_ONCE", 2)
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, *(answer(body=encode_locked_queues(part)) for part in (QUEUES[:2], QUEUES[2:])))
+        instance = await connected(peer)
+        claims = QueueClaims(instance, "g")
+        assert await claims.claim(QUEUES) == set(QUEUES)
+        await claims.release(QUEUES)
+        for code in LOCK, UNLOCK:
+            asked = [QueueLockRequest.from_json(command.body).queues for command in peer.received[code]]
+            assert asked == [QUEUES[:2], QUEUES[2:]]
+        await instance.release()
+
+
 @pytest.mark.parametrize(
     "reply", [refuse(ResponseCode.NO_PERMISSION), hang_up, silence, answer(body=b"{")], ids=["no", "end", "mute", "?"]
 )

@@ -27,6 +27,8 @@ from raptormq.protocol.message import MessageQueue
 _MORE_S = 1.0
 """For storing progress and all that is under way."""
 _MOMENT_S = 0.2
+_AT_ONCE = 100
+"""Queues whose progress is stored before their claims are given back."""
 
 
 class HandOver:
@@ -60,16 +62,21 @@ class HandOver:
         for reader in readers:
             reader.leave()
             self._leaving[reader.queue] = reader
-        busy = [reader for reader in readers if reader.is_busy]
-        for group in ([reader for reader in readers if not reader.is_busy], *([reader] for reader in busy)):
+        # Those that listeners have must not hold up the others.
+        busy = [[reader] for reader in readers if reader.is_busy]
+        for group in ([reader for reader in readers if not reader.is_busy], *busy):
             if group:
-                task = background(self._give(group), f"hand-over of {len(group)} queues from {group[0].queue}")
+                task = background(self._give_all(group), f"hand-over of {len(group)} queues from {group[0].queue}")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     async def given(self) -> None:
         """Wait until all that was to go has gone."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _give_all(self, readers: Sequence[QueueReader]) -> None:
+        for first in range(0, len(readers), _AT_ONCE):  # the first ones need not wait for the last
+            await self._give(readers[first : first + _AT_ONCE])
 
     async def _give(self, readers: Sequence[QueueReader]) -> None:
         await asyncio.gather(*(reader.quiet(self._timeout) for reader in readers))
