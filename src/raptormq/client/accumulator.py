@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from raptormq.client.config import ProducerConfig
+from raptormq.client.content import as_bytes, check_parts, check_queue
 from raptormq.client.departures import Departures, Send
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
@@ -116,6 +117,8 @@ class Lane:
             MessageError: the message breaks a rule.
         """
         shared, body, topic = self._shared, message.body, message.topic
+        if type(body) is not bytes:
+            body = as_bytes(body)
         length = len(body)
         if (
             shared.held_bytes >= self._total_max_bytes
@@ -153,7 +156,8 @@ class Lane:
         """Add a message that has more than a tag, or is compressed by itself."""
         if not is_mergeable(message, key[1]):
             return None
-        body = message.body
+        check_parts(message)
+        body = as_bytes(message.body)
         if len(body) >= self._compress_over_bytes and self._kinds.stores_whole(message.topic) is False:
             body, sys_flag = compressed(body, self._config)
             key = (*key[:4], sys_flag)
@@ -193,6 +197,7 @@ class Lane:
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Begin a batch, in place of one that has no room."""
+        check_queue(key[1], key[0])
         batch = OpenBatch(key, self._ids.id_length)
         if full is not None:
             self._close(full)

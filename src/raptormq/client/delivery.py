@@ -13,6 +13,7 @@ import asyncio
 import logging
 
 from raptormq.client.config import ProducerConfig
+from raptormq.client.content import check_queue
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.queue_kinds import QueueKinds
@@ -61,10 +62,12 @@ class Delivery:
         """Send until a broker has stored the message, attempts or time are used up.
 
         Raises:
+            MessageError: `queue` is none, or of another topic.
             NoRoute: nobody serves the topic.
             TransportError: the last attempt found no broker or got no answer in time.
             ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
         """
+        check_queue(queue, outgoing.topic)
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
         clock = asyncio.get_running_loop().time
@@ -117,9 +120,11 @@ class Delivery:
         """Send without waiting for an answer: what the broker does with the message stays unknown.
 
         Raises:
+            MessageError: `queue` is none, or of another topic.
             NoRoute: nobody serves the topic.
             TransportError: the message could not be handed to a connection in time.
         """
+        check_queue(queue, outgoing.topic)
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
         clock = asyncio.get_running_loop().time

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
+from raptormq.client.content import as_bytes, check_parts
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import encode_batch
@@ -65,9 +66,12 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
         MessageError: topic, properties or size break a rule of the broker.
     """
     check_sendable(message.topic)
-    if len(message.body) > config.max_message_bytes:
-        raise MessageError(f"a body of {len(message.body)} bytes is larger than {config.max_message_bytes}")
-    body, sys_flag = compressed(message.body, config)
+    if message.flag or message.keys:
+        check_parts(message)
+    body = as_bytes(message.body)
+    if len(body) > config.max_message_bytes:
+        raise MessageError(f"a body of {len(body)} bytes is larger than {config.max_message_bytes}")
+    body, sys_flag = compressed(body, config)
     message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
     properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
     return Outgoing(
@@ -193,6 +197,8 @@ def check_sendable(topic: str) -> None:
     Raises:
         MessageError: not a topic name, or a topic that the brokers keep to themselves.
     """
+    if not isinstance(topic, str):
+        raise MessageError(f"the topic of a message is text, not {topic!r}")
     check_topic(topic)
     if topic in NOT_SENDABLE:
         raise MessageError(f"topic {topic} belongs to the brokers, nobody sends to it")
@@ -213,12 +219,14 @@ def _records(
         properties = message.properties
         if message.delay or (properties and not _DELAYS.isdisjoint(properties)):
             raise MessageError("a message of a batch cannot be delayed")
+        if message.flag or message.keys:
+            check_parts(message)
         message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
         note(message_id)
         if properties or message.keys != keys or message.tags != tags:
             common = _common_properties(message).encode() + _UNIQUE_KEY_IS.encode()
             tags, keys = message.tags, None if properties else message.keys
-        yield message.flag, message.body, common + message_id.encode() + _PAIR_END
+        yield message.flag, as_bytes(message.body), common + message_id.encode() + _PAIR_END
 
 
 def _common_properties(message: Message) -> str:
@@ -247,7 +255,10 @@ def _own_id(properties: dict[str, str]) -> str | None:
 
 
 def _encode_text(properties: dict[str, str]) -> str:
-    text = encode_properties(properties)
+    try:
+        text = encode_properties(properties)
+    except TypeError:
+        raise MessageError(f"tags and properties of a message are texts: {properties!r} are not") from None
     if not text.isascii():
         try:
             text.encode()

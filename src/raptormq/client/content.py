@@ -1,0 +1,54 @@
+"""What a message may be made of, looked at before it is among others: one of a batch must not spoil the batch, and one
+of a connection not the connection. Pure.
+
+Neighbours: `outgoing` and `accumulator` ask; topics and properties are checked in `outgoing`. Source: none, Java's
+compiler does it.
+"""
+
+from __future__ import annotations
+
+from raptormq.errors import MessageError
+from raptormq.protocol.message import Message, MessageQueue
+
+_FLAGS = range(-(2**31), 2**31)
+
+
+def as_bytes(body: object) -> bytes:
+    """Return a body as it travels: bytes as they are, other buffers copied, so that nobody changes them meanwhile.
+
+    Raises:
+        MessageError: it is no buffer.
+    """
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise MessageError(f"the body of a message is bytes, not {type(body).__name__}")
+
+
+def check_parts(message: Message) -> None:
+    """Look at flag and keys.
+
+    Raises:
+        MessageError: the flag does not fit 32 bits, or the keys are not several texts.
+    """
+    flag: object = message.flag
+    if not isinstance(flag, int) or flag not in _FLAGS:
+        raise MessageError(f"the flag of a message is a number of 32 bits, not {flag!r}")
+    keys: object = message.keys
+    if isinstance(keys, str) or not all(isinstance(key, str) for key in message.keys):
+        raise MessageError(f"the keys of a message are a tuple of texts, not {keys!r}")
+
+
+def check_queue(queue: object, topic: str) -> None:
+    """Look at the queue that a message is meant for; None is any.
+
+    Raises:
+        MessageError: it is none, or that of another topic.
+    """
+    if queue is None:
+        return
+    if not isinstance(queue, MessageQueue):
+        raise MessageError(f"a message is sent to a MessageQueue, not to {queue!r}")
+    if queue.topic != topic:
+        raise MessageError(f"a message for topic {topic} cannot go to {queue}")

@@ -1,0 +1,85 @@
+"""Messages that are none: their sender is told at once, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from raptormq.client import Message, MessageQueue, Producer, ProducerConfig, PullConsumer
+from raptormq.client.content import as_bytes, check_parts, check_queue
+from raptormq.errors import MessageError
+from tests.client.cluster import Cluster
+
+QUEUE = MessageQueue("t", "broker-0", 0)
+WRONG: dict[str, dict[str, Any]] = {
+    "text body": {"body": "text"},
+    "long text body": {"body": "text" * 10_000},
+    "no body": {"body": None},
+    "body of numbers": {"body": [1, 2]},
+    "no topic": {"topic": None},
+    "text flag": {"flag": "1"},
+    "large flag": {"flag": 2**31},
+    "keys in one text": {"keys": "abc"},
+    "keys of numbers": {"keys": (1, 2)},
+    "tag of a number": {"tags": 5},
+    "property of a number": {"properties": {"a": 1}},
+}
+
+
+def wrong(name: str) -> Message:
+    return Message(**({"topic": "t", "body": b"x"} | WRONG[name]))
+
+
+@pytest.mark.parametrize("body", [b"12345678", bytearray(b"12345678"), memoryview(b"12345678").cast("i")])
+def test_all_that_has_bytes_is_a_body(body: object) -> None:
+    assert as_bytes(body) == b"12345678"
+
+
+def test_flags_and_keys_at_the_edge() -> None:
+    for flag in (-(2**31), 2**31 - 1):
+        check_parts(Message("t", b"", keys=("a", "b"), flag=flag))
+    with pytest.raises(MessageError, match="32 bits"):
+        check_parts(Message("t", b"", flag=-(2**31) - 1))
+
+
+@pytest.mark.parametrize("queue", ["t", 5, MessageQueue("u", "broker-0", 0)])
+def test_a_queue_of_the_topic_is_wanted(queue: object) -> None:
+    check_queue(QUEUE, "t")
+    check_queue(None, "t")
+    with pytest.raises(MessageError, match=r"MessageQueue|cannot go to u@broker-0:0"):
+        check_queue(queue, "t")
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+async def test_who_sends_what_is_no_message_disturbs_nobody(tmp_path: Path, auto_batch: bool) -> None:
+    config = ProducerConfig(auto_batch=auto_batch, batch_max_delay_ms=20)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers, config=config) as producer:
+            right = []
+            for name in WRONG:
+                right.append(asyncio.ensure_future(producer.send(Message("t", name.encode()))))
+                await asyncio.sleep(0)  # it is in its batch
+                with pytest.raises(MessageError):
+                    await producer.send(wrong(name))
+                with pytest.raises(MessageError):
+                    await producer.send_batch([Message("t", b"fine"), wrong(name)])
+            for queue in ("t", MessageQueue("u", "broker-0", 0)):
+                with pytest.raises(MessageError):
+                    await producer.send(Message("t", b"x"), queue=cast("MessageQueue", queue))
+            buffer = bytearray(b"buffer")
+            right.append(asyncio.ensure_future(producer.send(Message("t", cast("bytes", buffer)))))
+            right.append(
+                asyncio.ensure_future(producer.send(Message("t", cast("bytes", memoryview(b"8bytes..").cast("i")))))
+            )
+            await asyncio.sleep(0)
+            buffer[:] = b"later."  # does not change what was sent
+            await asyncio.gather(*right)
+        async with PullConsumer(name_servers=cluster.name_servers) as consumer:
+            pulled = await consumer.pull(QUEUE, 0, max_count=100)
+        assert sorted(message.body for message in pulled.messages()) == sorted(
+            [*map(str.encode, WRONG), b"buffer", b"8bytes.."]
+        )
