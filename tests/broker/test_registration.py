@@ -82,6 +82,36 @@ async def test_a_broker_announces_itself_and_says_goodbye(tmp_path: Path) -> Non
         await server.server.stop()
 
 
+class Thoughtful(NameServer):
+    """Takes registrations, and answers once it has heard a farewell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard = asyncio.Event()
+
+    async def register(  # type: ignore[override]
+        self, _: Connection, command: RemotingCommand, header: RegisterBrokerRequestHeader
+    ) -> RemotingCommand:
+        answer = super().register(_, command, header)
+        await self._heard.wait()
+        return answer
+
+    def unregister(
+        self, _: Connection, command: RemotingCommand, header: UnregisterBrokerRequestHeader
+    ) -> RemotingCommand:
+        self._heard.set()
+        return super().unregister(_, command, header)
+
+
+async def test_a_broker_says_goodbye_also_to_a_name_server_that_has_not_answered_yet(tmp_path: Path) -> None:
+    server = Thoughtful()
+    await server.started()
+    async with running(tmp_path, {"namesrvAddr": server.address}):
+        await server.next()
+    await server.server.stop()
+    assert len(server.farewells) == 1
+
+
 async def test_a_new_topic_is_known_to_the_name_server_before_its_creation_is_answered(tmp_path: Path) -> None:
     server = await NameServer().started()
     fields: dict[str, object] = {

@@ -96,6 +96,7 @@ class Registrar:
         self._changed: set[str] = set()
         self._taken_by: dict[_Server, set[str]] = {}
         self._asked: dict[_Server, asyncio.Task[bool]] = {}
+        self._unanswered: set[str] = set()
         self._behind: set[_Server] = set()
         self._wake = asyncio.Event()
         self._change_count = 0
@@ -154,7 +155,9 @@ class Registrar:
         return None
 
     async def farewell(self) -> None:
-        """Stop registering and tell the name servers that the broker is going; takes at most a second."""
+        """Stop registering and tell the name servers that the broker is going, also those that have not answered yet;
+        takes at most a second.
+        """
         if self._task is None:
             return
         tasks = [self._task, *self._asked.values()]
@@ -166,10 +169,11 @@ class Registrar:
         )
         farewells = [
             self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_SECONDS)
-            for server in self._registered
+            for server in self._registered | self._unanswered
         ]
         await asyncio.gather(*farewells, return_exceptions=True)
         self._taken_by.clear()
+        self._unanswered.clear()
 
     async def close(self) -> None:
         """Close the connections to the name servers."""
@@ -234,7 +238,9 @@ class Registrar:
     async def _register_with_all(self, server: _Server, body: bytes) -> bool:
         """Register with every address behind a name; True when all of them took it."""
         addresses = await _resolve(*server)
+        self._unanswered.update(addresses)
         taken = await asyncio.gather(*(self._register_with(address, body) for address in addresses))
+        self._unanswered.difference_update(addresses)
         self._taken_by[server] = {address for address, done in zip(addresses, taken, strict=True) if done}
         return bool(addresses) and all(taken)
 
