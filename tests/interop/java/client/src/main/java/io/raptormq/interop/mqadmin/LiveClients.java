@@ -38,6 +38,9 @@ final class LiveClients {
     private static final int POLL_MILLIS = 50;
     private static final int MOST_TRACES = 32;
 
+    /** As many as processors by default: when all of them ask the broker on behalf of its own questions, none is left to take the answers. */
+    private static final int CALLBACK_THREADS = 8;
+
     private final Deque<Runnable> ends = new ArrayDeque<>();
     private SendResult last;
 
@@ -115,6 +118,7 @@ final class LiveClients {
         client.setClientIP("127.0.0.1");
         client.setInstanceName(name);
         client.setVipChannelEnabled(false);
+        client.setClientCallbackExecutorThreads(CALLBACK_THREADS);
     }
 
     private interface Condition {
