@@ -375,6 +375,9 @@ async def test_misuse_is_named(tmp_path: Path) -> None:
             consumer.subscribe("no topic", "*", Collector())
         with pytest.raises(MessageError):
             consumer.subscribe("t", "||", Collector())
+        for subscribe in (consumer.subscribe, consumer.subscribe_batches):
+            with pytest.raises(ClientError, match="a listener is an async function, not None"):
+                subscribe("t", "*", None)  # type: ignore[arg-type]
         await consumer.stop()
         await consumer.start()
         await consumer.start()

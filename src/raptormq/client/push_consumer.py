@@ -85,6 +85,7 @@ class PushConsumer:
 
         Raises:
             MessageError: not a topic name, or not an expression.
+            ClientError: the listener cannot be called.
         """
         self._subscribe(topic, expression, listener)
 
@@ -101,11 +102,15 @@ class PushConsumer:
 
         Raises:
             MessageError: not a topic name, or not an expression.
+            ClientError: the listener cannot be called.
         """
         self._subscribe(topic, expression, WholeBatches(listener))
 
     def _subscribe(self, topic: str, expression: str | Sql, listener: Listener | WholeBatches) -> None:
         check_topic(topic)
+        called = listener.listener if isinstance(listener, WholeBatches) else listener
+        if not callable(called):
+            raise ClientError(f"a listener is an async function, not {called!r}")
         self._subscriptions[topic] = subscription_to(topic, expression, time.time_ns() // 1_000_000)
         self._listeners[topic] = listener
         if self._running is not None:
