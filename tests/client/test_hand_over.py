@@ -257,7 +257,7 @@ async def test_a_consumer_that_is_closed_leaves_exact_progress(tmp_path: Path) -
             await member.start()
             for _ in range(10):
                 slow.one_more()
-            await eventually(lambda: slow.bodies.total() == before + 10)  # noqa: B023
+            await eventually(lambda: slow.bodies.total() >= before + 10)  # noqa: B023
             stopping = asyncio.create_task(member.stop())
             for _ in range(3):
                 slow.one_more()
