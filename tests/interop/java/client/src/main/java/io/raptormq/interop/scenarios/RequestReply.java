@@ -17,6 +17,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
@@ -70,6 +71,7 @@ final class RequestReply implements Scenario {
             Cluster cluster, String topic, DefaultMQProducer replier, CompletableFuture<MessageExt> seen, CompletableFuture<SendResult> replied)
             throws Exception {
         DefaultMQPushConsumer consumer = cluster.pushConsumer("requests_responder");
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET); // also of what is sent while it starts
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
