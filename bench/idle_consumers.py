@@ -1,9 +1,9 @@
 """Thousands of connected consumers with nothing to consume: what they cost the broker.
 
 Every consumer has a connection of its own and behaves as the official Java client does with its default settings: a
-heartbeat every 30 s, the members of its group every 20 s, the progress of its queue every 5 s, and a pull that the
-broker holds for 15 s. Ten consumers share a group, and a topic of ten queues: each has one. `idle_consumers_load` is
-the load, a process of its own.
+heartbeat every 30 s, the members of its group every 20 s, the progress of its queue every 5 s, and a pull of 15 s, which
+brokers hold for up to 20 s. Ten consumers share a group, and a topic of ten queues: each has one.
+`idle_consumers_load` is the load, a process of its own.
 
 The share of a CPU is taken in several windows. Other tenants of the machine slow it down by half for seconds at a time
 and can only add to it: the least of the windows is nearest to what the broker needs, the median to what one sees.
@@ -30,7 +30,7 @@ GROUP_SIZE = 10
 CPU_GOAL_PERCENT, MEMORY_GOAL_MB = 10, 400
 _SETTLE_SECONDS = 40.0
 """Longer than any period of the load: its first requests come all at once."""
-_WINDOW_SECONDS = 15.0
+_WINDOW_SECONDS = 20.0
 """The period of the pulls, which a group sends all at once: every window has the same share of them."""
 _WINDOWS = 6
 _START_SECONDS = 120.0

@@ -7,6 +7,7 @@ means nothing.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -18,6 +19,10 @@ Fields = tuple[int, int, int, int, int, str | None, dict[str, str]]
 """``(code, language, version, opaque, flag, remark, ext_fields)``, the same for both encodings."""
 
 _INT32 = 1 << 31
+_NAMES = "code", "version", "opaque", "flag", "language", "extFields"
+_USUAL = itemgetter(*_NAMES)
+"""What nearly all headers have, with one call."""
+_USUAL_AND_DEFAULTS = _NAMES, (None, 0, 0, 0, None, None)
 _LANGUAGE_NAMES = {code: language.name for code, language in BY_CODE.items()}
 
 
@@ -36,18 +41,16 @@ def decode(data: bytes | memoryview) -> Fields:
         raise CommandError(f"header is not JSON: {error}") from error
     if type(fields) is not dict:
         raise CommandError("header is not a JSON object")
-    get = fields.get
-    code: Any = get("code")
-    version: Any = get("version", 0)
-    opaque: Any = get("opaque", 0)
-    flag: Any = get("flag", 0)
+    try:
+        code, version, opaque, flag, language_name, ext_fields = _USUAL(fields)
+    except KeyError:
+        code, version, opaque, flag, language_name, ext_fields = map(fields.get, *_USUAL_AND_DEFAULTS)
     integers = type(code) is type(version) is type(opaque) is type(flag) is int
     if not integers or (code | version | opaque | flag) >> 31:  # one is negative or too large
         _check_integers(code=code, version=version, opaque=opaque, flag=flag)
-    remark: Any = get("remark")
+    remark: Any = fields.get("remark")
     if remark is not None and type(remark) is not str:
         raise CommandError("header field remark is not a string")
-    ext_fields: Any = get("extFields")
     if ext_fields is None:
         ext_fields = {}
     elif type(ext_fields) is not dict:
@@ -57,7 +60,6 @@ def decode(data: bytes | memoryview) -> Fields:
             "".join(ext_fields.values())  # the quickest way to see that all are strings, as they nearly always are
         except TypeError:
             ext_fields = {key: _text(value) for key, value in ext_fields.items() if value is not None}
-    language_name: Any = get("language")
     language = BY_NAME.get(language_name, Language.OTHER) if type(language_name) is str else Language.OTHER
     return code, language, version, opaque, flag, remark, ext_fields
 
