@@ -1,8 +1,8 @@
 """Thousands of connected consumers with nothing to consume: what they cost the broker.
 
 Every consumer has a connection of its own and behaves as the official Java client does with its default settings: a
-heartbeat every 30 s, the members of its group every 20 s, the progress of its queue every 5 s, and a pull of 15 s, which
-brokers hold for up to 20 s. Ten consumers share a group, and a topic of ten queues: each has one.
+heartbeat every 30 s, the members of its group every 20 s, the progress of its queue every 5 s, and a pull of 15 s,
+which brokers hold for up to 20 s. Ten consumers share a group, and a topic of ten queues: each has one.
 `idle_consumers_load` is the load, a process of its own.
 
 The share of a CPU is taken in several windows. Other tenants of the machine slow it down by half for seconds at a time
