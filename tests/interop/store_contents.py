@@ -41,7 +41,8 @@ from raptormq.client import (
 )
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.compression import decompress
-from raptormq.protocol.record import SysFlag, iter_records
+from raptormq.protocol.properties import KEYS, UNIQUE_KEY, decode_properties
+from raptormq.protocol.record import StoredMessage, SysFlag, iter_records
 from tests.interop.raw_peer import broker_address, connected
 
 TOPICS = {
@@ -372,12 +373,22 @@ async def _committed(name_servers: str) -> dict[Queue, int | None]:
 
 
 async def _found(contents: StoreContents, name_servers: str, *, unique: bool) -> list[bytes]:
-    """The bodies that the samples' keys lead to."""
+    """The bodies that the samples' keys lead to.
+
+    Apache RocketMQ's broker compares hashes and leaves the keys to its clients: of so many, some have another's hash.
+    """
     bodies = []
     async with connected(await broker_address(name_servers)) as peer:
         for topic, key, unique_key, _ in contents.samples:
             fields = {"topic": topic, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": (1 << 63) - 1}
             fields |= {"key": unique_key, "_UNIQUE_KEY_QUERY": "true"} if unique else {"key": key}
             answer = await peer.call(RequestCode.QUERY_MESSAGE, fields)
-            bodies += [decompress(record.body, record.sys_flag) for record in iter_records(answer.body)]
+            wanted = unique_key if unique else key
+            found = (record for record in iter_records(answer.body) if wanted in _names(record))
+            bodies += [decompress(record.body, record.sys_flag) for record in found]
     return sorted(bodies)
+
+
+def _names(record: StoredMessage) -> list[str]:
+    properties = decode_properties(record.properties)
+    return [properties[UNIQUE_KEY], *properties[KEYS].split()]
