@@ -26,16 +26,21 @@ def save(kubernetes: Kubernetes, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, arguments in OVERVIEW.items():
         (folder / name).write_text(_said(kubernetes, arguments), encoding="utf-8")
-    pods = _said(
-        kubernetes,
-        ["get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}"],
-    )
-    for namespace, _, pod in (item.partition("/") for item in pods.split()):
+    for namespace, _, pod in (item.partition("/") for item in _pods(kubernetes)):
         if namespace == "kube-system":
             continue
         for suffix, options in (("log", []), ("previous.log", ["--previous"])):
             text = _said(kubernetes, ["logs", "-n", namespace, pod, "--all-containers", "--tail=20000", *options])
             (folder / f"{namespace}.{pod}.{suffix}").write_text(text, encoding="utf-8")
+
+
+def _pods(kubernetes: Kubernetes) -> list[str]:
+    """`namespace/name` of each, none without a cluster."""
+    names = "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}"
+    try:
+        return kubernetes.kubectl("get", "pods", "-A", "-o", names).split()
+    except Failed:
+        return []
 
 
 def _said(kubernetes: Kubernetes, arguments: list[str]) -> str:
