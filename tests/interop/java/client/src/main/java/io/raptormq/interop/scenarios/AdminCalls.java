@@ -6,7 +6,6 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -50,12 +49,12 @@ final class AdminCalls implements Scenario {
         awaitProgress(admin, group, topic);
         Map<String, Object> outcome = new TreeMap<>();
         outcome.put("topics", admin.queryTopicsByConsumer(group).getTopicList().contains(topic));
-        outcome.put("topics of nobody", code(() -> admin.queryTopicsByConsumer(cluster.name("nobody"))));
+        outcome.put("topics of nobody", AnswerCode.of(() -> admin.queryTopicsByConsumer(cluster.name("nobody"))));
         outcome.put("subscription", text(admin.querySubscription(group, topic)));
         outcome.put("subscription to another topic", text(admin.querySubscription(group, other)));
-        outcome.put("subscription to no topic", code(() -> admin.querySubscription(group, cluster.name("missing"))));
+        outcome.put("subscription to no topic", AnswerCode.of(() -> admin.querySubscription(group, cluster.name("missing"))));
         outcome.put("time spans", spans(admin.queryConsumeTimeSpan(topic, group)));
-        outcome.put("time spans of no topic", code(() -> admin.queryConsumeTimeSpan(cluster.name("missing"), group)));
+        outcome.put("time spans of no topic", AnswerCode.of(() -> admin.queryConsumeTimeSpan(cluster.name("missing"), group)));
         copies(cluster, reading, queues, group, outcome);
         prohibitions(cluster, group, topic, outcome);
         consumer.shutdown();
@@ -72,7 +71,7 @@ final class AdminCalls implements Scenario {
         DefaultMQPullConsumer copy = reading.consumer();
         cluster.admin().cloneGroupOffset(group, copy.getConsumerGroup(), queues.get(0).getTopic(), false);
         outcome.put("copy", copy.fetchConsumeOffset(queues.get(0), true) + " and " + copy.fetchConsumeOffset(queues.get(1), true));
-        outcome.put("copy of nobody", code(
+        outcome.put("copy of nobody", AnswerCode.of(
                 () -> cluster.admin().cloneGroupOffset(cluster.name("nobody"), copy.getConsumerGroup(), queues.get(0).getTopic(), true)));
     }
 
@@ -148,20 +147,5 @@ final class AdminCalls implements Scenario {
         long right = spans.stream().filter(span -> 0 < span.getMinTimeStamp() && span.getMinTimeStamp() <= span.getMaxTimeStamp()
                 && span.getConsumeTimeStamp() == span.getMaxTimeStamp() && span.getDelayTime() == 0).count();
         return right + " of " + spans.size();
-    }
-
-    private interface Call {
-        void run() throws Exception;
-    }
-
-    private static Object code(Call call) throws Exception {
-        try {
-            call.run();
-            return 0;
-        } catch (MQBrokerException refused) {
-            return refused.getResponseCode();
-        } catch (MQClientException refused) {
-            return refused.getResponseCode();
-        }
     }
 }

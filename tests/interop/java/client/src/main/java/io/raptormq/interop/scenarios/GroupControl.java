@@ -5,8 +5,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.exception.MQBrokerException;
-import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
@@ -45,11 +43,11 @@ final class GroupControl implements Scenario {
         outcome.put("reset", new TreeSet<>(admin.resetOffsetByTimestamp(topic, group, 0, true).values()).toString());
         inbox.await(seen -> seen.messages().size() >= before + COUNT, "everything once more");
         outcome.put("bodies", inbox.bodies().size());
-        outcome.put("info of nobody", code(() -> admin.getConsumerRunningInfo(group, "nobody", false)));
-        outcome.put("nobody consumes", code(() -> admin.consumeMessageDirectly(group, "nobody", topic, id)));
-        outcome.put("reset of an unknown group", code(() -> admin.resetOffsetByTimestamp(topic, cluster.name("strangers"), 0, true)));
+        outcome.put("info of nobody", AnswerCode.of(() -> admin.getConsumerRunningInfo(group, "nobody", false)));
+        outcome.put("nobody consumes", AnswerCode.of(() -> admin.consumeMessageDirectly(group, "nobody", topic, id)));
+        outcome.put("reset of an unknown group", AnswerCode.of(() -> admin.resetOffsetByTimestamp(topic, cluster.name("strangers"), 0, true)));
         consumer.shutdown();
-        outcome.put("status of nobody", code(() -> admin.getConsumeStatus(topic, group, "")));
+        outcome.put("status of nobody", AnswerCode.of(() -> admin.getConsumeStatus(topic, group, "")));
         return outcome;
     }
 
@@ -65,20 +63,5 @@ final class GroupControl implements Scenario {
 
     private static Object status(Map<String, Map<MessageQueue, Long>> status) {
         return "members: " + status.size() + ", queues: " + status.values().stream().mapToInt(Map::size).sum();
-    }
-
-    private interface Call {
-        void run() throws Exception;
-    }
-
-    private static Object code(Call call) throws Exception {
-        try {
-            call.run();
-            return 0;
-        } catch (MQBrokerException refused) {
-            return refused.getResponseCode();
-        } catch (MQClientException refused) {
-            return refused.getResponseCode();
-        }
     }
 }

@@ -2,7 +2,6 @@ package io.raptormq.interop.scenarios;
 
 import java.util.Map;
 import java.util.TreeMap;
-import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
@@ -18,11 +17,11 @@ final class Refusals implements Scenario {
         DefaultMQProducer producer = cluster.producer("refusals");
         producer.setRetryTimesWhenSendFailed(0);
         Map<String, Object> outcome = new TreeMap<>();
-        outcome.put("queue 77 of 2", code(() -> producer.send(Texts.message(topic, "x"), queue(producer, topic, 77))));
-        outcome.put("route of no topic", code(() -> cluster.admin().examineTopicRouteInfo(cluster.name("missing"))));
-        outcome.put("create a system topic", code(() -> create(cluster, system)));
-        outcome.put("create with a bad name", code(() -> create(cluster, "no spaces please")));
-        outcome.put("properties of 33 KB", code(() -> producer.send(tooManyProperties(topic))));
+        outcome.put("queue 77 of 2", AnswerCode.of(() -> producer.send(Texts.message(topic, "x"), queue(producer, topic, 77))));
+        outcome.put("route of no topic", AnswerCode.of(() -> cluster.admin().examineTopicRouteInfo(cluster.name("missing"))));
+        outcome.put("create a system topic", AnswerCode.of(() -> create(cluster, system)));
+        outcome.put("create with a bad name", AnswerCode.of(() -> create(cluster, "no spaces please")));
+        outcome.put("properties of 33 KB", AnswerCode.of(() -> producer.send(tooManyProperties(topic))));
         producer.shutdown();
         return outcome;
     }
@@ -40,20 +39,5 @@ final class Refusals implements Scenario {
         Message message = Texts.message(topic, "x");
         message.putUserProperty("large", "v".repeat(33_000));
         return message;
-    }
-
-    private interface Call {
-        void run() throws Exception;
-    }
-
-    private static int code(Call call) throws Exception {
-        try {
-            call.run();
-            return 0;
-        } catch (MQBrokerException refused) {
-            return refused.getResponseCode();
-        } catch (MQClientException refused) {
-            return refused.getResponseCode();
-        }
     }
 }

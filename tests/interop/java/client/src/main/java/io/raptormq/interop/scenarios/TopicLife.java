@@ -3,7 +3,6 @@ package io.raptormq.interop.scenarios;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
-import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.admin.TopicStatsTable;
@@ -34,21 +33,12 @@ final class TopicLife implements Scenario {
         outcome.put("route", admin.examineTopicRouteInfo(topic).getQueueDatas().get(0).getWriteQueueNums());
         admin.deleteTopicInBroker(Set.of(broker.selectBrokerAddr()), topic);
         admin.deleteTopic(topic, broker.getCluster());
-        outcome.put("deleted", routeCode(admin, topic));
+        outcome.put("deleted", AnswerCode.of(() -> admin.examineTopicRouteInfo(topic)));
         return outcome;
     }
 
     private static String describe(TopicConfig config) {
         return config.getReadQueueNums() + "/" + config.getWriteQueueNums() + " perm " + config.getPerm() + " "
                 + config.getTopicFilterType() + " order " + config.isOrder() + " " + new TreeMap<>(config.getAttributes());
-    }
-
-    private static int routeCode(DefaultMQAdminExt admin, String topic) throws Exception {
-        try {
-            admin.examineTopicRouteInfo(topic);
-            return 0;
-        } catch (MQClientException missing) {
-            return missing.getResponseCode();
-        }
     }
 }
