@@ -8,7 +8,7 @@ from __future__ import annotations
 from raptormq.broker.groups import GroupConfig, GroupTable
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import MessageError
-from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.topic_names import check_group
 from raptormq.transport.connection import Connection
@@ -42,7 +42,10 @@ def no_read_queue(config: TopicConfig, queue_id: int, connection: Connection) ->
 
 def no_write_queue(config: TopicConfig, queue_id: int, producer: str) -> str:
     """Return the remark to a message for a queue that a topic does not have, in RocketMQ's words."""
-    perm = "".join(letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+    perm = "".join(
+        letter if config.perm & bit else "-"
+        for letter, bit in (("R", Perm.READ), ("W", Perm.WRITE), ("X", Perm.INHERIT))
+    )
     attributes = ", ".join(f"{key}={value}" for key, value in config.attributes.items())
     told = (
         f"topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "

@@ -84,11 +84,6 @@ def unpack_item(data: Buffer, at: int = 0) -> BatchItem:
     return BatchItem._make(_HEAD.unpack_from(data, at))
 
 
-def pack_item(item: BatchItem) -> bytes:
-    """Return an item as it is written."""
-    return BATCH_ITEM.pack(*item, NOT_COMPACTED, 0)
-
-
 def message_count(record: PendingRecord) -> int:
     """Return how many messages a record is: what INNER_NUM says for the wrapper of a batch, else 1."""
     if not record[8] & _INNER_BATCH:
