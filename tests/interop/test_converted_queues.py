@@ -57,7 +57,8 @@ def test_the_java_client_batches_after_the_switch(tmp_path: Path) -> None:
         assert (state.phase, state.queue_type, state.total) == ("done", "BatchCQ", BEFORE)
         arguments = (servers.name_servers, TOPIC, str(AUTOMATIC))
         producer = java(PRODUCER, arguments, class_path=class_path, log=tmp_path / "producer.log")
-        assert producer.finish(90) == [f"answered {AUTOMATIC}\n"]
+        # the client may warn as it shuts down: its heartbeat finds the connection closed
+        assert f"answered {AUTOMATIC}\n" in producer.finish(90)
         assert asyncio.run(whole_batches(servers.name_servers)) > 0
         arguments = (servers.name_servers, TOPIC, str(BEFORE + AUTOMATIC))
         consumer = java(CONSUMER, arguments, class_path=class_path, log=tmp_path / "consumer.log")

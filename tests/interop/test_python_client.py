@@ -54,14 +54,14 @@ async def create_topic(name_servers: str, topic: str, queues: int = 4, **attribu
 
 
 async def read(name_servers: str, queue: MessageQueue, offset: int, count: int) -> list[MessageExt]:
-    """Pull until there are `count` messages: RocketMQ indexes a message after it has answered the send."""
+    """Pull the first `count` messages from `offset` on: RocketMQ indexes a message after it has answered the send."""
     messages: list[MessageExt] = []
     async with PullConsumer(name_servers=name_servers) as consumer:
         while len(messages) < count:
             pulled = await consumer.pull(queue, offset, suspend_ms=2000)
             offset = pulled.next_offset
             messages += pulled.messages()
-    return messages
+    return messages[:count]
 
 
 async def test_topics(name_servers: str) -> None:
@@ -84,19 +84,21 @@ async def test_topics(name_servers: str) -> None:
 
 async def test_messages_one_by_one(name_servers: str) -> None:
     await create_topic(name_servers, "single")
+    await create_topic(name_servers, "oneway", 1)
     async with Producer("p", name_servers=name_servers) as producer:
         sent = Message("single", b"\x00body\xff", "A", ("k1", "k2"), {"colour": "grün"}, flag=-7)
         result = await producer.send(sent)
         large = await producer.send(Message("single", b"text " * 5000))
         created = await producer.send(Message("created-by-sending", b"x"))
-        await producer.send_oneway(Message("single", b"oneway"), queue=MessageQueue("single", "broker-a", 3))
+        await producer.send_oneway(Message("oneway", b"unanswered"))
     assert (result.status, created.status) == (SendStatus.SEND_OK, SendStatus.SEND_OK)
     [stored] = await read(name_servers, result.queue, result.queue_offset, 1)
     assert (stored.body, stored.tags, stored.keys, stored.flag) == (sent.body, "A", ("k1", "k2"), -7)
     assert stored.properties["colour"] == "grün"
     assert (stored.message_id, stored.offset_message_id) == (result.message_id, result.offset_message_id)
     assert (await read(name_servers, large.queue, large.queue_offset, 1))[0].body == b"text " * 5000
-    assert b"oneway" in [m.body for m in await read(name_servers, MessageQueue("single", "broker-a", 3), 0, 1)]
+    [unanswered] = await read(name_servers, MessageQueue("oneway", "broker-a", 0), 0, 1)
+    assert unanswered.body == b"unanswered"
 
 
 @pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
