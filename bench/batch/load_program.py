@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.batch import omb
 from bench.batch.result import LoadResult
 from bench.batch.systems import Builds, System
-from bench.batch.workload import Client, Timing, Workload
+from bench.batch.workload import Client, Workload
 from tests.interop.rocketmq_java import ProcessError
 
 _HEAP = "2g"
@@ -40,14 +40,12 @@ class LoadProgram:
     """Where it has to run."""
 
 
-def load_program(
-    workload: Workload, system: System, address: str, builds: Builds, timing: Timing, folder: Path
-) -> LoadProgram:
+def load_program(workload: Workload, system: System, address: str, builds: Builds, folder: Path) -> LoadProgram:
     """The program for a system that serves at `address`; `folder` is for its files."""
     omb_folder = os.environ.get(omb.VARIABLE)
     if workload.client is Client.OFFICIAL and omb_folder:
         return _omb(Path(omb_folder), workload, system, address, folder)
-    settings = [f"server={address}", *workload.load_settings(timing)]
+    settings = [f"server={address}", *workload.load_settings]
     if workload.client is Client.OWN:
         command = [sys.executable, "-m", "bench.batch.own_load", *settings]
     else:
@@ -56,7 +54,7 @@ def load_program(
         class_path = builds.bench.kafka_class_path if kafka else builds.bench.rocketmq_class_path
         command = [*_jvm(folder), "-cp", class_path, _MAIN_CLASSES[system], *settings]
     name = f"the load of {workload.name}"
-    return LoadProgram(name, command, "measuring", "measured", timing.timeout_seconds, printed_result)
+    return LoadProgram(name, command, "measuring", "measured", workload.timing.timeout_seconds, printed_result)
 
 
 def _omb(installed: Path, workload: Workload, system: System, address: str, folder: Path) -> LoadProgram:

@@ -10,7 +10,7 @@ from bench.batch.index_lag import IndexLag
 from bench.batch.load_program import LoadProgram, load_program
 from bench.batch.result import Costs, LoadResult
 from bench.batch.systems import Builds, Running, System
-from bench.batch.workload import Timing, Workload
+from bench.batch.workload import Workload
 from bench.process_usage import cpu_seconds, memory
 from tests.interop.rocketmq_java import ProcessError, WatchedProcess
 
@@ -43,11 +43,9 @@ class _Meter:
             )
 
 
-def run(
-    workload: Workload, system: System, running: Running, builds: Builds, timing: Timing, folder: Path
-) -> tuple[LoadResult, Costs]:
+def run(workload: Workload, system: System, running: Running, builds: Builds, folder: Path) -> tuple[LoadResult, Costs]:
     """Put `workload` on a running system; raises ProcessError."""
-    program = load_program(workload, system, running.address, builds, timing, folder)
+    program = load_program(workload, system, running.address, builds, folder)
     with ExitStack() as stack:
         lag = stack.enter_context(IndexLag(running.address)) if running.tells_index_lag else None
         meter = _Meter(program, running.broker_pid, lag)

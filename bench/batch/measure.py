@@ -21,7 +21,7 @@ from bench.batch import load_run, programs, systems
 from bench.batch.plan import Step
 from bench.batch.result import Costs, LoadResult, Run
 from bench.batch.systems import Builds, System
-from bench.batch.workload import Client, Timing
+from bench.batch.workload import Client
 from bench.output import errors
 from tests.interop.rocketmq_java import BuildError, ProcessError, build
 
@@ -36,7 +36,7 @@ def builds_for(steps: Sequence[Step]) -> Builds:
     return Builds(build() if rocketmq else None, programs.build() if official else None)
 
 
-def measure(steps: Sequence[Step], builds: Builds, timing: Timing) -> list[Run]:
+def measure(steps: Sequence[Step], builds: Builds) -> list[Run]:
     """All runs that were begun; fewer than `steps` after Ctrl-C."""
     runs: list[Run] = []
     begin = time.monotonic()
@@ -45,7 +45,7 @@ def measure(steps: Sequence[Step], builds: Builds, timing: Timing) -> list[Run]:
         with _interrupted_by_sigterm():
             for number, step in enumerate(steps, start=1):
                 errors.print(f"{number}/{len(steps)} {_minutes(begin)} {step.title}", highlight=False, soft_wrap=True)
-                runs.append(_measure_or_fail(step, builds, timing, scratch / str(number)))
+                runs.append(_measure_or_fail(step, builds, scratch / str(number)))
                 errors.print(f"    {_summary(runs[-1])}", highlight=False, markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         errors.print(f"interrupted: {len(runs)} of {len(steps)} runs are done")
@@ -54,20 +54,20 @@ def measure(steps: Sequence[Step], builds: Builds, timing: Timing) -> list[Run]:
     return runs
 
 
-def _measure_or_fail(step: Step, builds: Builds, timing: Timing, folder: Path) -> Run:
+def _measure_or_fail(step: Step, builds: Builds, folder: Path) -> Run:
     try:
-        return measure_once(step, builds, timing, folder)
+        return measure_once(step, builds, folder)
     except (BuildError, ProcessError, OSError, ValueError) as error:
         return Run(step.workload.name, step.system, step.round, failure=_reason(error))
 
 
-def measure_once(step: Step, builds: Builds, timing: Timing, folder: Path) -> Run:
+def measure_once(step: Step, builds: Builds, folder: Path) -> Run:
     """One run with its files in a new `folder`, which is deleted at the end; raises ProcessError or OSError."""
     folder.mkdir()
     try:
         with systems.running(step.system, builds, folder, step.workload.broker_settings) as running:
             os.sync()  # the files of the run before are not written during this one
-            load, costs = load_run.run(step.workload, step.system, running, builds, timing, folder)
+            load, costs = load_run.run(step.workload, step.system, running, builds, folder)
         return Run(step.workload.name, step.system, step.round, load, costs)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

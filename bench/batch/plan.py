@@ -11,11 +11,12 @@ from bench.batch.workload import Client, Timing, Workload
 US, ROCKETMQ, KAFKA = System.RAPTORMQ, System.ROCKETMQ, System.KAFKA
 ALL = (US, ROCKETMQ, KAFKA)
 
-FULL_TIMING = Timing(warm_up_seconds=5, seconds=12, max_messages=4_000_000)
-QUICK_TIMING = Timing(warm_up_seconds=2, seconds=3, max_messages=500_000)
+STEADY = Timing(warm_up_seconds=25, seconds=10)
+OWN_TIMING = Timing(warm_up_seconds=5, seconds=10)
+QUICK = Timing(warm_up_seconds=2, seconds=3, max_messages=500_000)
 
 FULL_SPEED = Workload("full-speed", "as fast as it goes, 16 queues")
-FIXED = Workload("fixed-rate", "20,000 msg/s, 16 queues", rate=20_000)
+FIXED = Workload("fixed-rate", "20,000 msg/s, 16 queues", rate=20_000, timing=STEADY)
 PUBLISH = replace(FULL_SPEED, name="publish-only", title="publish only, 16 queues", consumers=0)
 SINGLE = replace(
     FULL_SPEED,
@@ -23,6 +24,7 @@ SINGLE = replace(
     title="without batching (SimpleCQ), 16 queues",
     auto_batch=False,
     queue_type="SimpleCQ",
+    timing=STEADY,
 )
 SINGLE_PUBLISH = replace(SINGLE, name="no-batching-publish-only", title="without batching, publish only", consumers=0)
 SIMPLECQ_PUBLISH = replace(
@@ -31,14 +33,20 @@ SIMPLECQ_PUBLISH = replace(
 QUEUES_1000 = replace(FULL_SPEED, name="queues-1000", title="as fast as it goes, 1,000 queues", queues=1_000)
 QUEUES_10000 = replace(FULL_SPEED, name="queues-10000", title="as fast as it goes, 10,000 queues", queues=10_000)
 BYTES = tuple(
-    replace(FULL_SPEED, name=f"batch-{kib}k", title=f"as fast as it goes, batches of {kib} KiB", batch_bytes=kib << 10)
+    replace(
+        FULL_SPEED,
+        name=f"batch-{kib}k",
+        title=f"as fast as it goes, batches of {kib} KiB",
+        batch_bytes=kib << 10,
+        timing=STEADY,
+    )
     for kib in (8, 128)
 )
 DELAYS = tuple(
     replace(FIXED, name=f"delay-{delay}", title=f"20,000 msg/s, delay {delay} ms", delay_ms=delay) for delay in (1, 50)
 )
 
-OWN = replace(FULL_SPEED, client=Client.OWN)
+OWN = replace(FULL_SPEED, client=Client.OWN, timing=OWN_TIMING)
 OWN_BATCHCQ = replace(OWN, name="own-batchcq", title="our client: BatchCQ, AutoBatch")
 OWN_PUBLISH = replace(OWN, name="own-publish", title="our client: BatchCQ, AutoBatch, publish only", consumers=0)
 OWN_SIMPLECQ_PUBLISH = replace(

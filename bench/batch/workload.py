@@ -16,6 +16,26 @@ REQUESTS_UNDER_WAY = 1024
 AS_FAST_AS_IT_GOES = 10_000_000
 
 
+@dataclass(frozen=True)
+class Timing:
+    """How long a run lasts."""
+
+    warm_up_seconds: int
+    seconds: int
+    max_messages: int = 4_000_000
+    """The measured part ends after so many even when time is left: it bounds the disk."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """When a load has failed: its time, and what topics, readiness and the end may take."""
+        return 150 + 2 * (self.warm_up_seconds + self.seconds)
+
+
+SATURATED = Timing(warm_up_seconds=40, seconds=15)
+"""Two busy CPUs have compiled what a JVM runs often after some 40 s; before, broker and client cost several times as
+much."""
+
+
 class Client(StrEnum):
     """Who sends and consumes."""
 
@@ -45,13 +65,15 @@ class Workload:
     client: Client = Client.OFFICIAL
     concurrent_build: bool = False
     """`enableBuildConsumeQueueConcurrently` of RaptorMQ."""
+    timing: Timing = SATURATED
 
     @property
     def broker_settings(self) -> dict[str, str]:
         """For broker.conf of RaptorMQ."""
         return {"enableBuildConsumeQueueConcurrently": str(self.concurrent_build).lower()}
 
-    def load_settings(self, timing: Timing) -> list[str]:
+    @property
+    def load_settings(self) -> list[str]:
         """What both load programs take: name=value."""
         values = {
             "queues": self.queues,
@@ -65,23 +87,8 @@ class Workload:
             "producers": self.producers,
             "consumers": self.consumers,
             "body_bytes": BODY_BYTES,
-            "warm_up": timing.warm_up_seconds,
-            "seconds": timing.seconds,
-            "max_messages": timing.max_messages,
+            "warm_up": self.timing.warm_up_seconds,
+            "seconds": self.timing.seconds,
+            "max_messages": self.timing.max_messages,
         }
         return [f"{name}={value}" for name, value in values.items()]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long a run lasts."""
-
-    warm_up_seconds: int
-    seconds: int
-    max_messages: int
-    """The measured part ends after so many even when time is left: it bounds the disk."""
-
-    @property
-    def timeout_seconds(self) -> float:
-        """When a load has failed: its time, and what topics, readiness and the end may take."""
-        return 150 + 2 * (self.warm_up_seconds + self.seconds)

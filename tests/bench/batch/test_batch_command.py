@@ -29,7 +29,7 @@ def test_an_unknown_workload_is_refused() -> None:
 
 def test_results_are_kept_and_drawn_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measure, "builds_for", lambda steps: Builds(None, None))
-    monkeypatch.setattr(measure, "measure", lambda steps, builds, timing: [run(FULL_SPEED)])
+    monkeypatch.setattr(measure, "measure", lambda steps, builds: [run(FULL_SPEED)])
     runner = CliRunner()
     kept = runner.invoke(command, ["--quick", "--into", str(tmp_path)])
     assert kept.exit_code == 0, kept.output

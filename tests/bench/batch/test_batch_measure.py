@@ -23,7 +23,7 @@ SHORT = Timing(warm_up_seconds=0, seconds=1, max_messages=2_000)
 STEPS = [Step(workload, System.RAPTORMQ, 1) for workload in (FULL_SPEED, PUBLISH, FULL_SPEED)]
 
 
-def playing(behaviour: Callable[[Workload], Run]) -> Callable[[Step, Builds, Timing, Path], Run]:
+def playing(behaviour: Callable[[Workload], Run]) -> Callable[[Step, Builds, Path], Run]:
     return lambda step, *_: behaviour(step.workload)
 
 
@@ -34,7 +34,7 @@ def test_a_failed_run_is_noted_and_the_others_follow(monkeypatch: pytest.MonkeyP
         return run(workload)
 
     monkeypatch.setattr(measure, "measure_once", playing(once))
-    runs = measure.measure(STEPS, NOTHING, SHORT)
+    runs = measure.measure(STEPS, NOTHING)
     assert [each.failure for each in runs] == [None, "broken:\n15\n16\n17\n18\n19", None]
 
 
@@ -47,7 +47,7 @@ def test_an_interruption_hands_back_what_is_done(monkeypatch: pytest.MonkeyPatch
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(measure, "measure_once", playing(once))
-    assert [each.workload for each in measure.measure(STEPS, NOTHING, SHORT)] == [FULL_SPEED.name]
+    assert [each.workload for each in measure.measure(STEPS, NOTHING)] == [FULL_SPEED.name]
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -62,8 +62,8 @@ def test_what_no_step_needs_is_not_built() -> None:
 
 @pytest.mark.parametrize("consumers", [0, 2])
 def test_a_short_run_of_our_client(tmp_path: Path, consumers: int) -> None:
-    workload = replace(OWN_BATCHCQ, queues=2, consumers=consumers, rate=5_000)
-    done = measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, SHORT, tmp_path / "run")
+    workload = replace(OWN_BATCHCQ, queues=2, consumers=consumers, rate=5_000, timing=SHORT)
+    done = measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert done.load is not None
     assert done.costs is not None
@@ -76,6 +76,6 @@ def test_a_short_run_of_our_client(tmp_path: Path, consumers: int) -> None:
 
 
 def test_a_load_that_is_refused_its_topic_fails_with_the_reason(tmp_path: Path) -> None:
-    workload = replace(OWN_BATCHCQ, queues=0)
+    workload = replace(OWN_BATCHCQ, queues=0, timing=SHORT)
     with pytest.raises(ProcessError, match="own-batchcq ended with exit code 1"):
-        measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, SHORT, tmp_path / "run")
+        measure.measure_once(Step(workload, System.RAPTORMQ, 1), NOTHING, tmp_path / "run")

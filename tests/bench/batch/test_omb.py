@@ -11,7 +11,7 @@ import yaml
 
 from bench.batch import omb
 from bench.batch.load_program import load_program
-from bench.batch.plan import FULL_SPEED, PUBLISH, QUICK_TIMING, SINGLE
+from bench.batch.plan import FULL_SPEED, PUBLISH, SINGLE
 from bench.batch.systems import Builds, System
 from bench.batch.workload import Client
 from tests.interop.rocketmq_java import ProcessError
@@ -62,8 +62,8 @@ def test_a_checkout_named_by_the_environment_is_the_load(monkeypatch: pytest.Mon
     (tmp_path / "lib").mkdir()
     monkeypatch.setenv(omb.VARIABLE, str(tmp_path))
     nothing = Builds(None, None)
-    program = load_program(FULL_SPEED, System.KAFKA, "127.0.0.1:9", nothing, QUICK_TIMING, tmp_path)
+    program = load_program(FULL_SPEED, System.KAFKA, "127.0.0.1:9", nothing, tmp_path)
     assert "io.openmessaging.benchmark.Benchmark" in program.command
     assert program.folder == tmp_path
     own = replace(FULL_SPEED, client=Client.OWN)
-    assert "bench.batch.own_load" in load_program(own, System.RAPTORMQ, "x:1", nothing, QUICK_TIMING, tmp_path).command
+    assert "bench.batch.own_load" in load_program(own, System.RAPTORMQ, "x:1", nothing, tmp_path).command
