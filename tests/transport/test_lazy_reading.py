@@ -11,7 +11,8 @@ import pytest
 
 from raptormq.protocol.command import RemotingCommand, encode, request, response_to
 from raptormq.transport import lazy_reading
-from raptormq.transport.connection import Connection, ConnectionLimits
+from raptormq.transport.connection import Connection
+from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server, ServerLimits

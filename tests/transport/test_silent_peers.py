@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.errors import ConnectionClosed, RequestTimeout
 from raptormq.protocol.command import request, response_to
-from raptormq.transport.connection import ConnectionLimits
+from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server

@@ -14,7 +14,8 @@ import pytest
 from raptormq.errors import ConfigError, ConnectError, ConnectionClosed
 from raptormq.protocol.command import RemotingCommand, encode, request, response_to
 from raptormq.transport import tls_listener
-from raptormq.transport.connection import Connection, ConnectionLimits
+from raptormq.transport.connection import Connection
+from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server, ServerLimits

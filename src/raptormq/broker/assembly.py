@@ -76,7 +76,8 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
-from raptormq.transport.connection import Connection, ConnectionLimits
+from raptormq.transport.connection import Connection
+from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.router import Router
 
 logger = logging.getLogger(__name__)

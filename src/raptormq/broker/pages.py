@@ -61,10 +61,16 @@ class Pages:
         if self._parts is None:
             return gauges
         assembly, server = self._parts
+        unfinished = server.frame_budget
         return (
             gauges
             | {
                 "connections": ("Open client connections", server.connection_count),
+                "unfinished_bytes": ("Memory of requests that are not all there yet", unfinished.kept_bytes),
+                "unfinished_connections_closed": (
+                    "Connections closed to get such memory back",
+                    unfinished.closed_count,
+                ),
                 "held_pulls": ("Pulls that wait for messages", assembly.pulls.held_count),
                 "topics": ("Topics in the table", len(assembly.topics.configs)),
                 "consumer_groups": ("Consumer groups in the table", len(assembly.groups.configs)),

@@ -24,7 +24,8 @@ from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
-from raptormq.transport.connection import Connection, ConnectionLimits
+from raptormq.transport.connection import Connection
+from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
 from raptormq.transport.tls import ClientTls
 

@@ -105,7 +105,12 @@ class Broker:
         self._store.set_loop(loop, assembly.dispatcher.schedule)
         assembly.statistics.begin()
         assembly.start_services()
-        limits = ServerLimits(max_connections=network.max_connections, idle_seconds=network.idle_seconds)
+        limits = ServerLimits(
+            network.max_connections,
+            network.idle_seconds,
+            network.max_unfinished_bytes,
+            network.unfinished_patience_ms / 1000,
+        )
         vip_port = network.listen_port - _VIP_PORT_STEP if network.listen_port > _VIP_PORT_STEP else None
         server = Server(assembly.router, network.bind_address, self._port, limits, config.tls, vip_port)
         await server.start()

@@ -34,7 +34,8 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
-from raptormq.transport.connection import Connection, ConnectionLimits
+from raptormq.transport.connection import Connection
+from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 

@@ -26,6 +26,8 @@ Payload = bytes | memoryview
 the body once, not twice."""
 _VIEW_BYTES = 4096
 """From here a copy takes longer than to make a view."""
+PIECE_BYTES = 64
+"""What every piece of an unfinished frame takes besides its bytes."""
 _MIN_PAYLOAD_BYTES = 4
 _LENGTH = struct.Struct(">i")
 
@@ -37,18 +39,30 @@ class FrameDecoder:
     out of bounds is refused as soon as its four bytes are there, before anything is allocated for it.
     """
 
-    __slots__ = ("_knows_length", "_max_frame_bytes", "_missing", "_pieces")
+    __slots__ = ("_knows_length", "_max_frame_bytes", "_pending", "_pieces", "missing_bytes")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pieces: list[bytes] = []
         self._knows_length = False  # then the pieces are of the payload, else of the length prefix
-        self._missing = 0  # bytes wanted before the pieces are worth joining
+        self._pending = 0
+        self.missing_bytes = 0
+        """Bytes that the incomplete payload or length prefix lacks; 0 when there is none."""
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of the incomplete payload or length prefix held back."""
-        return sum(map(len, self._pieces))
+        return self._pending
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that these take: a peer that sends byte by byte takes more than it sends."""
+        return self._pending + PIECE_BYTES * len(self._pieces)
+
+    def clear(self) -> None:
+        """Let go of what is incomplete; the stream is lost."""
+        self._pieces.clear()
+        self._pending = self.missing_bytes = 0
 
     def feed(self, data: bytes) -> list[Payload]:
         """Return the payloads that ``data`` completes, in order. They keep ``data`` in memory.
@@ -60,10 +74,11 @@ class FrameDecoder:
         position = 0
         pieces = self._pieces
         if pieces:
-            missing = self._missing
-            if len(data) < missing:  # a large frame arrives in many reads: join once, not at every read
+            missing = self.missing_bytes
+            if (size := len(data)) < missing:  # a large frame arrives in many reads: join once, not at every read
                 pieces.append(data)
-                self._missing = missing - len(data)
+                self.missing_bytes = missing - size
+                self._pending += size
                 return frames
             if self._knows_length:  # nothing behind the payload is copied once more
                 frames.append(b"".join((*pieces, memoryview(data)[:missing])))
@@ -72,6 +87,7 @@ class FrameDecoder:
                 pieces.append(data)
                 data = b"".join(pieces)
             pieces.clear()
+            self._pending = self.missing_bytes = 0
         end = len(data)
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(data, position)
@@ -81,14 +97,16 @@ class FrameDecoder:
             stop = position + length
             if stop > end:
                 self._knows_length = True
-                self._missing = stop - end
+                self.missing_bytes = stop - end
+                self._pending = end - position
                 pieces.append(data[position:])
                 return frames
             frames.append(data[position:stop] if length < _VIEW_BYTES else memoryview(data)[position:stop])
             position = stop
         if position < end:
             self._knows_length = False
-            self._missing = 4 - (end - position)
+            self._pending = end - position
+            self.missing_bytes = 4 - self._pending
             pieces.append(data[position:])
         return frames
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from ssl import SSLError
 from typing import Protocol, cast
 
 from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, RequestTimeout
 from raptormq.protocol import command
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder
-from raptormq.protocol.signing import Credentials, sign
+from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
+from raptormq.protocol.signing import sign
+from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.lazy_reading import LazyReader
 
 logger = logging.getLogger(__name__)
@@ -38,25 +39,6 @@ _LARGE_BODY_BYTES = 8192
 _BYTES_PER_TURN = 256_000
 """What one connection may bring before the others have their turn: one read of uvloop's. libuv reads up to 32 times
 from a peer that sends fast, and everybody else would wait until all that is handled."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Bounds of one connection."""
-
-    max_frame_bytes: int = MAX_FRAME_BYTES
-    """Largest frame accepted, in bytes."""
-    max_owed_bytes: int = 64 * 1024 * 1024
-    """Unsent bytes beyond which the connection is dropped; the peer has stopped reading."""
-    write_high_water_bytes: int = 4 * 1024 * 1024
-    """Unsent bytes from which :attr:`Connection.is_clogged` holds."""
-    silence_seconds: float | None = None
-    """A peer that sent nothing for so long although it owes an answer is taken for dead once a request times out: the
-    connection is dropped, so that the next request makes a new one. For clients; ``None`` keeps it."""
-    hold_reading: bool = False
-    """Stop reading from a clogged peer. For servers only: two ends that both did it could wait for each other."""
-    credentials: Credentials | None = None
-    """What our own requests are signed with."""
 
 
 class RequestHandler(Protocol):
@@ -78,17 +60,22 @@ class Connection(asyncio.Protocol):
         limits: ConnectionLimits | None = None,
         on_made: Callable[[Connection], bool] | None = None,
         lazy_reader: LazyReader | None = None,
+        budget: FrameBudget | None = None,
     ) -> None:
         self.last_read = 0.0
         """Loop time of the last byte received."""
         self.peer: tuple[str, int] = ("", 0)
         """Host and port of the peer."""
+        self.waits_for_room = False
+        """True while nothing is read because unfinished frames, of whomever, take too much memory."""
         self._handler = handler
         self._limits = limits or ConnectionLimits()
         self._on_made = on_made
         self._lazy_reader = lazy_reader
         self._is_lazy = False
-        self._decoder = FrameDecoder(self._limits.max_frame_bytes)
+        self.frames = FrameDecoder(self._limits.max_frame_bytes)
+        """Holds the unfinished frame."""
+        self._budget = budget
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
         self._owed_since: float | None = None  # loop time of the first request since the peer was last heard
         self._next_opaque = 1
@@ -129,7 +116,7 @@ class Connection(asyncio.Protocol):
             self._give_way()
         requests: list[RemotingCommand] = []
         try:
-            for payload in self._decoder.feed(data):
+            for payload in self.frames.feed(data):
                 received = command.decode(payload)
                 if received.flag & 1:
                     self._answered(received)
@@ -140,6 +127,8 @@ class Connection(asyncio.Protocol):
             logger.info("closing the connection from %s: %s", self.peer_name, reason)
             self.close()
             return
+        if self.frames.missing_bytes and self._budget is not None:
+            self._budget.kept(min(len(data) + PIECE_BYTES, self.frames.held_bytes))
         if requests:
             scheduled, self._flush_scheduled = self._flush_scheduled, True  # what is sent meanwhile leaves below
             try:
@@ -153,6 +142,7 @@ class Connection(asyncio.Protocol):
         """Fail what still waits."""
         self._closed = True
         self._end_laziness()
+        self.frames.clear()
         self._out.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -182,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def read_lazily(self) -> None:
         """Read a little later than at once from now on, until `read_promptly`, where the server has a lazy reader."""
-        is_open = not (self._held or self._drained is not None or self._transport.is_closing())
+        is_open = not (self._held or self.waits_for_room or self._drained is not None or self._transport.is_closing())
         if is_open and not self._is_lazy and self._lazy_reader is not None and not self._encrypted:
             self._is_lazy = True
             self._lazy_reader.add(self, self._transport)
@@ -204,11 +194,17 @@ class Connection(asyncio.Protocol):
         self._held = hold
         self._read_or_not()
 
+    def wait_for_room(self, *, wait: bool) -> None:
+        """Read nothing more, or go on; for the budget of unfinished frames."""
+        if wait != self.waits_for_room:
+            self.waits_for_room = wait
+            self._read_or_not()
+
     def _read_or_not(self) -> None:
         self._end_laziness()
         if self._transport.is_closing():
             return
-        if self._held or self.is_held_back:
+        if self._held or self.waits_for_room or self.is_held_back:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -370,12 +366,14 @@ class Connection(asyncio.Protocol):
         if not self._closed:
             self._flush()
             self._closed = True
+            self.frames.clear()
             self._end_laziness()
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once; queued bytes are lost."""
         self._closed = True
+        self.frames.clear()
         self._end_laziness()
         self._transport.abort()
 

@@ -8,7 +8,8 @@ from typing import Any
 from raptormq.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
+from raptormq.transport.connection import Connection, RequestHandler
+from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.router import answer
 from raptormq.transport.tls import SHUTDOWN_SECONDS, ClientTls
 

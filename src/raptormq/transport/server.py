@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from raptormq.errors import ConfigError
 from raptormq.protocol.command import RemotingCommand
-from raptormq.transport.connection import Connection, ConnectionLimits, RequestHandler
+from raptormq.transport.connection import Connection, RequestHandler
+from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.lazy_reading import LazyReader
 from raptormq.transport.listening import BACKLOG, listen
 from raptormq.transport.tls import ServerTls
@@ -27,6 +29,10 @@ class ServerLimits:
     """Connections beyond this are closed at once."""
     idle_seconds: float = 120.0
     """A connection that sent nothing for so long is closed (RocketMQ's ``serverChannelMaxIdleTimeSeconds``)."""
+    max_unfinished_bytes: int = 256 << 20
+    """What unfinished frames of all connections may take; see :mod:`~raptormq.transport.frame_budget`."""
+    unfinished_patience_seconds: float = 3.0
+    """How long one of them may come no further while they take most of it. Clients give up after 3 s."""
     connection: ConnectionLimits = field(default_factory=lambda: ConnectionLimits(hold_reading=True))
     """Bounds of each connection."""
 
@@ -52,6 +58,10 @@ class Server:
         self._second_port = second_port
         self._connections: set[Connection] = set()
         self._lazy_reader = LazyReader()
+        self.frame_budget = FrameBudget(
+            self._limits.max_unfinished_bytes, self._limits.unfinished_patience_seconds, self._connections
+        )
+        """Keeps what unfinished frames take within bounds."""
         self._servers: list[asyncio.Server] = []
         self._listener: TlsListener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -115,9 +125,10 @@ class Server:
             for task in late:
                 task.cancel()
         self._lazy_reader.close()
+        self.frame_budget.close()
 
     def _accept(self) -> Connection:
-        return Connection(self, self._limits.connection, self._admit, self._lazy_reader)
+        return Connection(self, self._limits.connection, self._admit, self._lazy_reader, self.frame_budget)
 
     def _has_room(self) -> bool:
         waiting = self._listener.waiting_count if self._listener is not None else 0

@@ -1,0 +1,27 @@
+"""Bounds of one connection; `server` has those of all connections together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptormq.protocol.frame import MAX_FRAME_BYTES
+from raptormq.protocol.signing import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one connection."""
+
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    """Largest frame accepted, in bytes."""
+    max_owed_bytes: int = 64 * 1024 * 1024
+    """Unsent bytes beyond which the connection is dropped; the peer has stopped reading."""
+    write_high_water_bytes: int = 4 * 1024 * 1024
+    """Unsent bytes from which :attr:`Connection.is_clogged` holds."""
+    silence_seconds: float | None = None
+    """A peer that sent nothing for so long although it owes an answer is taken for dead once a request times out: the
+    connection is dropped, so that the next request makes a new one. For clients; ``None`` keeps it."""
+    hold_reading: bool = False
+    """Stop reading from a clogged peer. For servers only: two ends that both did it could wait for each other."""
+    credentials: Credentials | None = None
+    """What our own requests are signed with."""
