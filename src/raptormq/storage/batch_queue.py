@@ -88,8 +88,8 @@ def message_count(record: PendingRecord) -> int:
     """Return how many messages a record is: what INNER_NUM says for the wrapper of a batch, else 1."""
     if not record[8] & _INNER_BATCH:
         return 1
-    if isinstance(record, PendingBatch) and record.texts:
-        return len(record.texts)
+    if isinstance(record, PendingBatch) and record.messages:
+        return record.messages
     try:
         return inner_count(record[3].decode("utf-8", "replace"))
     except RecordError:

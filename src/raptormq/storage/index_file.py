@@ -103,17 +103,17 @@ class IndexFile:
 
     def _chain(self, slots: _Column, places: _Column, numbers: _Column) -> _Column:
         """Let the slots lead to the new entries; return for each the entry that its slot had before."""
+        older = slots[places]
+        slots[places] = numbers  # of several for one slot the last one stays, which is the newest
+        self._used_slots += int(np.count_nonzero(older == 0))
+        if (slots[places] == numbers).all():
+            return older
         order = np.argsort(places, kind="stable")
         place, number = places[order], numbers[order]
         again = np.flatnonzero(place[1:] == place[:-1]) + 1
-        older = slots[place]
-        self._used_slots += int(np.count_nonzero(older == 0))
-        self._used_slots -= int(np.count_nonzero(older[again] == 0))
-        older[again] = number[again - 1]
-        slots[place] = number  # of several for one slot the last one stays, which is the newest
-        result = np.empty_like(older)
-        result[order] = older
-        return result
+        self._used_slots -= int(np.count_nonzero(older[order[again]] == 0))
+        older[order[again]] = number[again - 1]
+        return older
 
     def _load_slots(self) -> NDArray[np.int32]:
         data = self._file.read_at(HEADER_BYTES, self._slot_count * _SLOT_BYTES)

@@ -17,6 +17,7 @@ from raptormq.protocol.tags import java_hash
 LONGEST = 1_023
 """Longer keys are hashed one by one."""
 _POWERS = np.array([pow(31, length, 1 << 32) for length in range(LONGEST + 1)], dtype=np.uint32)
+_SMALLEST = np.iinfo(np.int32).min
 _topic_hash = lru_cache(maxsize=8_192)(lambda topic: java_hash(f"{topic}#") & 0xFFFFFFFF)
 
 
@@ -49,9 +50,17 @@ def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:
 
 
 def hash_units(starts: NDArray[np.uint32], units: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return the hashes of keys of one length, the rows of ``units``, which are ASCII."""
-    length = units.shape[1]
-    values = starts * _POWERS[length] + units.astype(np.uint32) @ _POWERS[:length][::-1]
+    """Return the hashes of keys of one length, the rows of ``units``, which are ASCII.
+
+    What all of them have in the same place, as the unique keys of one client have most, is hashed once.
+    """
+    length, first = units.shape[1], units[:1]
+    powers = _POWERS[:length][::-1]
+    places = np.flatnonzero(np.bitwise_or.reduce(units ^ first, axis=0))
+    common = first.astype(np.uint32)
+    common[0, places] = 0
+    values = units[:, places].astype(np.uint32) @ powers[places]
+    values += starts * _POWERS[length] + common @ powers
     signed = values.view(np.int32)
-    signed[signed == np.iinfo(np.int32).min] = 0
+    signed[signed == _SMALLEST] = 0
     return np.abs(signed)

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.key_hash import key_hash
 from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingBatch, PendingRecord
-from raptormq.storage.message_keys import hashes_of_keys
+from raptormq.storage.noted_keys import KeyRows, NotedKeys
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +32,6 @@ _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _NOTED_AT_MOST = 1024
 """Messages are entered in groups of this size; one by one they would cost ten times as much."""
 _PROPERTIES = itemgetter(3)
-
-
-class _Noted(NamedTuple):
-    """Columns of the messages whose keys are in no file yet."""
-
-    topics: list[str]
-    texts: list[bytes]
-    """Their properties."""
-    offsets: list[int]
-    timestamps: list[int]
 
 
 class KeyIndex:
@@ -58,7 +47,7 @@ class KeyIndex:
         self._clock = clock
         self._files: list[IndexFile] = []
         self._unsynced: set[str] = set()
-        self._noted = _Noted([], [], [], [])
+        self._noted = NotedKeys()
         self._end_offset = -1
 
     # --- life ---
@@ -98,48 +87,43 @@ class KeyIndex:
             batch.records, batch.physical_offsets, batch.store_timestamps, strict=True
         ):
             if offset > last and record[8] & _ROLLED_BACK != _ROLLED_BACK:
-                if record[8] & _INNER_BATCH:
-                    self._note_messages(record, offset, timestamp)
-                noted.topics.append(record[0])
-                noted.texts.append(record[3])
-                noted.offsets.append(offset)
-                noted.timestamps.append(timestamp)
+                if record[8] & _INNER_BATCH and self._note_batch(record, offset, timestamp):
+                    continue
+                noted.note(record[0], record[3], offset, timestamp)
         self._end_offset = batch.physical_offsets[-1]
-        if len(noted.texts) >= _NOTED_AT_MOST:
+        if noted.count >= _NOTED_AT_MOST:
             self._enter_noted()
 
-    def _note_messages(self, wrapper: PendingRecord, offset: int, timestamp: int) -> None:
-        """Note the keys of the messages in a batch that is stored whole, unless it is compressed."""
-        if wrapper.sys_flag & _COMPRESSED:
-            return
-        texts = wrapper.texts if isinstance(wrapper, PendingBatch) else _texts(bytes(wrapper.body))
-        noted = self._noted
-        noted.topics.extend([wrapper.topic] * len(texts))
-        noted.texts.extend(texts)
-        noted.offsets.extend([offset] * len(texts))
-        noted.timestamps.extend([timestamp] * len(texts))
+    def _note_batch(self, batch: PendingRecord, offset: int, timestamp: int) -> bool:
+        """Note the keys of the messages in a batch that is stored whole, unless it is compressed; True when its own are
+        noted too.
+        """
+        if isinstance(batch, PendingBatch):
+            if batch.keys:
+                self._noted.note_run(batch[0], batch.keys, batch.messages + 1, offset, timestamp)
+                return True
+            texts = batch.texts
+        else:
+            texts = () if batch.sys_flag & _COMPRESSED else _texts(bytes(batch.body))
+        self._noted.note_all(batch.topic, texts, [offset] * len(texts), timestamp)
+        return False
 
     def build_lists(self, batch: AppendedLists) -> None:
         """Note the keys of lists that have just been appended."""
         noted, timestamp = self._noted, batch.store_timestamp
         for pending, _, first, after in batch.parts():
-            count = after - first
-            noted.topics.extend([pending.topic] * count)
-            noted.texts.extend(map(_PROPERTIES, pending.rows))
-            noted.offsets.extend(batch.physical_offsets[first:after])
-            noted.timestamps.extend([timestamp] * count)
+            texts = list(map(_PROPERTIES, pending.rows))
+            noted.note_all(pending.topic, texts, batch.physical_offsets[first:after], timestamp)
         self._end_offset = batch.physical_offsets[-1]
-        if len(noted.texts) >= _NOTED_AT_MOST:
+        if noted.count >= _NOTED_AT_MOST:
             self._enter_noted()
 
     def _enter_noted(self) -> None:
         """Enter the noted keys into the files."""
-        noted, self._noted = self._noted, _Noted([], [], [], [])
-        if not noted.texts:
+        noted, self._noted = self._noted, NotedKeys()
+        if not noted.count:
             return
-        hashes, owners = hashes_of_keys(noted.topics, noted.texts)
-        offsets, timestamps = np.array(noted.offsets, dtype=np.int64), np.array(noted.timestamps, dtype=np.int64)
-        rows = hashes, offsets[owners], timestamps[owners]
+        rows = noted.rows()
         try:
             while len(rows[0]):
                 file = self._files[-1] if self._files else self._new_file()
@@ -148,7 +132,7 @@ class KeyIndex:
                     file = self._new_file()
                     count = _whole_messages(rows[1], file.room()) or file.room()
                 file.put(rows[0][:count], rows[1][:count], rows[2][:count])
-                rows = rows[0][count:], rows[1][count:], rows[2][count:]
+                rows = KeyRows(rows[0][count:], rows[1][count:], rows[2][count:])
         except OSError as error:  # consumers must get their messages all the same
             logger.error("messages from offset %d on cannot be found by key: %s", rows[1][0], error)
 

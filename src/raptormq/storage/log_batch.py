@@ -45,8 +45,13 @@ class PendingRecord(NamedTuple):
 class PendingBatch(PendingRecord):
     """A batch that is stored whole, whose messages somebody has looked at already."""
 
+    messages: int = 0
+    """How many, as far as somebody has counted them."""
     texts: Sequence[bytes] = ()
     """Properties of each message."""
+    keys: bytes = b""
+    """Instead of them, when there are no other keys: the unique keys of all messages and, last, of the batch, back to
+    back, ASCII and all of one length."""
 
 
 class PendingList(NamedTuple):

@@ -266,14 +266,15 @@ class Admission:
         topic, queue_id, sys_flag, born, born_host, flag, _ = place
         body = request.body
         try:
-            properties, messages, texts = wrap(body, text, self._common_properties, sys_flag)
+            properties, messages, texts, keys = wrap(body, text, unique_key, self._common_properties, sys_flag)
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         code, sys_flag = tag_code(properties), sys_flag | INNER_BATCH
-        record = PendingBatch(topic, queue_id, body, properties, code, born, born_host, flag, sys_flag)
-        record.texts = texts
+        fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, 0, 0
+        record = _new_tuple(PendingBatch, fields)
+        record.messages, record.texts, record.keys = messages, texts, keys
         wait = "WAIT\x01false" not in text
-        return Admitted(request, record, False, 1, queue_id, unique_key, wait, in_batch=messages)
+        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages))
 
     def _check_flags(self, request: RemotingCommand, sys_flag: int, topic: str) -> bool:
         """Check the bits that few messages have; true for a batch that comes as the inner batch that it becomes, as

@@ -17,6 +17,7 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, scan_alike
 from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import inner_count
+from raptormq.protocol.keyed_batch import scan_keyed
 from raptormq.protocol.properties import find_property, find_value
 from raptormq.protocol.record import SysFlag
 
@@ -25,6 +26,7 @@ _SHORT = struct.Struct(">h")
 _INNER_NUM = f"{names.INNER_NUM}\x01".encode()
 _TAGS = f"{names.TAGS}\x01".encode()
 _COMPRESSED = int(SysFlag.COMPRESSED)
+_new_tuple = tuple.__new__
 _ROOM_FOR_BASE = 40
 """Bytes that INNER_BASE takes at most."""
 
@@ -35,12 +37,15 @@ class Wrapper(NamedTuple):
     properties: bytes
     messages: int
     texts: list[bytes]
-    """Properties of the messages; none when they cannot be seen."""
+    """Properties of the messages; none when they cannot be seen, or the next is there."""
+    keys: bytes
+    """The unique keys of all messages and of the batch, back to back, when they have one length and there are no other
+    keys; else empty."""
 
 
-def wrap(body: bytes, text: str, common: bytes, sys_flag: int) -> Wrapper:
-    """Return the properties of the record for a batch with ``body`` whose own properties are ``text``; ``common`` are
-    those that every message gets.
+def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) -> Wrapper:
+    """Return the properties of the record for a batch with ``body`` whose own properties are ``text``, with
+    ``unique_key``; ``common`` are those that every message gets.
 
     The number of messages of a compressed or encrypted batch is what the producer says (INNER_NUM): brokers inflate
     nothing that need not be, and have no keys.
@@ -50,19 +55,21 @@ def wrap(body: bytes, text: str, common: bytes, sys_flag: int) -> Wrapper:
     """
     said = find_property(text, names.INNER_NUM)
     texts: list[bytes] = []
-    tag = b""
+    tag = keys = b""
     if sys_flag & _COMPRESSED or is_sealed(body):
         count = inner_count(text)
     else:
-        alike = scan_alike(body)
-        texts = list(alike.properties) if alike is not None else _examine(body)
-        count, joined = len(texts), b"".join(texts)
-        if _INNER_NUM in joined and any(find_value(each, _INNER_NUM) for each in texts):
-            raise RecordError("a message of the batch is a batch")
+        keyed = scan_keyed(body)
+        if keyed is not None:
+            count, keys, tag = keyed
+            keys = _with_key_of_batch(keys, count, unique_key, text)
+        if not keys:
+            texts, tag = _texts_and_tag(body)
+            count = len(texts)
         if said is not None and inner_count(text) != count:
             raise RecordError(f"the batch says that it holds {said} messages, and holds {count}")
-        if find_property(text, names.TAGS) is None:
-            tag = _common_tag(texts, joined)
+        if tag and find_property(text, names.TAGS) is not None:
+            tag = b""
     if text and text[-1] != names.PAIR_SEPARATOR:
         text += names.PAIR_SEPARATOR
     number = "" if said is not None else f"{names.INNER_NUM}\x01{count}\x02"
@@ -71,7 +78,30 @@ def wrap(body: bytes, text: str, common: bytes, sys_flag: int) -> Wrapper:
         properties += b"TAGS\x01%b\x02" % tag
     if len(properties) > names.MAX_PROPERTIES_BYTES - _ROOM_FOR_BASE:
         raise RecordError(f"the properties of the batch have {len(properties)} bytes, too many to be stored")
-    return Wrapper(properties, count, texts)
+    return _new_tuple(Wrapper, (properties, count, texts, keys))
+
+
+def _with_key_of_batch(keys: bytes, count: int, unique_key: str, text: str) -> bytes:
+    """Add the unique key of a batch with the properties ``text`` to those of its messages; return nothing when it has
+    others, or it is of another kind.
+    """
+    if not unique_key.isascii() or len(keys) != count * len(unique_key):
+        return b""
+    if "KEYS\x01" in text and (find_property(text, names.KEYS) or "").encode().strip():
+        return b""
+    return keys + unique_key.encode()
+
+
+def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
+    """Return the properties of each message, and the tag that all have, empty when they have not; raises as
+    :func:`wrap`.
+    """
+    alike = scan_alike(body)
+    texts = list(alike.properties) if alike is not None else _examine(body)
+    joined = b"".join(texts)
+    if _INNER_NUM in joined and any(find_value(each, _INNER_NUM) for each in texts):
+        raise RecordError("a message of the batch is a batch")
+    return texts, _common_tag(texts, joined)
 
 
 def _examine(body: bytes) -> list[bytes]:
