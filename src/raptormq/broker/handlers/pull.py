@@ -1,8 +1,9 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), with long polling (``PullMessageProcessor``).
 
 A pull that finds messages is answered with slices of the log, not copies. One that finds none and may wait is held
-(:mod:`raptormq.broker.hold`) and tried once more when its queue grows or its time is up. What is not in memory is
-fetched by a thread first. Batches of BatchCQ topics go whole to clients that take them apart. Statuses and codes:
+(:mod:`raptormq.broker.hold`) and tried once more when its queue grows or its time is up; while much arrives, not for
+each batch but in waves (:mod:`raptormq.broker.answer_waves`). What is not in memory is fetched by a thread first.
+Batches of BatchCQ topics go whole to clients that take them apart. Statuses and codes:
 
 =====================================  ====================================
 FOUND                                  0
@@ -20,6 +21,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
+from raptormq.broker.answer_waves import WAVE_MS, AnswerWaves
 from raptormq.broker.checks import require_group, require_read_queue
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
@@ -46,6 +48,8 @@ MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
 _MANY = 128
 """So many idle consumers, and more, are read lazily."""
+_MUCH = 128 * 1024
+"""Bytes that are worth an answer of their own, whatever else arrives."""
 _AT_A_TIME = 128
 """Pulls that end before others have their turn."""
 _READ = int(Perm.READ)
@@ -109,6 +113,9 @@ class PullHandlers:
         self._subscriptions = Subscriptions(registry, config.policies)
         self._holds: PullHolds[_Pull] = PullHolds(config.pulling.max_held)
         self._sweeper: asyncio.Handle | None = None
+        self._waves: AnswerWaves[_Pull] = AnswerWaves(
+            steady_clock, _call_later, lambda: store.end_offset, self._answer_wave
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     def register(self, router: Router) -> None:
@@ -210,7 +217,7 @@ class PullHandlers:
         )
         if result.cold:
             self._spawn(self._serve_cold(pull))
-        elif not (may_wait and self._held(pull, result)):
+        elif not ((may_wait and self._held(pull, result)) or (is_new and self._postponed(pull, result))):
             self._answer(pull, result)
 
     def _held(self, pull: _Pull, result: GetResult) -> bool:
@@ -240,6 +247,13 @@ class PullHandlers:
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(BUCKET_MS / 1000, self._sweep)
         return True
+
+    def _postponed(self, pull: _Pull, result: GetResult) -> bool:
+        """Whether a pull that may wait, and got all there is, but little, is answered in the next wave."""
+        header = pull.header
+        if not header.sys_flag & _SUSPEND or header.suspend_timeout_millis < WAVE_MS or result.status is not _FOUND:
+            return False
+        return result.next_offset == result.max_offset and result.total_bytes < _MUCH and self._waves.takes(pull)
 
     def _answer(self, pull: _Pull, result: GetResult) -> None:
         is_found = result.status is _FOUND
@@ -283,27 +297,33 @@ class PullHandlers:
     # --- waking ---
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Try the held pulls again that messages have arrived for."""
-        self._retry(self._holds.take_arrived(arrivals), arrived=True)
+        """Try the held pulls again that messages have arrived for, now or in the next wave."""
+        if len(self._holds) and not self._waves.takes_arrivals(arrivals):
+            self._answer_wave(arrivals)
+
+    def _answer_wave(self, arrivals: Iterable[Arrival], postponed: Iterable[_Pull] = ()) -> None:
+        self._retry([held.payload for held in self._holds.take_arrived(arrivals)], arrived=True)
+        self._retry(pull for pull in postponed if not pull.connection.is_closed)
 
     def topic_changed(self, topic: str) -> None:
         """Try the held pulls of a topic again, which may be gone."""
         if len(self._holds):
-            self._retry(self._holds.take_topic(topic))
+            self._retry(held.payload for held in self._holds.take_topic(topic))
 
     def reset(self, topic: str, group: str) -> None:
         """Answer the held pulls of a group whose offsets an administrator has moved, or that may not read any more."""
         if len(self._holds):
-            self._retry(self._holds.take_topic(topic, lambda pull: pull.header.consumer_group == group))
+            taken = self._holds.take_topic(topic, lambda pull: pull.header.consumer_group == group)
+            self._retry(held.payload for held in taken)
 
     def _sweep(self) -> None:
         held_count, loop = len(self._holds), asyncio.get_running_loop()
-        expired = self._holds.take_expired(self._steady_clock(), _AT_A_TIME)
+        expired = [held.payload for held in self._holds.take_expired(self._steady_clock(), _AT_A_TIME)]
         self._retry(expired)
         if held_count >= _MANY:
             for pull in expired:
-                if pull.payload.header.suspend_timeout_millis >= LONG_MS:
-                    pull.payload.connection.read_lazily()
+                if pull.header.suspend_timeout_millis >= LONG_MS:
+                    pull.connection.read_lazily()
         if len(expired) == _AT_A_TIME:
             self._sweeper = loop.call_soon(self._sweep)
         elif len(self._holds):
@@ -311,9 +331,8 @@ class PullHandlers:
         else:
             self._sweeper = None
 
-    def _retry(self, woken: list[HeldPull[_Pull]], *, arrived: bool = False) -> None:
-        for held in woken:
-            pull = held.payload
+    def _retry(self, woken: Iterable[_Pull], *, arrived: bool = False) -> None:
+        for pull in woken:
             try:
                 if not arrived:  # a change of the topic would have woken it before a message could
                     require_read_queue(self._topics, pull.header.topic, pull.header.queue_id, pull.connection)
@@ -330,10 +349,15 @@ class PullHandlers:
         """Answer the held pulls with what there is and end the reads under way."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self._retry(self._holds.take_all())
+        self._retry(held.payload for held in self._holds.take_all())
+        self._waves.answer_now()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _call_later(delay_s: float, callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(delay_s, callback)
 
 
 def _where_to_wait(pull: _Pull, result: GetResult) -> int | None:

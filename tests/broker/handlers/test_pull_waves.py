@@ -1,0 +1,79 @@
+"""Pulls that are answered together, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raptormq.broker import answer_waves
+from raptormq.broker.answer_waves import AnswerWaves
+from raptormq.broker.service import Broker
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from tests.broker.harness import bodies, connected, held, running
+
+LONG = 20_000
+
+
+@pytest.fixture
+def busy_waves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything looks like much, and the next wave is far away."""
+    monkeypatch.setattr(answer_waves, "BUSY_BYTES_PER_MS", 0)
+    monkeypatch.setattr(answer_waves, "WAVE_MS", 60_000)
+
+
+def waves_of(broker: Broker) -> AnswerWaves[Any]:
+    assert broker._assembly is not None
+    return broker._assembly.pulls._waves
+
+
+async def awaited(broker: Broker, pulls: int, arrivals: int) -> None:
+    """Wait until so much is to be answered with the next wave."""
+    waves = waves_of(broker)
+    while (len(waves._pulls), len(waves._arrivals)) != (pulls, arrivals):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("busy_waves")
+async def test_while_much_arrives_pulls_are_answered_together(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
+        waves = waves_of(broker)
+        await producer.send("t", b"0")
+        waves.answer_now()
+        early = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
+        await held(peer, 1)
+        late = asyncio.ensure_future(peer.pull("t", 0, wait_ms=LONG))
+        await awaited(broker, 1, 0)
+        impatient = await peer.pull("t", 0)
+        await producer.send("t", b"1")
+        await producer.send("t", b"2")
+        await awaited(broker, 1, 2)
+        assert not early.done()
+        waves.answer_now()
+        found = [bodies(await each) for each in (early, late)]
+    assert (bodies(impatient), found) == ([b"0"], [[b"1", b"2"], [b"0", b"1", b"2"]])
+
+
+@pytest.mark.usefixtures("busy_waves")
+async def test_a_pull_whose_topic_goes_before_the_wave_is_told_so(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as admin:
+        await admin.send("t", b"0")
+        waves_of(broker).answer_now()
+        waiting = asyncio.ensure_future(peer.pull("t", 0, wait_ms=LONG))
+        await awaited(broker, 1, 0)
+        await admin.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+        waves_of(broker).answer_now()
+        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.usefixtures("busy_waves")
+async def test_a_stop_answers_what_waits_for_the_wave(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        waves_of(broker).answer_now()
+        waiting = asyncio.ensure_future(peer.pull("t", 0, wait_ms=LONG))
+        await awaited(broker, 1, 0)
+        await broker.stop()
+        assert bodies(await waiting) == [b"0"]
