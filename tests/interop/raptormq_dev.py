@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.interop.rocketmq_java import WatchedProcess
-from tests.interop.rocketmq_java.ports import free_port_run
+from tests.interop.rocketmq_java import WatchedProcess, free_port, free_port_run
 
 START_TIMEOUT_SECONDS = 60.0
 ANY_DISK = {
@@ -38,7 +37,7 @@ class RaptorMQDev:
         self._host = host
         self._settings = ANY_DISK | dict(settings or {})
         self._prefix = list(prefix)
-        self._ports = {"namesrv": 0, "broker": free_port_run(before=2, after=0), "metrics": 0}
+        self._ports = {"namesrv": free_port(), "broker": free_port_run(before=2, after=0), "metrics": free_port()}
         self.broker: WatchedProcess | None = None
 
     @property

@@ -5,30 +5,34 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import threading
 
 _TRIES = 200
 _BELOW = 32_768
 """Where Linux begins with the ports that it gives to outgoing connections."""
+_guard = threading.Lock()
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now, outside the kernel's habit of handing it out again at once."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody listens on, of those below."""
+    return free_port_run(before=0, after=0)
 
 
 def free_port_run(before: int, after: int) -> int:
     """A free port p whose neighbours p - before … p + after are free as well; raises OSError when none is found.
 
-    Below those of outgoing connections: it takes a broker seconds until it binds all of them.
+    Below those of outgoing connections: it takes a broker seconds until it binds all of them, and when it starts again
+    they still have to be free. No port is given out twice by one process.
     """
     numbers = random.SystemRandom()
     for _ in range(_TRIES):
         port = numbers.randrange(10_000, _BELOW - after)
-        if all(_is_free(candidate) for candidate in range(port - before, port + after + 1)):
-            return port
+        run = range(port - before, port + after + 1)
+        with _guard:
+            if _given.isdisjoint(run) and all(map(_is_free, run)):
+                _given.update(run)
+                return port
     raise OSError(f"no run of {before + after + 1} free ports found in {_TRIES} tries")
 
 

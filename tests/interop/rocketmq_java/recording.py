@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .ports import free_port
-
 
 @dataclass(frozen=True)
 class Frame:
@@ -41,7 +39,7 @@ class RecordingProxy:
         if len(replace[0]) != len(replace[1]):
             raise ValueError("a replacement inside a frame must keep its length")
         self._peer, self._target, self._record, self._replace = peer, target, record, replace
-        self._listener = socket.create_server(("127.0.0.1", free_port()))
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, name=f"proxy of {peer}", daemon=True).start()

@@ -9,9 +9,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
-STOP_TIMEOUT_SECONDS = 30.0
+STOP_TIMEOUT_SECONDS = 90.0
 LOG_TAIL_CHARACTERS = 3000
+CONNECT_PATIENCE = "-Dcom.rocketmq.remoting.client.connect.timeout=30000"
+"""Ms that a RocketMQ client takes to connect, 3,000 by default: its own threads may take as long on a busy machine."""
 
 
 class ProcessError(Exception):
@@ -19,7 +22,10 @@ class ProcessError(Exception):
 
 
 class WatchedProcess:
-    """A running process whose output, standard error included, a thread copies into `log`."""
+    """A running process whose output and standard error threads copy into `log`.
+
+    Each has a pipe of its own: in a common one, a warning may come in the middle of a long line.
+    """
 
     def __init__(
         self,
@@ -33,13 +39,12 @@ class WatchedProcess:
     ) -> None:
         """`name` is for messages; `environment` and working `folder` replace the inherited ones.
 
-        `on_line` is called with each line as it comes, on the thread that reads the output.
+        `on_line` is called with each line as it comes, on the thread that reads it.
         """
         self.name = name
         self.log = log
         self._on_line = on_line
         self._wanted: str | None = None
-        self._ended = False
         self._seen = threading.Event()
         self._lines: list[str] = []
         self._lock = threading.Lock()
@@ -47,13 +52,21 @@ class WatchedProcess:
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
             env=dict(environment) if environment is not None else None,
             cwd=folder,
         )
-        self._reader = threading.Thread(target=self._read, name=f"output of {self.name}", daemon=True)
-        self._reader.start()
+        streams = (self.process.stdout, self.process.stderr)
+        self._streams = [stream for stream in streams if stream is not None]
+        self._open = len(self._streams)
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,), name=f"output of {self.name}", daemon=True)
+            for stream in self._streams
+        ]
+        for reader in self._readers:
+            reader.start()
 
     @property
     def pid(self) -> int:
@@ -66,7 +79,7 @@ class WatchedProcess:
         """
         with self._lock:
             self._wanted = text
-            if self._ended or any(text in line for line in self._lines):
+            if not self._open or any(text in line for line in self._lines):
                 self._seen.set()
             else:
                 self._seen.clear()
@@ -83,30 +96,29 @@ class WatchedProcess:
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self.stop()
+            self.kill()
             raise ProcessError(f"{self.name} did not end within {timeout:g} s:\n{self.tail()}") from None
-        self._reader.join(STOP_TIMEOUT_SECONDS)
         self._close()
         if code != 0:
             raise ProcessError(f"{self.name} ended with exit code {code}:\n{self.tail()}")
         return self.lines()
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL after 30 s; returns when the process is gone."""
+        """SIGTERM, and return when the process is gone; raises ProcessError when it had to be killed after 90 s."""
         self.process.terminate()
         try:
             self.process.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._reader.join(STOP_TIMEOUT_SECONDS)
+            self.kill()
+            raise ProcessError(
+                f"{self.name} did not end within {STOP_TIMEOUT_SECONDS:g} s of SIGTERM:\n{self.tail()}"
+            ) from None
         self._close()
 
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone."""
         self.process.kill()
         self.process.wait()
-        self._reader.join(STOP_TIMEOUT_SECONDS)
         self._close()
 
     def lines(self) -> list[str]:
@@ -116,10 +128,9 @@ class WatchedProcess:
     def tail(self) -> str:
         return "".join(self.lines())[-LOG_TAIL_CHARACTERS:]
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
+    def _read(self, stream: IO[str]) -> None:
         with self.log.open("a", encoding="utf-8") as log:
-            for line in self.process.stdout:
+            for line in stream:
                 if self._on_line is not None:
                     self._on_line(line)
                 log.write(line)
@@ -129,12 +140,16 @@ class WatchedProcess:
                     if self._wanted is not None and self._wanted in line:
                         self._seen.set()
         with self._lock:
-            self._ended = True
-            self._seen.set()
+            self._open -= 1
+            if not self._open:
+                self._seen.set()
 
     def _close(self) -> None:
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        """What the process printed last is read to its end."""
+        for reader in self._readers:
+            reader.join(STOP_TIMEOUT_SECONDS)
+        for stream in self._streams:
+            stream.close()
 
 
 def java(
@@ -152,7 +167,7 @@ def java(
     """Start a Java class; `options` go to the JVM, `prefix` before `java` (nice, taskset)."""
     return WatchedProcess(
         main_class.rpartition(".")[2],
-        [*prefix, "java", *options, "-cp", class_path, main_class, *arguments],
+        [*prefix, "java", CONNECT_PATIENCE, *options, "-cp", class_path, main_class, *arguments],
         log=log,
         environment=environment,
         folder=folder,
