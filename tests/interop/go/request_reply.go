@@ -36,7 +36,7 @@ func requestReply(cluster *Cluster) Outcome {
 	reply, err := requester.Request(context.Background(), 20*time.Second, message(topic, "question"))
 	must(err)
 	outcome := Outcome{"reply": string(reply.Body), "answer to the replier": <-answers, "asked": len(bodies(inbox.all()))}
-	_, err = requester.Request(context.Background(), time.Second, message(silent, "question"))
+	_, err = requester.Request(context.Background(), 3*time.Second, message(silent, "question"))
 	outcome["nobody answers"] = cluster.remark(err)
 	must(reader.Shutdown())
 	must(requester.Shutdown())

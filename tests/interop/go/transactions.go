@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/apache/rocketmq-client-go/v2"
@@ -28,7 +29,9 @@ func (decider *decider) ExecuteLocalTransaction(message *primitive.Message) prim
 func (decider *decider) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
 	decider.guard.Lock()
 	defer decider.guard.Unlock()
-	decider.asked[string(message.Body)] = true
+	if strings.HasPrefix(string(message.Body), "asked") { // about others while the decision is on its way
+		decider.asked[string(message.Body)] = true
+	}
 	switch string(message.Body) {
 	case "asked commit":
 		return primitive.CommitMessageState

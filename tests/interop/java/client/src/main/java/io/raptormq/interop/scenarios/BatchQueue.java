@@ -36,6 +36,7 @@ final class BatchQueue implements Scenario {
         results.add(producer.send(Texts.messages(topic, "m", 0, 3)));
         results.add(producer.send(Texts.messages(topic, "m", 3, 6)));
         results.add(producer.send(Texts.messages(topic, "m", 6, 7).get(0)));
+        awaitNextMillisecond(); // messages of one store time are found by it from the first on
         results.add(producer.send(tagged(topic)));
         producer.shutdown();
         outcome.put("offsets of sends", results.stream().map(SendResult::getQueueOffset).collect(Collectors.toList()));
@@ -55,6 +56,12 @@ final class BatchQueue implements Scenario {
         outcome.put("automatic", automatic(cluster, "BatchCQ"));
         outcome.put("automatic, SimpleCQ", automatic(cluster, "SimpleCQ"));
         return outcome;
+    }
+
+    private static void awaitNextMillisecond() {
+        for (long now = System.currentTimeMillis(); System.currentTimeMillis() == now;) {
+            Thread.onSpinWait();
+        }
     }
 
     private static List<Message> tagged(String topic) {

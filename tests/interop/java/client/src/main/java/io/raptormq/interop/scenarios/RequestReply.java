@@ -28,7 +28,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 @SuppressWarnings("deprecation") // offsets by the producer: no other client is needed here
 final class RequestReply implements Scenario {
     private static final long PATIENCE_MS = 30_000;
-    private static final long SHORT_MS = 500;
+    private static final long SHORT_MS = 3_000; // the question itself has to be stored in that time
 
     @Override
     public Map<String, Object> play(Cluster cluster) throws Exception {

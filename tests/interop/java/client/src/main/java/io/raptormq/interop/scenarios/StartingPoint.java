@@ -40,6 +40,8 @@ final class StartingPoint implements Scenario {
         Inbox inbox = new Inbox();
         DefaultMQPushConsumer consumer = cluster.pushConsumer("start_" + name, topic, "*", inbox);
         consumer.setConsumeFromWhere(where);
+        consumer.setConsumeThreadMin(1); // in order: when the last message is there, so are the others
+        consumer.setConsumeThreadMax(1);
         consumer.setConsumeTimestamp(UtilAll.timeMillisToHumanString3(time));
         consumer.start();
         Assignment.await(consumer, 1);
