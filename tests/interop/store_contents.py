@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -97,6 +97,8 @@ class StoreContents:
     """Progress of the group in `lists`, which it does not otherwise read."""
     samples: list[tuple[str, str, str, bytes]] = field(default_factory=list)
     """Topic, key, unique key and body of messages that must be found by either."""
+    next_due: float = 0.0
+    """Time of day, in seconds, before which nothing of the last turn that comes by itself is due."""
 
     @property
     def message_count(self) -> int:
@@ -221,6 +223,7 @@ async def _fill_delayed(contents: StoreContents, producer: Producer, turn: str) 
         else:
             contents.later.setdefault(topic, set()).add(message.body)
 
+    contents.next_due = time.time() + TIMER_S - 1
     due = Delay.until(time.time_ns() // 1_000_000 + TIMER_S * 1000)
     await _side_by_side(partial(send, "timers", number, due) for number in range(TIMER_COUNT))
     level = Delay.by_level(LEVEL)
@@ -285,10 +288,9 @@ async def _consume_retried(
 # --- looking through ---
 
 
-async def look_through(contents: StoreContents, name_servers: str, *, may_ask_twice: bool) -> dict[str, Any]:
-    """What the broker that has the store now serves of it, in the form of `expected`.
-
-    A busy Apache RocketMQ asks about a transaction again before it has seen the answer, and delivers its message twice.
+async def look_through(contents: StoreContents, name_servers: str, *, twice: Collection[str]) -> dict[str, Any]:
+    """What the broker that has the store now serves of it, in the form of `expected`; topics in `twice` may have
+    messages that came twice.
     """
     decided = TransactionProducer("deciders", _decide, topics=["decided"], name_servers=name_servers)
     async with decided:
@@ -304,8 +306,8 @@ async def look_through(contents: StoreContents, name_servers: str, *, may_ask_tw
             "retried": await retried,
         }
         found |= {f"came later, {topic}": await task for topic, task in later.items()}
-        if may_ask_twice:
-            found["came later, decided"] = sorted(set(found["came later, decided"]))
+        for topic in twice:
+            found[f"came later, {topic}"] = sorted(set(found[f"came later, {topic}"]))
         return found
 
 

@@ -12,6 +12,7 @@ import pytest
 from raptormq.client import AdminClient, Compression, Message, Producer, ProducerConfig, PullConsumer
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.record import SysFlag, iter_records
+from tests.interop.make_reference import PATIENCE
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, java
 
@@ -28,7 +29,11 @@ def built() -> JavaBuild:
 
 @pytest.fixture(params=["RaptorMQ", "Apache RocketMQ"])
 def name_servers(request: pytest.FixtureRequest, built: JavaBuild, tmp_path: Path) -> Iterator[str]:
-    servers = RaptorMQDev(tmp_path / "servers") if request.param == "RaptorMQ" else RocketMQServers(built, tmp_path)
+    servers: RaptorMQDev | RocketMQServers
+    if request.param == "RaptorMQ":
+        servers = RaptorMQDev(tmp_path / "servers")
+    else:
+        servers = RocketMQServers(built, tmp_path, settings=PATIENCE)
     with servers:
         yield servers.name_servers
 

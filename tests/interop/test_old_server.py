@@ -26,6 +26,7 @@ from raptormq.client import (
     PushConsumer,
 )
 from raptormq.errors import ServerError
+from tests.interop.make_reference import PATIENCE
 from tests.interop.rocketmq_java import RocketMQServers, build
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -38,7 +39,9 @@ FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
 
 @pytest.fixture(scope="module")
 def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    servers = RocketMQServers(build(), tmp_path_factory.mktemp("rocketmq4"), settings=QUICK_RETRIES, old=True)
+    servers = RocketMQServers(
+        build(), tmp_path_factory.mktemp("rocketmq4"), settings=PATIENCE | QUICK_RETRIES, old=True
+    )
     servers.start()
     yield servers.name_servers
     servers.kill()

@@ -27,6 +27,7 @@ from raptormq.client import (
     SendStatus,
 )
 from raptormq.errors import KeyMissing, NoRoute
+from tests.interop.make_reference import PATIENCE
 from tests.interop.rocketmq_java import RocketMQServers, build
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -38,7 +39,7 @@ FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval
 
 @pytest.fixture(scope="module")
 def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    servers = RocketMQServers(build(), tmp_path_factory.mktemp("rocketmq"), settings=QUICK_RETRIES)
+    servers = RocketMQServers(build(), tmp_path_factory.mktemp("rocketmq"), settings=PATIENCE | QUICK_RETRIES)
     servers.start()
     yield servers.name_servers
     servers.kill()
