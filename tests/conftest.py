@@ -1,7 +1,7 @@
 """What every test has: `async def` tests on uvloop with a time limit, and a port that is free.
 
 Asyncio tests need no marker and no plugin: an `async def test_*` runs on an event loop of its own, the loop the servers
-use too. A test that hangs fails after 60 seconds and says so; pytest-timeout bounds everything else (pyproject.toml).
+use too. A test that hangs fails after 100 seconds and says so; pytest-timeout bounds everything else (pyproject.toml).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
-ASYNC_TEST_TIMEOUT_S = 60.0
+ASYNC_TEST_TIMEOUT_S = 100.0
 
 # A shell starts background jobs, and some CI runners start everything, with SIGINT ignored; children inherit that, and
 # the programs that tests interrupt would never end.

@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def test_a_broker_registers_with_its_name_server_and_leaves_it(serving: Serve, r
             done = raptormq("consume", "t", "--no-follow", namesrv=address)
             assert done.stdout == b"a\n"
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(timeout=5) == 0
+            assert server.process.wait(timeout=30) == 0
         done = raptormq("cluster", "describe", "-o", "json", namesrv=address)
         assert (done.returncode, done.stdout.strip()) == (0, b"[]")
 

@@ -115,7 +115,7 @@ def test_following_prints_what_comes_and_an_interrupt_ends_it(
         produce(raptormq, address, "live", "second")
         assert process.stdout.readline() == b"second\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=30) == 130
         assert process.stderr.read() == b""
 
 
@@ -128,7 +128,7 @@ def test_a_reader_that_goes_away_ends_it_silently(raptormq: Run, command_line: C
         assert process.stderr is not None
         assert len(process.stdout.readline()) == 1001
         process.stdout.close()
-        assert process.wait(timeout=10) == 141
+        assert process.wait(timeout=30) == 141
         assert process.stderr.read() == b""
 
 

@@ -28,7 +28,7 @@ def test_it_serves_and_stops(serving: Serve, raptormq: Run, tmp_path: Path, numb
         topics = raptormq("topic", "list", "--all", "-o", "json", "-n", server.address("namesrv"))
         assert (topics.returncode, topics.stdout.strip()) == (0, b"[]")
         server.process.send_signal(number)
-        assert server.process.wait(timeout=5) == 0
+        assert server.process.wait(timeout=30) == 0
         assert server.process.stdout.read() == ""
 
 

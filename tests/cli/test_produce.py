@@ -105,7 +105,7 @@ def test_lines_are_sent_as_they_arrive_and_an_interrupt_ends_it(
         done = raptormq("consume", "slow", "--max", "2", "-n", address)
         assert sorted(done.stdout.split()) == [b"first", b"second"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=30) == 130
         assert process.stderr.read() == b""
 
 

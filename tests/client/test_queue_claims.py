@@ -17,7 +17,7 @@ LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 
 async def connected(peer: ScriptedPeer, unreachable: str | None = None) -> ClientInstance:
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(3, peer, unreachable=unreachable))
-    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=0.5))
+    instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=2))
     await instance.routes.find("t")
     return instance
 

@@ -27,7 +27,7 @@ async def table() -> AsyncIterator[tuple[RouteTable, ScriptedPeer, list[TopicQue
     changes: list[TopicQueues] = []
     async with ScriptedPeer() as peer:
         pool = ConnectionPool()
-        routes = RouteTable(NameServers(pool, [peer.address], timeout=0.5), changes.append)
+        routes = RouteTable(NameServers(pool, [peer.address], timeout=2), changes.append)
         try:
             yield routes, peer, changes
         finally:

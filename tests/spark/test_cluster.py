@@ -111,7 +111,7 @@ def test_nobody_at_the_address_is_an_error_in_time(free_port: int) -> None:
         alone.queues("t")
     with pytest.raises(NameServerUnreachable):
         alone.topics()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20  # not the time of many attempts
     alone.close()
 
 

@@ -46,9 +46,9 @@ async def test_a_peer_that_owes_an_answer_for_long_is_dropped_and_the_next_reque
 
 
 async def test_a_peer_that_answers_other_requests_is_not_dropped() -> None:
-    async with silent_peer(ConnectionLimits(silence_seconds=1.0)) as (address, _, pool):
+    async with silent_peer(ConnectionLimits(silence_seconds=3.0)) as (address, _, pool):
         first = await pool.connection(address)
-        late = asyncio.ensure_future(pool.request(address, request(NEVER), 1.5))
+        late = asyncio.ensure_future(pool.request(address, request(NEVER), 3.5))
         while not late.done():
             await pool.request(address, request(ECHO), 5)
         with pytest.raises(RequestTimeout):

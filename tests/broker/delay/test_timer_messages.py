@@ -219,7 +219,9 @@ async def test_the_message_of_a_deleted_topic_is_dropped_and_the_next_one_comes(
 
 
 async def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+    clock = Clock()
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
         await peer.send("t", b"late", 0, "TIMER_DELAY_MS\x01500\x02")
         failed = asyncio.Event()
         append = broker._store.append
@@ -230,6 +232,8 @@ async def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypa
             raise StorageError("no room")
 
         monkeypatch.setattr(broker._store, "append", full)
+        clock.run()
+        clock.move(500)
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"late"]
         assert failed.is_set()
         assert (await peer.pull("t", 1)).code == 19
