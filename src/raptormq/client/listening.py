@@ -16,20 +16,25 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import CoroutineType
+from typing import TypeVar
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ConsumerConfig
+from raptormq.client.first_step import FirstStep
 from raptormq.client.message_batch import MessageBatch, StoredMessages
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.redelivery import Redelivery
 from raptormq.client.results import ConsumeResult
+from raptormq.client.work_line import WorkLine
 from raptormq.protocol import properties as names
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.topic_names import retry_topic
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
 """An `async` function. `None` means success; any exception means the messages are delivered again later."""
 BatchListener = Callable[[MessageBatch], Awaitable[ConsumeResult | Iterable[int] | None]]
@@ -76,7 +81,7 @@ class Listening:
         self._group = group
         self._listener_of = listener_of
         self._redelivery = redelivery
-        self._waiting: asyncio.Queue[Waiting] = asyncio.Queue()  # bounded by the flow limits of the readers
+        self._waiting: WorkLine[Waiting] = WorkLine()  # bounded by the flow limits of the readers
         self._pauses: set[asyncio.TimerHandle] = set()
         self._busy = 0
         self._stopping = False
@@ -94,11 +99,11 @@ class Listening:
     def hand_out(self, reader: QueueReader, progress: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         """Take messages of one queue, in order, or a batch that is finished as a whole; returns at once."""
         if isinstance(messages, MessageBatch):
-            self._waiting.put_nowait(Waiting(reader, progress, messages, messages.offsets[0]))
+            self._waiting.put(Waiting(reader, progress, messages, messages.offsets[0]))
             return
         size = self._config.consume_batch
         for start in range(0, len(messages), size):
-            self._waiting.put_nowait(Waiting(reader, progress, list(messages[start : start + size])))
+            self._waiting.put(Waiting(reader, progress, list(messages[start : start + size])))
 
     async def consume_directly(self, message: MessageExt) -> bool:
         """Call the listener for a message that an administrator has sent; true when it is done."""
@@ -118,7 +123,7 @@ class Listening:
 
     async def _work(self) -> None:
         while True:
-            waiting = await self._waiting.get()
+            waiting = await self._waiting.take()
             calls = waiting.progress.calls
             if waiting.progress.is_over or self._stopping:
                 continue
@@ -140,6 +145,7 @@ class Listening:
             return
         if failed and waiting.progress.dropped:
             return  # the queue's new reader gets the messages anyway
+        self._waiting.share()
         taken = await asyncio.gather(*map(self._redelivery.give_back, failed))
         retried_here = [message for message, is_taken in zip(failed, taken, strict=True) if not is_taken]
         for message in retried_here:
@@ -163,18 +169,17 @@ class Listening:
             for message in messages:
                 if message.topic == self._retry_topic:
                     message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
-        topic = messages[0].topic
+        topic = messages.topic if isinstance(messages, MessageBatch) else messages[0].topic
         listener = self._listener_of(topic)
         if listener is None:
             log.warning("group %s has no listener for topic %s any more", self._group, topic)
             return messages
         try:
-            async with asyncio.timeout(self._config.consume_timeout):
-                if isinstance(listener, WholeBatches):
-                    batch = messages if isinstance(messages, MessageBatch) else StoredMessages(messages)
-                    return _failed(batch, await listener.listener(batch))
-                later = await listener(list(messages)) is ConsumeResult.RECONSUME_LATER
-                return messages if later else ()
+            if isinstance(listener, WholeBatches):
+                batch = messages if isinstance(messages, MessageBatch) else StoredMessages(messages)
+                return _failed(batch, await self._in_time(listener.listener(batch)))
+            later = await self._in_time(listener(list(messages))) is ConsumeResult.RECONSUME_LATER
+            return messages if later else ()
         except TimeoutError:
             log.exception("a listener of group %s took too long, or timed out itself", self._group)
         except asyncio.CancelledError:
@@ -186,10 +191,21 @@ class Listening:
             log.exception("a listener of group %s failed", self._group)
         return messages
 
+    async def _in_time(self, call: Awaitable[T]) -> T:
+        """Return what a listener returns; raises what it raises, and `TimeoutError` when it takes too long."""
+        if type(call) is CoroutineType:
+            begun: FirstStep[T] = FirstStep(call)
+            call = begun
+            if begun.is_done:
+                return begun.result
+        self._waiting.share()
+        async with asyncio.timeout(self._config.consume_timeout):
+            return await call
+
     def _again_later(self, waiting: Waiting) -> None:
         def hand_out() -> None:
             self._pauses.discard(timer)
-            self._waiting.put_nowait(waiting)
+            self._waiting.put(waiting)
 
         pause = self._redelivery.pause(waiting.messages[0].reconsume_times)
         timer = asyncio.get_running_loop().call_later(pause, hand_out)

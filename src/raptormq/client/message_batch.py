@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch_places import Place
+from raptormq.protocol.batch_places import Places
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties
@@ -28,6 +28,11 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
     __slots__ = ("queue",)
 
     queue: MessageQueue
+
+    @property
+    def topic(self) -> str:
+        """The topic that the messages name; cheap."""
+        return self[0].topic
 
     @property
     @abc.abstractmethod
@@ -146,19 +151,19 @@ class InnerBatch(MessageBatch):
     Args:
         record: the record that holds the batch; its body is not looked at.
         data: the decompressed body.
-        places: where the wanted messages are in `data`.
+        places: where the wanted messages are in `data`, at least one.
         numbers: which ones these are, counted from the first of the batch.
         queue: where the batch was pulled from.
         key_id: what the batch was encrypted with; its messages carry it as a property.
     """
 
-    __slots__ = ("_data", "_key_id", "_numbers", "_offset_id", "_places", "_record")
+    __slots__ = ("_data", "_key_id", "_numbers", "_places", "_record")
 
     def __init__(
         self,
         record: StoredMessage,
         data: memoryview,
-        places: Sequence[Place],
+        places: Places,
         numbers: Sequence[int],
         queue: MessageQueue,
         key_id: str | None = None,
@@ -169,10 +174,13 @@ class InnerBatch(MessageBatch):
         self._places = places
         self._numbers = numbers
         self._key_id = key_id
-        self._offset_id = offset_id(record.store_host, record.physical_offset)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._numbers)
+
+    @property
+    def topic(self) -> str:
+        return self._record.topic
 
     @property
     def offsets(self) -> Sequence[int]:
@@ -186,46 +194,42 @@ class InnerBatch(MessageBatch):
         return len(self._data)
 
     def bodies(self) -> Iterator[bytes | memoryview]:
-        data = self._data
-        return (data[start:end] for _, start, end, _ in self._places)
+        return map(self._data.__getitem__, self._places.bodies)
 
     def with_tags(self, tags: Iterable[str]) -> InnerBatch | None:
         wanted = frozenset(tags)
-        chosen = [
-            (place, number)
-            for place, number in zip(self._places, self._numbers, strict=True)
-            if self._properties(place).get(names.TAGS) in wanted
-        ]
+        chosen = [index for index in range(len(self)) if self._properties(index).get(names.TAGS) in wanted]
         if not chosen:
             return None
-        places, numbers = [place for place, _ in chosen], [number for _, number in chosen]
-        return InnerBatch(self._record, self._data, places, numbers, self.queue, self._key_id)
+        numbers = [self._numbers[index] for index in chosen]
+        return InnerBatch(self._record, self._data, self._places.chosen(chosen), numbers, self.queue, self._key_id)
 
     def _message(self, index: int) -> MessageExt:
-        place, record = self._places[index], self._record
-        properties = self._properties(place)
+        places, record = self._places, self._record
+        properties = self._properties(index)
         if self._key_id is not None:
             properties[names.ENCRYPTION_KEY_ID] = self._key_id
-        flag, start, end, _ = place
+        stored_at = offset_id(record.store_host, record.physical_offset)
         return MessageExt(
             record.topic,
-            bytes(self._data[start:end]),
+            bytes(self._data[places.bodies[index]]),
             properties,
             self.queue,
             record.queue_offset + self._numbers[index],
             record.physical_offset,
-            properties.get(names.UNIQUE_KEY, self._offset_id),
-            self._offset_id,
+            properties.get(names.UNIQUE_KEY, stored_at),
+            stored_at,
             record.born_timestamp,
             record.store_timestamp,
             0,
-            flag,
+            places.flags[index],
             record.sys_flag,
         )
 
-    def _properties(self, place: Place) -> dict[str, str]:
+    def _properties(self, index: int) -> dict[str, str]:
+        text = self._data[self._places.body_ends[index] + 2 : self._places.ends[index]]
         # What is not UTF-8 came so from its producer; Java replaces it too, and a late error would help nobody.
-        return decode_properties(str(self._data[place[2] + 2 : place[3]], "utf-8", "replace"))
+        return decode_properties(str(text, "utf-8", "replace"))
 
 
 def stored_message(record: StoredMessage, body: bytes, properties: dict[str, str], queue: MessageQueue) -> MessageExt:

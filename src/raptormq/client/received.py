@@ -175,14 +175,15 @@ def _inner_batch(
     else:
         one_by_one = key_id is not None
     data = record_body if plain is None else memoryview(plain)
-    places = locate_messages(data, inner_count(record.properties))
+    count = inner_count(record.properties)
+    places = locate_messages(data, count)
     if plain is not None:  # no broker has seen what is in it
         check_messages(plain, places)
     skipped = max(first_offset - record.queue_offset, 0)
-    if skipped >= len(places):
+    if skipped >= count:
         return None
-    wanted = places[skipped:] if skipped else places
-    batch = InnerBatch(record, data, wanted, range(skipped, len(places)), queue, None if one_by_one else key_id)
+    numbers = range(skipped, count)
+    batch = InnerBatch(record, data, places.since(skipped), numbers, queue, None if one_by_one else key_id)
     return _unsealed_messages(batch, keys) if one_by_one else batch
 
 

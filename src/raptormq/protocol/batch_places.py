@@ -1,12 +1,15 @@
 """Where the messages of a batch are, for those who do not want all of them decoded at once.
 
 The layout is drawn in `batch`, whose decoder is the reference for this one; inner batches are in `inner_batch`.
+Messages with the same lengths are found by one call of compiled code, as there.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 from zlib import crc32
 
 from raptormq.errors import RecordError
@@ -18,28 +21,103 @@ from raptormq.protocol.record import Bytes
 _SIZE_FLAG_LENGTH = struct.Struct(">i8xii")
 _SHORT = struct.Struct(">h")
 _CRC = struct.Struct(">i")
+_BODY_AT = 20
 _CRC_BEFORE_BODY = 12
 _INNER_NUM = f"{names.INNER_NUM}{names.NAME_SEPARATOR}".encode()
+_LAYOUTS = 64
+_MOST_ALIKE = 256
+"""Messages of a batch that are located at once: what is kept of a layout takes 250 bytes for each."""
 
-Place = tuple[int, int, int, int]
-"""Where one message of a batch is: flag, start and end of its body, end of its properties. They begin 2 bytes after the
-body, behind their length."""
+
+class Places(NamedTuple):
+    """Where the messages of a batch are, in columns with an entry for each message."""
+
+    flags: Sequence[int]
+    bodies: Sequence[slice]
+    body_ends: Sequence[int]
+    ends: Sequence[int]
+    """Where the properties end. They begin 2 bytes after the body, behind their length."""
+
+    def chosen(self, numbers: Sequence[int]) -> Places:
+        """Return some of them."""
+        flags, bodies, body_ends, ends = self
+        return Places(
+            [flags[number] for number in numbers],
+            [bodies[number] for number in numbers],
+            [body_ends[number] for number in numbers],
+            [ends[number] for number in numbers],
+        )
+
+    def since(self, first: int) -> Places:
+        """Return them without those before `first`."""
+        flags, bodies, body_ends, ends = self
+        return Places(flags[first:], bodies[first:], body_ends[first:], ends[first:]) if first else self
 
 
-def locate_messages(data: Bytes, count: int) -> list[Place]:
+class _Layout(NamedTuple):
+    """Where everything is in a batch of messages with the same lengths."""
+
+    unpack: Callable[[Bytes], tuple[int, ...]]
+    """Size, flag, length of the body and length of the properties of each message."""
+    sizes: tuple[int, ...]
+    body_lengths: tuple[int, ...]
+    properties_lengths: tuple[int, ...]
+    bodies: tuple[slice, ...]
+    body_ends: range
+    ends: range
+
+
+@lru_cache(maxsize=_LAYOUTS)
+def _layout(count: int, size: int, body_length: int) -> _Layout:
+    properties_length, end = size - OVERHEAD_BYTES - body_length, count * size
+    body_ends = range(_BODY_AT + body_length, end, size)
+    return _Layout(
+        struct.Struct(">" + f"i8xii{body_length}xh{properties_length}x" * count).unpack,
+        (size,) * count,
+        (body_length,) * count,
+        (properties_length,) * count,
+        tuple(map(slice, range(_BODY_AT, end, size), body_ends)),
+        body_ends,
+        range(size, end + 1, size),
+    )
+
+
+def locate_messages(data: Bytes, count: int) -> Places:
     """Return the places of all messages of a batch (its body, decompressed), without copying anything.
 
     Raises:
         RecordError: a message is cut, its lengths do not add up, or there are not ``count`` of them.
     """
-    places: list[Place] = []
-    add = places.append
+    return _located_at_once(data, count) or _located(data, count)
+
+
+def _located_at_once(data: Bytes, count: int) -> Places | None:
+    """Return the places when all messages have the same lengths, as nearly always; None says nothing of the batch."""
+    length = len(data)
+    if not 0 < count <= _MOST_ALIKE or length < OVERHEAD_BYTES:
+        return None
+    size, _, body_length = _SIZE_FLAG_LENGTH.unpack_from(data)
+    if size * count != length or not 0 <= body_length <= size - OVERHEAD_BYTES:
+        return None
+    layout = _layout(count, size, body_length)
+    values = layout.unpack(data)
+    if values[0::4] != layout.sizes or values[2::4] != layout.body_lengths or values[3::4] != layout.properties_lengths:
+        return None
+    return Places(values[1::4], layout.bodies, layout.body_ends, layout.ends)
+
+
+def _located(data: Bytes, count: int) -> Places:
+    """The same one by one; raises RecordError."""
+    flags: list[int] = []
+    bodies: list[slice] = []
+    body_ends: list[int] = []
+    ends: list[int] = []
     position, end = 0, len(data)
     unpack, unpack_short = _SIZE_FLAG_LENGTH.unpack_from, _SHORT.unpack_from
     try:
         while position < end:
             size, flag, body_length = unpack(data, position)
-            body_at = position + 20
+            body_at = position + _BODY_AT
             body_end = body_at + body_length
             position += size
             if (
@@ -48,16 +126,19 @@ def locate_messages(data: Bytes, count: int) -> list[Place]:
                 or position > end
                 or unpack_short(data, body_end)[0] != size - body_length - OVERHEAD_BYTES
             ):
-                raise RecordError(f"message {len(places)} of the batch is cut or has lengths that do not add up")
-            add((flag, body_at, body_end, position))
+                raise RecordError(f"message {len(flags)} of the batch is cut or has lengths that do not add up")
+            flags.append(flag)
+            bodies.append(slice(body_at, body_end))
+            body_ends.append(body_end)
+            ends.append(position)
     except struct.error as error:
-        raise RecordError(f"message {len(places)} of the batch is cut") from error
-    if len(places) != count:
-        raise RecordError(f"the batch says that it holds {count} messages, and holds {len(places)}")
-    return places
+        raise RecordError(f"message {len(flags)} of the batch is cut") from error
+    if len(flags) != count:
+        raise RecordError(f"the batch says that it holds {count} messages, and holds {len(flags)}")
+    return Places(flags, bodies, body_ends, ends)
 
 
-def check_messages(data: bytes, places: Sequence[Place]) -> None:
+def check_messages(data: bytes, places: Places) -> None:
     """Look at what brokers look at when a batch comes that they can read: for one that was compressed or encrypted it
     is the reader who has to.
 
@@ -66,9 +147,9 @@ def check_messages(data: bytes, places: Sequence[Place]) -> None:
     """
     unpack = _CRC.unpack_from
     may_nest = _INNER_NUM in data
-    for number, (_, body_at, body_end, end) in enumerate(places):
-        (crc,) = unpack(data, body_at - _CRC_BEFORE_BODY)
-        if crc and crc != crc32(data[body_at:body_end]) & 0x7FFFFFFF:
+    for number, (body, body_end, end) in enumerate(zip(places.bodies, places.body_ends, places.ends, strict=True)):
+        (crc,) = unpack(data, body.start - _CRC_BEFORE_BODY)
+        if crc and crc != crc32(data[body]) & 0x7FFFFFFF:
             raise RecordError(f"message {number} of the batch does not have its CRC")
         if may_nest and find_value(data[body_end + 2 : end], _INNER_NUM):
             raise RecordError(f"message {number} of the batch is a batch")
