@@ -1,4 +1,5 @@
-"""Answers about tens of thousands of queues are made in turns with other requests: a topic may have 65,536 queues."""
+"""Requests about tens of thousands of things are worked off in turns with others: a topic may have 65,536 queues, a
+client as many subscriptions."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar
 
+from raptormq.protocol.bodies.slices import Steps
+
 T = TypeVar("T")
 
 AT_A_TIME = 64
 """Items that are looked at before other requests have their turn."""
+LARGE_BODY_BYTES = 32_768
+"""Bodies from which on a request is worked off in turns, where it names many things."""
 _LARGE = 2_048
 """Items from which on a body is written by a thread."""
 
@@ -20,6 +25,18 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
         if number % AT_A_TIME == 0:
             await asyncio.sleep(0)
+
+
+async def worked_off(steps: Steps[T]) -> T:
+    """Return the result of ``steps``; others have their turn after every few."""
+    while True:
+        try:
+            for _ in range(AT_A_TIME):
+                next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 async def written(write: Callable[[], bytes], count: int) -> bytes:

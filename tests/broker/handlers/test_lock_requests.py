@@ -29,11 +29,15 @@ class Locker:
 
     def lock(self, client: str, *queues: MessageQueue) -> list[MessageQueue]:
         command = RemotingCommand(RequestCode.LOCK_BATCH_MQ, {}, QueueLockRequest("g", client, list(queues)).to_json())
-        return decode_locked_queues(self._handlers.lock(NOBODY, command, None).body)
+        answer = self._handlers.lock(NOBODY, command, None)
+        assert isinstance(answer, RemotingCommand)
+        return decode_locked_queues(answer.body)
 
     def unlock(self, client: str, *queues: MessageQueue) -> None:
         body = QueueLockRequest("g", client, list(queues)).to_json()
-        assert self._handlers.unlock(NOBODY, RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, {}, body), None).code == 0
+        answer = self._handlers.unlock(NOBODY, RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, {}, body), None)
+        assert isinstance(answer, RemotingCommand)
+        assert answer.code == 0
 
     def refuse(self, body: bytes) -> None:
         with pytest.raises(BodyError):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.send.queue_batches import MAX_NEW_TOPICS
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
@@ -222,3 +223,19 @@ async def test_topics_that_cannot_be_saved_refuse_their_parts(tmp_path: Path) ->
         answers = await send(peer, listed(0, "a"), listed(1, "b", topic=1), topics="t;new")
         disk.faults.clear()
     assert [each.code for each in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+
+
+async def test_a_request_makes_a_few_topics_and_the_next_one_more(tmp_path: Path) -> None:
+    names = [f"new{number}" for number in range(MAX_NEW_TOPICS + 2)]
+    parts = [single(0, name, topic=place) for place, name in enumerate(names)]
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        first = await send(peer, *parts[:MAX_NEW_TOPICS], topics=";".join(names[:MAX_NEW_TOPICS]))
+        assert {each.code for each in first} == {0}
+        names = ["known", *(f"other{number}" for number in range(MAX_NEW_TOPICS + 2))]
+        await send(peer, single(0, "known"), topics="known")
+        parts = [single(0, name, topic=place) for place, name in enumerate(names)]
+        for made in (MAX_NEW_TOPICS + 1, len(names)):
+            answers = await send(peer, *parts, topics=";".join(names))
+            assert [each.code for each in answers] == [0] * made + [ResponseCode.TOPIC_NOT_EXIST] * (len(names) - made)
+        assert bodies(await peer.pull("known", 0, 0)) == [b"known"] * 3
+        assert bodies(await peer.pull(names[-1], 0, 0)) == [names[-1].encode()]

@@ -6,7 +6,7 @@ from raptormq.broker.saving import TableSaver
 from raptormq.broker.security.acls import AclTable, parse_policies, policy_type
 from raptormq.broker.security.resources import parse_resource
 from raptormq.broker.security.users import UserTable, denied
-from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import AclRequestHeader, DeleteAclRequestHeader, ListAclsRequestHeader
@@ -32,7 +32,7 @@ class AclHandlers:
 
     async def put(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
         """3006, 3007: both add entries, and replace those for the same resource."""
-        body = loads_object(command.body) if command.body else {}
+        body = loads_request(command.body) if command.body else {}
         if not body.get("policies"):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
         subject = _subject(str(body.get("subject") or header.subject or ""))

@@ -20,7 +20,7 @@ from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import BROADCASTING
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.route import QueueData, TopicRoute
-from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
@@ -103,7 +103,7 @@ class AssignmentHandlers:
         """400: the queues of a member; no list at all when it cannot be computed, upon which the member keeps what it
         has.
         """
-        value = loads_object(command.body)
+        value = loads_request(command.body)
         topic, group, member = (str(value.get(name) or "") for name in ("topic", "consumerGroup", "clientId"))
         mode = self._modes.get(topic, group)
         queues = await self._queues(topic)
@@ -138,7 +138,7 @@ class AssignmentHandlers:
 
     async def set_mode(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """401: let a group pop a topic, or pull it again."""
-        value = loads_object(command.body)
+        value = loads_request(command.body)
         topic, group = str(value.get("topic") or ""), str(value.get("consumerGroup") or "")
         try:
             mode = RequestMode.from_dict(value)

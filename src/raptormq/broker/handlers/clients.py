@@ -6,17 +6,19 @@ Source: Apache RocketMQ ``ClientManageProcessor``, ``ConsumerManageProcessor``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from raptormq.broker.checks import require_group
-from raptormq.broker.clients import ClientRegistry, Presence
+from raptormq.broker.clients import ClientRegistry, Member, Presence
 from raptormq.broker.config import Policies
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.heartbeats import RepeatedHeartbeats
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.turns import LARGE_BODY_BYTES, worked_off
 from raptormq.broker.wanted import Subscriptions, compiled, is_tag_type
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
-from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.bodies.slices import Steps, at_once
+from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.client import (
@@ -25,8 +27,10 @@ from raptormq.protocol.headers.client import (
     UnregisterClientRequestHeader,
 )
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Refused, Router
+from raptormq.transport.router import Answer, Refused, Router
 
+MAX_NEW_GROUPS = 1_000
+"""Groups that one heartbeat brings into being; each has a retry topic and is saved."""
 MAX_CLIENTS_PER_GROUP = 10_000
 """Members of one group; one more is refused, because everybody's list is sent to everybody."""
 
@@ -60,18 +64,43 @@ class ClientHandlers:
         router.add(RequestCode.CHECK_CLIENT_CONFIG, None, self.check_subscription)
         router.on_closed(self.connection_closed)
 
-    def heartbeat(self, connection: Connection, command: RemotingCommand, _: None) -> RemotingCommand:
+    def heartbeat(self, connection: Connection, command: RemotingCommand, _: None) -> Answer | Awaitable[Answer]:
         """34: note who is there; a group's first heartbeat creates the group and its retry topic."""
         said, now = (command.body, command.language, command.version), self._clock()
         if not self._repeats.renew(connection, said, now):
-            data = HeartbeatData.from_json(command.body)
-            presence = Presence(data.client_id, connection, command.language, command.version, now)
-            for group in data.producer_groups:
-                self._registry.heartbeat_producer(group, presence)
-            for consumer in data.consumers:
-                self._consumer_heartbeat(consumer, presence)
-            self._repeats.remember(connection, said, presence.members)
+            if len(command.body) >= LARGE_BODY_BYTES:
+                return self._large_heartbeat(connection, command, now)
+            self._repeats.remember(connection, said, at_once(self._entering(connection, command, now)))
         return response_to(command, header=HeartbeatResponseHeader())
+
+    async def _large_heartbeat(self, connection: Connection, command: RemotingCommand, now: int) -> RemotingCommand:
+        await worked_off(self._entering(connection, command, now))
+        return response_to(command, header=HeartbeatResponseHeader())
+
+    def _entering(self, connection: Connection, command: RemotingCommand, now: int) -> Steps[list[Member[Connection]]]:
+        """Note what a heartbeat says; others may have their turn after each group or subscription."""
+        data = yield from HeartbeatData.reading(command.body)
+        presence = Presence(data.client_id, connection, command.language, command.version, now)
+        for consumer in data.consumers:
+            for place, subscription in enumerate(consumer.subscriptions):
+                consumer.subscriptions[place] = _compiled(subscription)
+                yield
+        for group in data.producer_groups:
+            if connection.is_closed:
+                return []  # it has been forgotten meanwhile
+            self._registry.heartbeat_producer(group, presence)
+            yield
+        new_groups = 0
+        for consumer in data.consumers:
+            if connection.is_closed:
+                break
+            new_groups += self._groups.get(consumer.group) is None
+            if new_groups > MAX_NEW_GROUPS:
+                remark = f"a heartbeat makes at most {MAX_NEW_GROUPS} groups; the next one makes more"
+                raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+            self._consumer_heartbeat(consumer, presence)
+            yield
+        return presence.members
 
     def _consumer_heartbeat(self, consumer: ConsumerData, presence: Presence[Connection]) -> None:
         if not self._policies.auto_create_group and self._groups.get(consumer.group) is None:
@@ -82,7 +111,6 @@ class ClientHandlers:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"group {consumer.group} has {len(members)} members already")
         if group.retry_queue_nums:
             self._topics.ensure_retry_topic(consumer.group, group.retry_queue_nums)
-        consumer.subscriptions = [_compiled(subscription) for subscription in consumer.subscriptions]
         if self._registry.heartbeat_consumer(consumer, presence):
             self.notify([consumer.group])
 
@@ -103,7 +131,7 @@ class ClientHandlers:
 
     def check_subscription(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """46: say before the first pull whether a filter expression is understood."""
-        value = loads_object(command.body).get("subscriptionData")
+        value = loads_request(command.body).get("subscriptionData")
         if value is not None:
             subscription = Subscription.from_dict(value)
             kind = subscription.expression_type

@@ -9,8 +9,9 @@ from typing import Any
 from raptormq.broker.groups import GroupConfig, GroupTable
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.turns import in_turns
 from raptormq.errors import BodyError, MessageError
-from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import (
@@ -61,7 +62,8 @@ class GroupHandlers:
     async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """225: the same with several groups, all of them or none."""
         values = _body(command).get("groupConfigList")
-        for config in [_checked(value) for value in (values if isinstance(values, list) else [])]:
+        checked = [_checked(value) async for value in in_turns(values if isinstance(values, list) else [])]
+        async for config in in_turns(checked):
             self._groups.put(config)
         await self._settling.settled()
         return response_to(command)
@@ -107,7 +109,7 @@ class GroupHandlers:
 
 
 def _body(command: RemotingCommand) -> dict[str, Any]:
-    return loads_object(command.body)
+    return loads_request(command.body)
 
 
 def _checked(value: Any) -> GroupConfig:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from raptormq.broker.queue_locks import QueueLocks
+from raptormq.broker.turns import LARGE_BODY_BYTES, worked_off, written
 from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
+from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.message import MessageQueue
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Router
+from raptormq.transport.router import Answer, Router
 
 
 class LockHandlers:
@@ -24,14 +27,37 @@ class LockHandlers:
         router.add(RequestCode.LOCK_BATCH_MQ, None, self.lock)
         router.add(RequestCode.UNLOCK_BATCH_MQ, None, self.unlock)
 
-    def lock(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+    def lock(self, _: Connection, command: RemotingCommand, __: None) -> Answer | Awaitable[Answer]:
         """41: the queues among those asked for that the client owns now."""
-        wanted = QueueLockRequest.from_json(command.body)
-        held = self._locks.lock(wanted.consumer_group, wanted.client_id, wanted.queues, self._clock())
-        return response_to(command, body=encode_locked_queues(held))
+        if len(command.body) >= LARGE_BODY_BYTES:
+            return self._lock_many(command)
+        return response_to(command, body=encode_locked_queues(at_once(self._locking(command.body))))
 
-    def unlock(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+    async def _lock_many(self, command: RemotingCommand) -> RemotingCommand:
+        held = await worked_off(self._locking(command.body))
+        return response_to(command, body=await written(lambda: encode_locked_queues(held), len(held)))
+
+    def _locking(self, body: bytes) -> Steps[list[MessageQueue]]:
+        wanted = yield from QueueLockRequest.reading(body)
+        held: list[MessageQueue] = []
+        for queue in wanted.queues:
+            held += self._locks.lock(wanted.consumer_group, wanted.client_id, (queue,), self._clock())
+            yield
+        return held
+
+    def unlock(self, _: Connection, command: RemotingCommand, __: None) -> Answer | Awaitable[Answer]:
         """42: give locks back."""
-        given = QueueLockRequest.from_json(command.body)
-        self._locks.unlock(given.consumer_group, given.client_id, given.queues)
+        if len(command.body) >= LARGE_BODY_BYTES:
+            return self._unlock_many(command)
+        at_once(self._unlocking(command.body))
         return response_to(command)
+
+    async def _unlock_many(self, command: RemotingCommand) -> RemotingCommand:
+        await worked_off(self._unlocking(command.body))
+        return response_to(command)
+
+    def _unlocking(self, body: bytes) -> Steps[None]:
+        given = yield from QueueLockRequest.reading(body)
+        for queue in given.queues:
+            self._locks.unlock(given.consumer_group, given.client_id, (queue,))
+            yield

@@ -13,7 +13,7 @@ from raptormq.broker.turns import in_turns, written
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
 from raptormq.protocol.bodies.route import TopicList
-from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm, TopicConfig
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -69,15 +69,15 @@ class TopicHandlers:
 
     async def create_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """18: the same for several topics; none is changed unless all are in order."""
-        values = loads_object(command.body).get("topicConfigList")
+        values = loads_request(command.body).get("topicConfigList")
         if not isinstance(values, list):
             raise BodyError("topicConfigList is not a list")
         checked: list[TopicConfig] = []
-        for value in values:
+        async for value in in_turns(values):
             config = TopicConfig.from_dict(value)
             text = ",".join(key if key[:1] in "+-" else f"+{key}={text}" for key, text in config.attributes.items())
             checked.append(self._checked(config, text))
-        for config in checked:
+        async for config in in_turns(checked):
             self._topics.put(config)
         await self._settling.settled()
         return response_to(command)

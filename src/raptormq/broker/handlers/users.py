@@ -5,7 +5,7 @@ from __future__ import annotations
 from raptormq.broker.saving import TableSaver
 from raptormq.broker.security.acls import AclTable
 from raptormq.broker.security.users import SUPER, UserChange, UserTable, denied
-from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import ListUsersRequestHeader, UserRequestHeader
@@ -33,7 +33,7 @@ class UserHandlers:
 
     async def create(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
         """3001."""
-        change = UserChange.of(_required(header), loads_object(command.body))
+        change = UserChange.of(_required(header), loads_request(command.body))
         if change.type == SUPER and self._is_not_super(command):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
         self._users.create(change)
@@ -42,7 +42,7 @@ class UserHandlers:
 
     async def update(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
         """3002."""
-        change = UserChange.of(_required(header), loads_object(command.body))
+        change = UserChange.of(_required(header), loads_request(command.body))
         if change.type == SUPER and self._is_not_super(command):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be update by super user")
         self._require_may_change(change.username, command)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from raptormq.broker.security.resources import Resource, group_resource, topic_or_group
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
-from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.topic_names import RETRY_PREFIX
 
@@ -129,7 +129,7 @@ def _members(request: RemotingCommand) -> list[Demand]:
 
 
 def _locks(request: RemotingCommand) -> list[Demand]:
-    body = loads_object(request.body)
+    body = loads_request(request.body)
     found = [Demand(group_resource(str(body.get("consumerGroup") or "")), _SUB)]
     for queue in body.get("mqSet") or []:
         if isinstance(queue, dict):
@@ -138,7 +138,7 @@ def _locks(request: RemotingCommand) -> list[Demand]:
 
 
 def _acknowledgements(request: RemotingCommand) -> list[Demand]:
-    return [Demand(group_resource(str(loads_object(request.body).get("consumerGroup") or "")), _SUB)]
+    return [Demand(group_resource(str(loads_request(request.body).get("consumerGroup") or "")), _SUB)]
 
 
 def _conversion(request: RemotingCommand) -> list[Demand]:

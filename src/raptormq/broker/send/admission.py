@@ -122,6 +122,10 @@ class Admission:
         )
         self._common_properties = self._suffix.encode()
 
+    def knows_topic(self, topic: str) -> bool:
+        """Whether there is such a topic already."""
+        return topic in self._configs
+
     def settings_changed(self) -> None:
         """Take over what may change while the broker runs."""
         self._max_body_bytes = max_body_bytes(self._config)

