@@ -37,6 +37,7 @@ ODD_TEXTS = {
     "a key without an end": b"UNIQ_KEY\x01K001",
     "the end of a longer name": b"MY_UNIQ_KEY\x01K001\x02",
     "a second key that counts": b"UNIQ_KEY\x01K001\x02UNIQ_KEY\x01K002\x02",
+    "a second key like any": b"UNIQ_KEY\x01K001\x02UNIQ_KEY\x010\x02",
     "words in KEYS": b"KEYS\x01order\x02UNIQ_KEY\x01K001\x02",
     "a batch": b"UNIQ_KEY\x01K001\x02INNER_NUM\x012\x02",
     "a key that is not ASCII": b"UNIQ_KEY\x01K\xc3\xa91\x02",

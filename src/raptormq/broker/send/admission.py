@@ -13,16 +13,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from operator import itemgetter
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from raptormq.broker.checks import no_write_queue
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.delay.postponing import delay_level, postpone
 from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
+from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.inner_batch import wrap
 from raptormq.broker.send.tag_code import tag_code, tag_codes
+from raptormq.broker.send.usual_batches import UsualBatches
 from raptormq.broker.store_settings import max_body_bytes
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.half import halve, is_half
@@ -72,23 +74,6 @@ _Place = tuple[str, int, int, int, bytes, int, int]
 """Topic, queue id, sysFlag, born timestamp, born host, flag, reconsume times."""
 
 
-class Admitted(NamedTuple):
-    """A request that may be stored."""
-
-    request: RemotingCommand
-    pending: PendingRecord | PendingList
-    is_list: bool
-    record_count: int
-    queue_id: int
-    unique_key: str
-    wait: bool
-    """False when the producer does not want to wait for the disk."""
-    recall_handle: str = ""
-    """By which a timer message can be taken back."""
-    in_batch: int = 0
-    """Messages of a batch that is stored as one record, else 0."""
-
-
 class Admission:
     """Checks sends and turns them into records."""
 
@@ -121,6 +106,7 @@ class Admission:
             }
         )
         self._common_properties = self._suffix.encode()
+        self._usual_batches = UsualBatches(self._configs, self._common_properties)
 
     def knows_topic(self, topic: str) -> bool:
         """Whether there is such a topic already."""
@@ -138,6 +124,10 @@ class Admission:
             HeaderError: a header field is missing or not a number in range.
             Refused: with the code of the rule that it breaks.
         """
+        if request.code == 320 and self._writable:
+            usual = self._usual_batches.admit(request, born_host, self._max_body_bytes)
+            if usual is not None:
+                return usual
         ext = request.ext_fields
         required, times_name = (_REQUIRED_V1, "reconsumeTimes") if request.code == 10 else (_REQUIRED_V2, "j")
         try:
@@ -165,12 +155,7 @@ class Admission:
             remark = no_write_queue(config, queue_id, "{}:{}".format(*decode_host(born_host)))
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         if topic[0] == "%":
-            limit = ext.get("maxReconsumeTimes" if request.code == 10 else "l")
-            known = len(self._configs)
-            dead = self._retries.redirected(topic, times, limit)
-            self.creator.created_count += len(self._configs) - known
-            if dead is not None:
-                topic, queue_id = dead, 0
+            topic, queue_id = self._redirected(request, topic, queue_id, times)
         wrapped = bool(sys_flag & _SPECIAL_FLAGS) and self._check_flags(request, sys_flag, topic)
         if config.topic_filter_type == "MULTI_TAG":
             sys_flag |= _MULTI_TAGS
@@ -178,6 +163,14 @@ class Admission:
         if request.code == 320 or wrapped or ext.get("m") == "true" or ext.get("batch") == "true":
             return self._admit_batch(request, place)
         return self._admit_single(request, place)
+
+    def _redirected(self, request: RemotingCommand, topic: str, queue_id: int, times: int) -> tuple[str, int]:
+        """Return where a message for a system's topic goes: to the dead letters, when it was consumed too often."""
+        limit = request.ext_fields.get("maxReconsumeTimes" if request.code == 10 else "l")
+        known = len(self._configs)
+        dead = self._retries.redirected(topic, times, limit)
+        self.creator.created_count += len(self._configs) - known
+        return (topic, queue_id) if dead is None else (dead, 0)
 
     def _admit_single(self, request: RemotingCommand, place: _Place) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, flag, times = place

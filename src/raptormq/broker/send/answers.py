@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from raptormq.broker.send.admission import Admitted
+from raptormq.broker.send.admitted import Admitted
 from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand, encode, response_to
 from raptormq.protocol.headers.send import SendMessageResponseHeader
 from raptormq.storage.log_batch import Appended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raptormq.broker.send.admission import Admitted
+from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import ResponseCode

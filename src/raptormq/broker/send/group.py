@@ -21,7 +21,8 @@ from typing import Protocol
 
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.counters import Counters
-from raptormq.broker.send.admission import Admission, Admitted
+from raptormq.broker.send.admission import Admission
+from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.errors import RaptorMQError, StorageError

@@ -27,7 +27,7 @@ _INNER_NUM = f"{names.INNER_NUM}\x01".encode()
 _TAGS = f"{names.TAGS}\x01".encode()
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _new_tuple = tuple.__new__
-_ROOM_FOR_BASE = 40
+ROOM_FOR_BASE = 40
 """Bytes that INNER_BASE takes at most."""
 
 
@@ -59,13 +59,8 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
     if sys_flag & _COMPRESSED or is_sealed(body):
         count = inner_count(text)
     else:
-        keyed = scan_keyed(body)
-        if keyed is not None:
-            count, keys, tag = keyed
-            keys = _with_key_of_batch(keys, count, unique_key, text)
-        if not keys:
-            texts, tag = _texts_and_tag(body)
-            count = len(texts)
+        has_keys = "KEYS\x01" in text and bool((find_property(text, names.KEYS) or "").encode().strip())
+        count, texts, keys, tag = look_inside(body, unique_key, has_keys=has_keys)
         if said is not None and inner_count(text) != count:
             raise RecordError(f"the batch says that it holds {said} messages, and holds {count}")
         if tag and find_property(text, names.TAGS) is not None:
@@ -76,26 +71,27 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
     properties = text.encode() + common + number.encode()
     if tag:
         properties += b"TAGS\x01%b\x02" % tag
-    if len(properties) > names.MAX_PROPERTIES_BYTES - _ROOM_FOR_BASE:
+    if len(properties) > names.MAX_PROPERTIES_BYTES - ROOM_FOR_BASE:
         raise RecordError(f"the properties of the batch have {len(properties)} bytes, too many to be stored")
     return _new_tuple(Wrapper, (properties, count, texts, keys))
 
 
-def _with_key_of_batch(keys: bytes, count: int, unique_key: str, text: str) -> bytes:
-    """Add the unique key of a batch with the properties ``text`` to those of its messages; return nothing when it has
-    others, or it is of another kind.
+def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, list[bytes], bytes, bytes]:
+    """Return, of a plain batch with ``unique_key`` and maybe words in KEYS, how many messages it holds, what
+    :class:`Wrapper` says of their properties and keys, and the tag that all have, empty when they have not; raises as
+    :func:`wrap`.
     """
-    if not unique_key.isascii() or len(keys) != count * len(unique_key):
-        return b""
-    if "KEYS\x01" in text and (find_property(text, names.KEYS) or "").encode().strip():
-        return b""
-    return keys + unique_key.encode()
+    keyed = scan_keyed(body)
+    if keyed is not None:
+        count, keys, tag = keyed
+        if len(keys) == count * len(unique_key) and not has_keys and unique_key.isascii():
+            return count, [], keys + unique_key.encode(), tag
+    texts, tag = _texts_and_tag(body)
+    return len(texts), texts, b"", tag
 
 
 def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
-    """Return the properties of each message, and the tag that all have, empty when they have not; raises as
-    :func:`wrap`.
-    """
+    """Return the properties of each message, and the tag that all have."""
     alike = scan_alike(body)
     texts = list(alike.properties) if alike is not None else _examine(body)
     joined = b"".join(texts)

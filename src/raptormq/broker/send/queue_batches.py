@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from itertools import groupby
 
-from raptormq.broker.send.admission import Admission, Admitted
+from raptormq.broker.send.admission import Admission
+from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.group import SendGroups
 from raptormq.protocol.codes import RequestCode, ResponseCode

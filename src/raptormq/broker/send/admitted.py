@@ -1,0 +1,28 @@
+"""A send that may be stored, and what its answer needs.
+
+Neighbours: :mod:`.admission` and :mod:`.usual_batches` make it, :mod:`.group` stores it, :mod:`.answers` answers it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raptormq.protocol.command import RemotingCommand
+from raptormq.storage.log_batch import PendingList, PendingRecord
+
+
+class Admitted(NamedTuple):
+    """A request that may be stored."""
+
+    request: RemotingCommand
+    pending: PendingRecord | PendingList
+    is_list: bool
+    record_count: int
+    queue_id: int
+    unique_key: str
+    wait: bool
+    """False when the producer does not want to wait for the disk."""
+    recall_handle: str = ""
+    """By which a timer message can be taken back."""
+    in_batch: int = 0
+    """Messages of a batch that is stored as one record, else 0."""
