@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_raptormq.columns import PropertiesAs, arrow_schema
+from pyspark_raptormq.damage import Damage
 from pyspark_raptormq.inner_batches import without_inner_batches
 from pyspark_raptormq.property_columns import PropertyTable, property_table
 from pyspark_raptormq.record_index import Longs, RecordIndex, index_records
@@ -43,6 +44,7 @@ class RecordDecoder:
         properties_as: what the column `properties` holds, if it is wanted.
         tags: wanted tags, empty for all; brokers filter by hash only, so the tags themselves are compared here.
         verify_crc: whether to compare the checksums of the bodies.
+        damage: whether to go on without what is damaged; by default that is an error.
     """
 
     def __init__(
@@ -53,19 +55,21 @@ class RecordDecoder:
         tags: frozenset[str] = frozenset(),
         *,
         verify_crc: bool = True,
+        damage: Damage | None = None,
     ) -> None:
         self._queue = queue
         self._columns = columns
         self._properties_as = properties_as
         self._tags = pa.array(sorted(tags), pa.string()) if tags else None
         self._verify_crc = verify_crc
+        self._damage = damage or Damage(queue)
         self._schema = arrow_schema(columns, properties_as)
 
     def decode(self, data: bytes, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield batches of the records of `data` with queue offsets `start` <= o < `end`; none when there are none.
 
         Raises:
-            RecordError: the bytes are damaged.
+            RecordError: the bytes are damaged, in a way that `damage` does not let pass.
         """
         index = index_records(data)
         batched = index.sys_flag & INNER_BATCH == INNER_BATCH
@@ -73,18 +77,28 @@ class RecordDecoder:
         if not of_interest.all():
             index = index.select(of_interest)
         if self._verify_crc:
-            index.check_crc()
+            index = self._with_right_crc(index)
         _refuse_encrypted(index)
-        for messages in without_inner_batches(index):
+        for messages in without_inner_batches(index, self._damage):
             wanted = (messages.queue_offset >= start) & (messages.queue_offset < end)
             chosen = messages if wanted.all() else messages.select(wanted)
             if len(chosen):
                 yield from self._batches(_Records(chosen, self._queue))
 
+    def _with_right_crc(self, index: RecordIndex) -> RecordIndex:
+        damaged = index.damaged_bodies()
+        if not len(damaged):
+            return index
+        for offset in index.queue_offset[damaged].tolist():
+            self._damage.report(offset, RecordError("the body does not have the CRC of its record"))
+        whole = np.ones(len(index), np.bool_)
+        whole[damaged] = False
+        return index.select(whole)
+
     def _batches(self, records: _Records) -> Iterator[pa.RecordBatch]:
         index = records.index
         if "value" in self._columns and np.any(index.sys_flag & int(SysFlag.COMPRESSED)):
-            chunks = _plain_bodies(index)
+            chunks = _plain_bodies(index, self._damage)
         else:
             chunks = iter([(0, len(index), None)])
         columns = {name: self._column(records, name) for name in self._columns if name != "value"}
@@ -93,8 +107,11 @@ class RecordDecoder:
             bodies = plain if plain is not None else records.bodies() if "value" in self._columns else None
             arrays = [bodies if name == "value" else columns[name][first:last] for name in self._columns]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-            if wanted_tags is not None:
-                batch = batch.filter(wanted_tags[first:last])
+            chosen = None if wanted_tags is None else wanted_tags[first:last]
+            if plain is not None and plain.null_count:
+                chosen = plain.is_valid() if chosen is None else pc.and_(chosen, plain.is_valid())
+            if chosen is not None:
+                batch = batch.filter(chosen)
             if batch.num_rows:
                 yield batch
 
@@ -174,15 +191,19 @@ def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:
     return slices_and_gaps.take(pa.array(places))
 
 
-def _plain_bodies(index: RecordIndex) -> Iterator[tuple[int, int, pa.Array]]:
-    """Yield first row, end row and the decompressed bodies between, in portions of about `_PLAIN_BATCH_BYTES`."""
-    bodies: list[bytes] = []
+def _plain_bodies(index: RecordIndex, damage: Damage) -> Iterator[tuple[int, int, pa.Array]]:
+    """Yield first row, end row and the decompressed bodies between, in portions of about `_PLAIN_BATCH_BYTES`; None in
+    place of those that are damaged."""
+    bodies: list[bytes | None] = []
     first = size = 0
     rows = zip(index.body_at.tolist(), index.body_end.tolist(), index.sys_flag.tolist(), strict=True)
     for row, (start, end, sys_flag) in enumerate(rows, 1):
-        body = decompress(index.data[start:end], sys_flag)
-        bodies.append(body)
-        size += len(body)
+        try:
+            bodies.append(body := decompress(index.data[start:end], sys_flag))
+            size += len(body)
+        except RecordError as error:
+            damage.report(int(index.queue_offset[row - 1]), error)
+            bodies.append(None)
         if size >= _PLAIN_BATCH_BYTES or row == len(index):
             yield first, row, pa.array(bodies, pa.binary())
             bodies, first, size = [], row, 0

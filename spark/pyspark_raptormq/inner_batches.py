@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
+from pyspark_raptormq.damage import Damage
 from pyspark_raptormq.record_index import Longs, RecordIndex, read_numbers
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import OVERHEAD_BYTES
 from raptormq.protocol.compression import decompress
 from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
+from raptormq.protocol.properties import INNER_NUM, NAME_SEPARATOR, find_property
 from raptormq.protocol.record import SysFlag
 
 _PLAIN_BYTES = 32 * 1024 * 1024
@@ -29,14 +32,15 @@ _OF_THE_BATCH = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _SIZE = struct.Struct(">i")
 _CRC_AT, _BODY_AT = 8, 20
+_NESTED = f"{INNER_NUM}{NAME_SEPARATOR}".encode()
 
 
-def without_inner_batches(index: RecordIndex) -> Iterator[RecordIndex]:
+def without_inner_batches(index: RecordIndex, damage: Damage) -> Iterator[RecordIndex]:
     """Yield the index in parts, in order, with the messages of inner batches in place of these.
 
     Raises:
-        RecordError: a batch is cut, cannot be decompressed, has a wrong CRC, or does not hold as many messages as it
-            says.
+        RecordError: `damage` does not let a batch pass that is cut, cannot be decompressed, has a wrong CRC, nests
+            another one, or does not hold as many messages as it says.
     """
     batched = index.sys_flag & INNER_BATCH == INNER_BATCH
     if not batched.any():
@@ -44,23 +48,63 @@ def without_inner_batches(index: RecordIndex) -> Iterator[RecordIndex]:
         return
     first = grown = 0
     plain: dict[int, bytes] = {}
+    dropped: set[int] = set()
     for row in np.flatnonzero(batched).tolist():
         sys_flag = int(index.sys_flag[row])
         if not sys_flag & _COMPRESSED:
             continue
-        plain[row] = decompress(index.data[index.body_at[row] : index.body_end[row]], sys_flag)
+        try:
+            plain[row] = decompress(index.data[index.body_at[row] : index.body_end[row]], sys_flag)
+        except RecordError as error:
+            damage.report(int(index.queue_offset[row]), error)
+            dropped.add(row)
+            continue
         grown += len(plain[row])
         if grown >= _PLAIN_BYTES:
-            yield _expanded(index, batched, first, row + 1, plain)
+            yield _without_damaged(index, batched, first, row + 1, plain, dropped, damage)
             first, grown, plain = row + 1, 0, {}
     if first < len(index):
-        yield _expanded(index, batched, first, len(index), plain)
+        yield _without_damaged(index, batched, first, len(index), plain, dropped, damage)
+
+
+def _without_damaged(
+    index: RecordIndex,
+    batched: npt.NDArray[np.bool_],
+    first: int,
+    last: int,
+    plain: dict[int, bytes],
+    dropped: set[int],
+    damage: Damage,
+) -> RecordIndex:
+    """Return the messages of rows `first` to `last`, without the batches that cannot be read; adds these to `dropped`.
+
+    Batches are read all at once; only when that fails each is tried by itself.
+    """
+    try:
+        return _expanded(index, batched, first, last, plain, dropped)
+    except RecordError:
+        pass
+    for row in range(first, last):
+        if batched[row] and row not in dropped:
+            own = {row: plain[row]} if row in plain else {}
+            try:
+                _expanded(index, batched, row, row + 1, own, set())
+            except RecordError as error:
+                damage.report(int(index.queue_offset[row]), error)
+                dropped.add(row)
+    return _expanded(index, batched, first, last, plain, dropped)
 
 
 def _expanded(
-    index: RecordIndex, batched: npt.NDArray[np.bool_], first: int, last: int, plain: dict[int, bytes]
+    index: RecordIndex,
+    batched: npt.NDArray[np.bool_],
+    first: int,
+    last: int,
+    plain: dict[int, bytes],
+    dropped: set[int],
 ) -> RecordIndex:
-    """Return the messages of rows `first` to `last`; `plain` has the decompressed bodies by row."""
+    """Return the messages of rows `first` to `last` but for those `dropped`; `plain` has the decompressed bodies by
+    row."""
     bodies, positions, behind = [index.data], {}, len(index.data)
     for row, body in plain.items():
         positions[row] = behind
@@ -71,11 +115,15 @@ def _expanded(
     starts: list[int] = []
     ends: list[int] = []
     for row in range(first, last):
-        if batched[row]:
+        if row in dropped:
+            counts[row - first] = 0
+        elif batched[row]:
             start = positions.get(row, int(index.body_at[row]))
             end = start + len(plain[row]) if row in plain else int(index.body_end[row])
             bounds = _message_bounds(data, start, end)
             _check_count(index, row, len(bounds) - 1)
+            if data.find(_NESTED, start, end) >= 0:
+                _refuse_nested(data, bounds)
             counts[row - first] = len(bounds) - 1
             starts += bounds[:-1]
             ends += bounds[1:]
@@ -131,3 +179,12 @@ def _check_count(index: RecordIndex, row: int, count: int) -> None:
     if count != inner_count(properties):
         offset = index.queue_offset[row]
         raise RecordError(f"the batch at queue offset {offset} holds {count} messages, not as many as it says")
+
+
+def _refuse_nested(data: bytes, bounds: list[int]) -> None:
+    """Raise `RecordError` when a message of a batch is a batch itself, as the protocol's `unwrap` does."""
+    for start, end in pairwise(bounds):
+        (body_length,) = _SIZE.unpack_from(data, start + _BODY_AT - 4)
+        properties = data[start + _BODY_AT + body_length + 2 : end].decode("utf-8", "replace")
+        if find_property(properties, INNER_NUM) is not None:
+            raise RecordError("an inner batch holds another one")

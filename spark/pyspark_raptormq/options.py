@@ -68,6 +68,8 @@ class SourceOptions:
     """Option `maxRowsPerPartition`: cut queues so that no task reads more offsets than this."""
     fail_on_data_loss: bool = True
     """Option `failOnDataLoss`: whether offsets that are gone end the query, or are left out with a warning."""
+    fail_on_damage: bool = True
+    """Option `failOnDamage`: whether damaged messages and batches end the query, or are left out with a warning."""
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     """Option `columns`: names separated by commas; fewer columns are faster, for Spark does not prune Python sources.
     """
@@ -261,6 +263,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "minPartitions": ("min_partitions", _at_least(1)),
     "maxRowsPerPartition": ("max_rows_per_partition", _at_least(1)),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    "failOnDamage": ("fail_on_damage", _boolean),
     "columns": ("columns", _columns),
     "includeProperties": ("properties_as", _properties_as),
     "consumerGroup": ("consumer_group", _group),

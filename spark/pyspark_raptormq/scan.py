@@ -16,6 +16,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from pyspark_raptormq.damage import Damage
 from pyspark_raptormq.data_loss import report_data_loss
 from pyspark_raptormq.decode import RecordDecoder
 from pyspark_raptormq.options import SourceOptions
@@ -42,11 +43,12 @@ def scan(
 
     Raises:
         DataLoss: offsets of the range are not there, and option failOnDataLoss is true.
-        RecordError: records are damaged.
+        RecordError: messages or batches are damaged, and option failOnDamage is true; or an answer is.
         TransportError, ServerError: the broker did not answer within the retry time.
     """
+    damage = Damage(wanted.queue, fail=options.fail_on_damage)
     decoder = RecordDecoder(
-        wanted.queue, options.columns, options.properties_as, options.tags, verify_crc=options.verify_crc
+        wanted.queue, options.columns, options.properties_as, options.tags, verify_crc=options.verify_crc, damage=damage
     )
     buffers: list[bytes] = []
     size = 0
@@ -58,6 +60,7 @@ def scan(
             buffers, size = [], 0
     if buffers:
         yield from decoder.decode(b"".join(buffers), wanted.start, wanted.end)
+    damage.sum_up()
 
 
 def _responses(

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from raptormq.client import Message
+from raptormq.protocol.record import SysFlag
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import BROKER, create_topic, sample_messages, send
 
@@ -163,3 +164,15 @@ def test_messages_that_expire_after_planning(spark: SparkSession, expiring: Memo
             planned.collect()
     else:
         assert len(planned.collect()) == 60
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_damaged_messages(spark: SparkSession, expiring: MemoryBroker, fail: str) -> None:
+    stored = expiring.topics["t"][0].messages
+    stored[40].sys_flag |= int(SysFlag.COMPRESSED)  # its body is not compressed
+    frame = read(spark, expiring.address, "t", failOnDamage=fail)
+    if fail == "true":
+        with pytest.raises(Exception, match=r"offset 40 of t@broker-a:0 is damaged.*failOnDamage"):
+            frame.collect()
+    else:
+        assert [row["queueOffset"] for row in frame.collect()] == [*range(40), *range(41, 100)]

@@ -149,7 +149,7 @@ def test_a_body_of_4_mb() -> None:
 def test_a_damaged_body_is_noticed_unless_nobody_wants_to_know() -> None:
     record = bytearray(encode_record(message(5, b"precious")))
     record[record.index(b"precious")] ^= 1
-    with pytest.raises(RecordError, match="body at queue offset 5"):
+    with pytest.raises(RecordError, match=r"offset 5 .* CRC"):
         rows(RecordDecoder(QUEUE, ("value",)), bytes(record))
     assert rows(RecordDecoder(QUEUE, ("value",), verify_crc=False), bytes(record)) == [{"value": b"qrecious"}]
 

@@ -29,6 +29,7 @@ def test_defaults() -> None:
     assert batch.columns == DEFAULT_COLUMNS
     assert batch.tags == frozenset()
     assert batch.fail_on_data_loss
+    assert batch.fail_on_damage
     assert options(streaming=True).start == Position(word="latest")
 
 
@@ -48,6 +49,7 @@ def test_every_option_arrives() -> None:
             "minPartitions": "4",
             "maxRowsPerPartition": "1000",
             "failOnDataLoss": "false",
+            "failOnDamage": "false",
             "columns": "key,value",
             "consumerGroup": "reports",
             "arrowBatchBytes": "1m",
@@ -67,6 +69,7 @@ def test_every_option_arrives() -> None:
         min_partitions=4,
         max_rows_per_partition=1000,
         fail_on_data_loss=False,
+        fail_on_damage=False,
         columns=("key", "value"),
         consumer_group="reports",
         arrow_batch_bytes=1024 * 1024,
