@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
+from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
 from raptormq.client.pulling import LATE_ANSWER_S, PullRequest, PullResult, PullStatus, long_pull, pull
 from raptormq.client.queue_broker import at_broker
@@ -28,7 +30,6 @@ from raptormq.client.received import decode_batches, message_count
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
-    ChecksumError,
     ClientClosed,
     ClientError,
     KeyMissing,
@@ -88,8 +89,7 @@ class PullConsumer:
         self._positions: dict[MessageQueue, int | None] = {}
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
-        self._doubtful: dict[MessageQueue, int] = {}
-        """Where the last record with a wrong checksum was: it is left out when it comes again so."""
+        self._doubts: defaultdict[MessageQueue, CrcDoubt] = defaultdict(CrcDoubt)
 
     async def start(self) -> None:
         """Make the consumer usable; does nothing when it is."""
@@ -318,9 +318,9 @@ class PullConsumer:
             return found, offset
         if isinstance(error, KeyMissing):
             raise error
-        if isinstance(error, ChecksumError) and self._doubtful.get(queue) != offset:
+        if self._doubts[queue].arises(offset, error):
             if may_fail:
-                self._doubtful[queue] = offset
+                self._doubts[queue].remember(offset)
             raise RecordError(f"what is at offset {offset} of {queue} is damaged: {error}") from error
         if may_fail:
             self._positions[queue] = offset + message_count(record)

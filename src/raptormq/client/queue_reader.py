@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ConsumerConfig
+from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.message_batch import MessageBatch
@@ -23,7 +24,7 @@ from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pu
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
 from raptormq.client.start_offset import start_offset
-from raptormq.errors import ChecksumError, KeyMissing, RaptorMQError, RecordError, ServerError
+from raptormq.errors import KeyMissing, RaptorMQError, RecordError, ServerError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.route import MASTER_ID
@@ -88,8 +89,7 @@ class QueueReader:
         self._pace = pace or PullPace()
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
         self._room = asyncio.Event()
-        self._doubtful = -1
-        """Where the last record was that could not be read, and may come right with the next pull."""
+        self._doubt = CrcDoubt()
         self._broker_id = MASTER_ID
         self._task = background(self._run(), f"reader of {queue}")
 
@@ -217,9 +217,11 @@ class QueueReader:
         def goes_on(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
             nonlocal next_offset, missing
             offset = record.queue_offset
-            is_new = isinstance(error, ChecksumError) and offset != self._doubtful
-            if is_new or isinstance(error, KeyMissing):
-                next_offset, missing, self._doubtful = offset, error, offset
+            is_doubtful = self._doubt.arises(offset, error)
+            if is_doubtful or isinstance(error, KeyMissing):
+                next_offset, missing = offset, error
+                if is_doubtful:
+                    self._doubt.remember(offset)
                 return False
             # Nobody will ever read it: it was sent so, or has come twice with a wrong checksum.
             log.error("what is at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)
