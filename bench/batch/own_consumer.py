@@ -38,7 +38,7 @@ class Sink:
         count = len(batch)
         self.bytes += sum(map(len, batch.bodies()))
         self.messages += count
-        self._ages_ms[max(0, time.time_ns() // 1_000_000 - batch[0].born_timestamp)] += count
+        self._ages_ms[max(0, time.time_ns() // 1_000_000 - batch.born_timestamp)] += count
 
     def answer(self, word: str) -> dict[str, float]:
         """What to print for a line of input."""

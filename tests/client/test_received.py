@@ -107,6 +107,19 @@ def test_bodies_of_a_batch_are_not_copied() -> None:
     assert all(isinstance(body, memoryview) and body.obj is stored for body in bodies)
 
 
+def test_a_batch_tells_topic_and_birth_of_its_first_message_and_damage_in_the_properties_hinders_nobody() -> None:
+    inner = encode_batch([(0, b"", b"\xff" * n) for n in range(2)])
+    wrapped = record(inner, "INNER_NUM\x012\x02", queue_offset=1, sys_flag=0xC0, born_timestamp=9)
+    compressed = record(zlib.compress(TEXT), queue_offset=3, sys_flag=0x301, born_timestamp=8)
+    batches = decode_batches(record(born_timestamp=7) + wrapped + compressed, QUEUE)
+    assert [(len(batch), batch.topic, batch.born_timestamp) for batch in batches] == [
+        (1, "t", 7),
+        (2, "t", 9),
+        (1, "t", 8),
+    ]
+    assert [batch[0].born_timestamp for batch in batches] == [7, 9, 8]
+
+
 def test_plain_messages_are_decoded_when_they_are_looked_at_and_not_copied() -> None:
     stored = record(b"one", queue_offset=7, flag=3) + record(b"two", "TAGS\x01B\x02", queue_offset=9)
     [batch] = decode_batches(stored, QUEUE)

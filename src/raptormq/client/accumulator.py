@@ -89,6 +89,7 @@ class Lane:
         self._config = config
         self._batch_max_bytes = config.batch_max_bytes
         self._total_max_bytes = config.total_batch_max_bytes
+        self._max_message_bytes = config.max_message_bytes
         self._ids = ids
         self._kinds = kinds
         self._shipping = shipping
@@ -138,7 +139,7 @@ class Lane:
             or (length >= self._compress_over_bytes and self._kinds.stores_whole(topic) is False)
         ):
             return self._add_special(message, key, callback)
-        if batch is None or batch.size + batch.plain_overhead + length > self._config.max_message_bytes:
+        if batch is None or batch.size + batch.plain_overhead + length > self._max_message_bytes:
             batch = self._open_batch(key, batch)
         waiter: Waiter | None = callback
         if waiter is None:

@@ -35,6 +35,11 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
         return self[0].topic
 
     @property
+    def born_timestamp(self) -> int:
+        """When the producer made the first message, in milliseconds since 1970; cheap where a batch is stored whole."""
+        return self[0].born_timestamp
+
+    @property
     @abc.abstractmethod
     def offsets(self) -> Sequence[int]:
         """The queue offset of every message; not without gaps where tags or the start of a pull have left some out."""
@@ -181,6 +186,10 @@ class InnerBatch(MessageBatch):
     @property
     def topic(self) -> str:
         return self._record.topic
+
+    @property
+    def born_timestamp(self) -> int:
+        return self._record.born_timestamp
 
     @property
     def offsets(self) -> Sequence[int]:

@@ -22,8 +22,9 @@ Waiter = asyncio.Future[SendResult] | Callback
 
 def tell_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> None:
     """Tell each its outcome; a future that is done already stays as it is, an error of a callback is logged."""
+    future = asyncio.Future
     for waiter, outcome in outcomes:
-        if not isinstance(waiter, asyncio.Future):
+        if not isinstance(waiter, future):
             try:
                 waiter(outcome)
             except Exception:

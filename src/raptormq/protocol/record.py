@@ -73,7 +73,6 @@ _UNTIL_BORN_HOST = struct.Struct(">iiIiiqqiq")
 _AFTER_HOSTS = struct.Struct(">iqi")
 _FIXED_V4 = struct.Struct(">iiIiiqqiq8sq8siqi")
 _LONG = struct.Struct(">q")
-_INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _V6_HOSTS = 0x30
 _WRONG_CRC = "the body does not have the CRC of its record"
@@ -204,49 +203,38 @@ def _decode(data: Bytes, position: int) -> tuple[StoredMessage, int, int, int]:
     size = record_size(data, position)
     end = position + size
     try:
-        (sys_flag,) = _INT.unpack_from(data, position + SYS_FLAG_AT)
-        decode_head = _decode_head_v6 if sys_flag & _V6_HOSTS else _decode_head_v4
-        message, crc, at = decode_head(data, position)
-        body_length = _AFTER_HOSTS.unpack_from(data, at - _AFTER_HOSTS.size)[2]
-        topic_at = at + body_length
-        if body_length < 0 or topic_at > end:
+        (
+            _,
+            magic,
+            crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born,
+            born_host,
+            stored,
+            store_host,
+            times,
+            prepared,
+            body_length,
+        ) = _FIXED_V4.unpack_from(data, position)
+        body_at = position + _FIXED_V4.size
+        if sys_flag & _V6_HOSTS:
+            born_host, stored, store_host, body_at = _decode_hosts(data, position + BORN_HOST_AT, sys_flag)
+            times, prepared, body_length = _AFTER_HOSTS.unpack_from(data, body_at - _AFTER_HOSTS.size)
+        body_end = body_at + body_length
+        if body_length < 0 or body_end > end:
             raise RecordError(f"body of {body_length} bytes does not fit the record")
-        width = 1 if _SIZE_MAGIC.unpack_from(data, position)[1] == MAGIC_V1 else 2
-        properties_at = topic_at + width + int.from_bytes(data[topic_at : topic_at + width], "big")
-        (properties_length,) = _SHORT.unpack_from(data, properties_at)
-        if properties_length < 0 or properties_at + 2 + properties_length != end:
-            raise RecordError("topic and properties do not fill the record")
-        message.topic = bytes(data[topic_at + width : properties_at]).decode()
-        message.properties = bytes(data[properties_at + 2 : end]).decode()
+        topic, properties = _decode_texts(bytes(data[body_end:end]), 1 if magic == MAGIC_V1 else 2)
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the record is damaged: {error}") from error
-    message.total_size = size
-    return message, crc, at, topic_at
-
-
-def _decode_head_v4(data: Bytes, position: int) -> tuple[StoredMessage, int, int]:
-    (
-        _,
-        _,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born,
-        born_host,
-        stored,
-        store_host,
-        times,
-        prepared,
-        _,
-    ) = _FIXED_V4.unpack_from(data, position)
     message = StoredMessage(
-        "",
+        topic,
         queue_id,
         b"",
-        "",
+        properties,
         flag,
         sys_flag,
         queue_offset,
@@ -257,36 +245,26 @@ def _decode_head_v4(data: Bytes, position: int) -> tuple[StoredMessage, int, int
         store_host,
         times,
         prepared,
+        size,
     )
-    return message, crc, position + _FIXED_V4.size
+    return message, crc, body_at, body_end
 
 
-def _decode_head_v6(data: Bytes, position: int) -> tuple[StoredMessage, int, int]:
-    _, _, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = _UNTIL_BORN_HOST.unpack_from(
-        data, position
-    )
-    at = position + BORN_HOST_AT
+def _decode_hosts(data: Bytes, at: int, sys_flag: int) -> tuple[bytes, int, bytes, int]:
+    """Return the born host at ``at``, the store time, the store host, and where the body begins."""
     born_host, at = _host(data, at, bool(sys_flag & SysFlag.BORN_HOST_V6))
     (stored,) = _LONG.unpack_from(data, at)
     store_host, at = _host(data, at + 8, bool(sys_flag & SysFlag.STORE_HOST_V6))
-    times, prepared, _ = _AFTER_HOSTS.unpack_from(data, at)
-    message = StoredMessage(
-        "",
-        queue_id,
-        b"",
-        "",
-        flag,
-        sys_flag,
-        queue_offset,
-        physical_offset,
-        born,
-        stored,
-        born_host,
-        store_host,
-        times,
-        prepared,
-    )
-    return message, crc, at + _AFTER_HOSTS.size
+    return born_host, stored, store_host, at + _AFTER_HOSTS.size
+
+
+def _decode_texts(tail: bytes, width: int) -> tuple[str, str]:
+    """Return topic, behind its length of ``width`` bytes, and properties: all that follows the body."""
+    topic_end = width + int.from_bytes(tail[:width], "big")
+    (properties_length,) = _SHORT.unpack_from(tail, topic_end)
+    if properties_length < 0 or topic_end + 2 + properties_length != len(tail):
+        raise RecordError("topic and properties do not fill the record")
+    return tail[width:topic_end].decode(), tail[topic_end + 2 :].decode()
 
 
 def _host(data: Bytes, at: int, v6: bool) -> tuple[bytes, int]:
