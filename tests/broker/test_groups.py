@@ -72,3 +72,14 @@ def test_what_is_forbidden_is_kept_and_goes_with_its_group() -> None:
 def test_a_table_of_what_is_forbidden_that_is_none_is_refused() -> None:
     with pytest.raises(BodyError):
         GroupTable({"forbiddenTable": {"g": 4}}, lambda: 7)
+
+
+def test_what_is_written_is_what_is_known() -> None:
+    table = GroupTable({"subscriptionGroupTable": {"old": {"groupName": "old"}}}, lambda: 1)
+    table.put(GroupConfig("new"))
+    table.put(GroupConfig("new", retry_max_times=3))
+    table.delete("old")
+    assert table.to_dict()["subscriptionGroupTable"] == {"new": GroupConfig("new", retry_max_times=3).to_dict()}
+    before = table.to_dict()
+    table.put(GroupConfig("newer"))
+    assert list(before["subscriptionGroupTable"]) == ["new"]

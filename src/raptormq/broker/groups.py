@@ -95,6 +95,7 @@ class GroupTable:
         self.configs: dict[str, GroupConfig] = {
             str(name): GroupConfig.from_dict(group) for name, group in table.items()
         }
+        self._plain = {name: group.to_dict() for name, group in self.configs.items()}
         self.forbidden = _read_forbidden(fields.get("forbiddenTable") or {})
         """Group -> topic -> bits; empty, as it nearly always is, when nothing is forbidden."""
         self.version = DataVersion.from_dict(fields.get("dataVersion"))
@@ -113,12 +114,14 @@ class GroupTable:
         """Create or change a group."""
         if self.configs.get(config.name) != config:
             self.configs[config.name] = config
+            self._plain[config.name] = config.to_dict()
             self._changed()
 
     def delete(self, group: str) -> bool:
         """Remove a group; False when there was none."""
         if self.configs.pop(group, None) is None:
             return False
+        del self._plain[group]
         self.forbidden.pop(group, None)
         self._changed()
         return True
@@ -140,11 +143,12 @@ class GroupTable:
         self._changed()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``subscriptionGroup.json``, also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        """Return the content of ``subscriptionGroup.json``, also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG; cheap,
+        because every change of thousands of groups writes them all."""
         return {
             "dataVersion": self.version.to_dict(),
             "forbiddenTable": self.forbidden,
-            "subscriptionGroupTable": {name: group.to_dict() for name, group in self.configs.items()},
+            "subscriptionGroupTable": dict(self._plain),
         }
 
     def _changed(self) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.bodies.queues import QueueLockRequest
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.queue_batches import Part, PartKind, decode_answers, encode_parts
 from raptormq.protocol.signing import SIGNATURE, Credentials, sign
 from tests.broker.harness import TIMEOUT, Peer, connected, running, send_fields
@@ -177,6 +179,20 @@ async def test_a_heartbeat_that_cannot_be_read_does_not_pass(tmp_path: Path) -> 
         await create_alice(peer)
         answer = await ask(peer, ALICE, RequestCode.HEART_BEAT, body=b"[")
         assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "parse authorization context error.")
+
+
+async def test_locks_are_for_topics_that_the_client_may_read(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Sub"])
+        await allow(peer, "Group:g", ["Sub"])
+        orders = [MessageQueue("orders", "broker-a", number) for number in range(100)]
+        for queues, code in (
+            (orders, ResponseCode.SUCCESS),
+            ([*orders, MessageQueue("other", "broker-a", 0)], ResponseCode.NO_PERMISSION),
+        ):
+            body = QueueLockRequest("g", "c", queues).to_json()
+            assert (await ask(peer, ALICE, RequestCode.LOCK_BATCH_MQ, body=body)).code == code
 
 
 async def test_the_parts_of_a_request_for_several_queues_are_judged_one_by_one(tmp_path: Path) -> None:

@@ -131,9 +131,9 @@ def _members(request: RemotingCommand) -> list[Demand]:
 def _locks(request: RemotingCommand) -> list[Demand]:
     body = loads_request(request.body)
     found = [Demand(group_resource(str(body.get("consumerGroup") or "")), _SUB)]
-    for queue in body.get("mqSet") or []:
-        if isinstance(queue, dict):
-            _topic({"topic": str(queue.get("topic") or "")}, _SUB, found)
+    queues = [queue for queue in body.get("mqSet") or [] if isinstance(queue, dict)]
+    for topic in dict.fromkeys(str(queue.get("topic") or "") for queue in queues):  # thousands are of the same one
+        _topic({"topic": topic}, _SUB, found)
     return found
 
 
