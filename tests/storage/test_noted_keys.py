@@ -37,6 +37,13 @@ def test_rows_of_runs_and_texts(notes: list[tuple[str, list[bytes], bool, bytes]
     assert list(zip(*(column.tolist() for column in noted.rows()), strict=True)) == expected
 
 
+@given(st.lists(st.text("ab", min_size=6, max_size=6), min_size=1, max_size=9))
+def test_keys_that_begin_alike_differ_anywhere_or_nowhere(keys: list[str]) -> None:
+    noted = NotedKeys()
+    noted.note_run("t", "".join(keys).encode(), len(keys), 0, 0)
+    assert noted.rows().hashes.tolist() == [key_hash("t", key) for key in keys]
+
+
 def test_nothing_has_no_rows() -> None:
     assert NotedKeys().count == 0
 

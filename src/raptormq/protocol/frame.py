@@ -30,6 +30,7 @@ PIECE_BYTES = 64
 """What every piece of an unfinished frame takes besides its bytes."""
 _MIN_PAYLOAD_BYTES = 4
 _LENGTH = struct.Struct(">i")
+_TYPE_AND_LENGTH = struct.Struct(">I")
 
 
 class FrameDecoder:
@@ -117,12 +118,14 @@ def split_payload(payload: Payload) -> tuple[int, int, int]:
     Raises:
         FrameError: the header is said to be longer than the payload.
     """
-    if len(payload) < _MIN_PAYLOAD_BYTES:
-        raise FrameError(f"payload of {len(payload)} bytes is too short for a header length")
-    header_end = 4 + (payload[1] << 16 | payload[2] << 8 | payload[3])
-    if header_end > len(payload):
-        raise FrameError(f"header of {header_end - 4} bytes does not fit the payload of {len(payload)} bytes")
-    return payload[0], 4, header_end
+    length = len(payload)
+    if length < _MIN_PAYLOAD_BYTES:
+        raise FrameError(f"payload of {length} bytes is too short for a header length")
+    (word,) = _TYPE_AND_LENGTH.unpack_from(payload)
+    header_end = 4 + (word & 0xFFFFFF)
+    if header_end > length:
+        raise FrameError(f"header of {header_end - 4} bytes does not fit the payload of {length} bytes")
+    return word >> 24, 4, header_end
 
 
 def join_frame(serialize_type: int, header: bytes, body_length: int) -> bytes:

@@ -94,7 +94,9 @@ class IndexFile:
         places = hashes % self._slot_count
         entries = np.empty(len(hashes), dtype=_ENTRIES)
         entries["hash"], entries["offset"] = hashes, offsets
-        entries["seconds"] = np.clip((timestamps - self.begin_timestamp) // 1000, 0, 0x7FFFFFFF)
+        seconds = (timestamps - self.begin_timestamp) // 1000
+        np.minimum(seconds, 0x7FFFFFFF, out=seconds)
+        entries["seconds"] = np.maximum(seconds, 0, out=seconds)
         entries["older"] = self._chain(slots, places, numbers)
         self._tail += entries.tobytes()
         self._dirty[places // _PAGE_SLOTS] = True

@@ -52,15 +52,16 @@ def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:
 def hash_units(starts: NDArray[np.uint32], units: NDArray[np.uint8]) -> NDArray[np.int32]:
     """Return the hashes of keys of one length, the rows of ``units``, which are ASCII.
 
-    What all of them have in the same place, as the unique keys of one client have most, is hashed once.
+    What all of them begin with, as the unique keys of one client do, is hashed once.
     """
-    length, first = units.shape[1], units[:1]
+    length, first = units.shape[1], units[0]
     powers = _POWERS[:length][::-1]
-    places = np.flatnonzero(np.bitwise_or.reduce(units ^ first, axis=0))
-    common = first.astype(np.uint32)
-    common[0, places] = 0
-    values = units[:, places].astype(np.uint32) @ powers[places]
-    values += starts * _POWERS[length] + common @ powers
+    differ = np.flatnonzero(first != units[-1])
+    begin = int(differ[0]) if len(differ) else length
+    if not (units[:, :begin] == first[:begin]).all():
+        begin = 0
+    values = units[:, begin:].astype(np.uint32) @ powers[begin:]
+    values += starts * _POWERS[length] + first[:begin].astype(np.uint32) @ powers[:begin]
     signed = values.view(np.int32)
     signed[signed == _SMALLEST] = 0
     return np.abs(signed)
