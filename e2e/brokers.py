@@ -71,7 +71,7 @@ def send(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None
     pod = string.Template(Path(__file__).with_name("sender.yaml").read_text(encoding="utf-8"))
     values = {"namespace": NAMESPACE, "image": image, "name_servers": name_servers(kubernetes), "topic": "flights"}
     kubernetes.kubectl("apply", "-f", "-", manifest=pod.substitute(values))
-    kubernetes.wait_until("the sender starts", lambda: _phase(kubernetes) != "Pending", 60)
+    kubernetes.wait_until("the sender starts", lambda: _phase(kubernetes) != "Pending", 120)
     outcome = _watch(kubernetes)
     if outcome.get("acknowledged") != len(sent):
         raise Failed(f"{outcome} after the sender's end, wanted {len(sent)} acknowledged")
@@ -82,19 +82,27 @@ def send(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None
 
 
 def _watch(kubernetes: Kubernetes) -> dict[str, Any]:
-    """Follows the sender's log, takes the broker away at half, returns the last thing that the sender said."""
+    """Follows the sender's log, takes the broker away at half, returns the last thing that the sender said.
+
+    Who follows a log may lose the connection to it: then it is read again, from its start.
+    """
     deadline = time.monotonic() + SEND_TIMEOUT_S
     said: dict[str, Any] = {}
-    with kubernetes.log_lines("sender", NAMESPACE) as lines:
-        for line in lines:
-            if not line.startswith("{"):
-                continue
-            said = json.loads(line)
-            if "half" in said:
-                say(f"{said['half']} records acknowledged, now pod {VICTIM} is deleted")
-                kubernetes.kubectl("delete", "pod", VICTIM, "-n", NAMESPACE, "--wait=false")
-            if time.monotonic() > deadline:
-                raise Failed(f"the sender is not done after {SEND_TIMEOUT_S:.0f} s")
+    taken = ended = False
+    while "acknowledged" not in said and not ended:
+        left = deadline - time.monotonic()
+        if left < 0:
+            raise Failed(f"the sender is not done after {SEND_TIMEOUT_S:.0f} s, it said last: {said}")
+        ended = _phase(kubernetes) in ("Succeeded", "Failed")
+        with kubernetes.log_lines("sender", NAMESPACE, left) as lines:
+            for line in lines:
+                if not line.startswith("{") or not line.endswith("\n"):
+                    continue
+                said = json.loads(line)
+                if "half" in said and not taken:
+                    say(f"{said['half']} records acknowledged, now pod {VICTIM} is deleted")
+                    kubernetes.kubectl("delete", "pod", VICTIM, "-n", NAMESPACE, "--wait=false")
+                    taken = True
     return said
 
 

@@ -1,4 +1,4 @@
-"""What fails a run: one class, whose text says what was expected and what came instead."""
+"""What fails a run: errors whose text says what was expected and what came instead."""
 
 from __future__ import annotations
 
@@ -7,3 +7,7 @@ from raptormq.errors import RaptorMQError
 
 class Failed(RaptorMQError):
     """A step of the run did not do what it had to."""
+
+
+class Unanswered(Failed):
+    """A command failed or took too long: what it was to ask is not known."""

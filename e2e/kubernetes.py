@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from e2e.errors import Failed
+from e2e.errors import Failed, Unanswered
 from e2e.tools import engine, tool
 
 POLL_S = 1.0
@@ -62,11 +63,21 @@ class Kubernetes:
         return found
 
     def wait_until(self, what: str, condition: Callable[[], bool], timeout: float) -> None:
-        """Asks until it is so."""
+        """Asks until it is so. The API server of a busy machine may leave a question unanswered; the last one is told.
+
+        Raises:
+            Failed: it is not so in time, or `condition` says so.
+        """
         deadline = time.monotonic() + timeout
-        while not condition():
+        while True:
+            unanswered = ""
+            try:
+                if condition():
+                    return
+            except Unanswered as error:
+                unanswered = f"; {error}"
             if time.monotonic() > deadline:
-                raise Failed(f"{what}: not within {timeout:.0f} s")
+                raise Failed(f"{what}: not within {timeout:.0f} s{unanswered}")
             time.sleep(POLL_S)
 
     def wait_ready(self, *resources: str, namespace: str, timeout: float) -> None:
@@ -88,21 +99,24 @@ class Kubernetes:
         return "Unknown", "", 0
 
     @contextmanager
-    def log_lines(self, pod: str, namespace: str) -> Iterator[Iterator[str]]:
-        """Lines of a pod's log as they come, until the pod ends or the block is left."""
+    def log_lines(self, pod: str, namespace: str, timeout: float) -> Iterator[Iterator[str]]:
+        """Lines of a pod's log as they come, until the pod ends, the connection does or the time is up."""
         command = [tool("kubectl"), "logs", "--follow", "-n", namespace, pod]
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
+            bell = threading.Timer(timeout, process.terminate)
+            bell.start()
             try:
                 yield iter(process.stdout)
             finally:
+                bell.cancel()
                 process.terminate()
 
     def run(self, command: list[str], *, given: str | None = None, timeout: float) -> str:
         """Standard output of a command.
 
         Raises:
-            Failed: it failed or took too long; the text has the end of what it said.
+            Unanswered: it failed or took too long; the text has the end of what it said.
         """
         shown = " ".join([Path(command[0]).name, *command[1:]])[:300]
         try:
@@ -116,7 +130,7 @@ class Kubernetes:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Failed(f"{shown}: not done after {timeout:.0f} s") from None
+            raise Unanswered(f"{shown}: not done after {timeout:.0f} s") from None
         if done.returncode != 0:
-            raise Failed(f"{shown}: exit code {done.returncode}\n{(done.stderr or done.stdout).strip()[-3000:]}")
+            raise Unanswered(f"{shown}: exit code {done.returncode}\n{(done.stderr or done.stdout).strip()[-3000:]}")
         return done.stdout

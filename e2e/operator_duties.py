@@ -24,8 +24,8 @@ def refuses_what_comes_later(kubernetes: Kubernetes) -> None:
         "brokercluster/denied": "ConfigDenied",
     }
     for resource, reason in expected.items():
-        kubernetes.wait_until(f"{resource} is {reason}", partial(_is_refused, kubernetes, resource, reason), 30)
-    kubernetes.kubectl("delete", *expected, "-n", NAMESPACE, "--timeout=30s")
+        kubernetes.wait_until(f"{resource} is {reason}", partial(_is_refused, kubernetes, resource, reason), 90)
+    kubernetes.kubectl("delete", *expected, "-n", NAMESPACE, "--timeout=60s", timeout=90)
 
 
 def makes_batch_topics(kubernetes: Kubernetes) -> None:
@@ -45,14 +45,18 @@ def rolls_a_change(kubernetes: Kubernetes) -> None:
     kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
     seen: list[set[str]] = []
 
-    def done() -> bool:
+    def renewed() -> set[str]:
         now = _pods(kubernetes)
-        away = {name for name in before if not now.get(name, {}).get("ready")}
-        seen.append(away)
-        renewed = all(name in now and now[name]["uid"] != pod["uid"] for name, pod in before.items())
-        return renewed and not away and kubernetes.is_ready(CLUSTER, NAMESPACE)
+        seen.append({name for name in before if not now.get(name, {}).get("ready")})
+        return {name for name, pod in before.items() if name in now and now[name]["uid"] != pod["uid"]}
 
-    kubernetes.wait_until("the first broker goes", lambda: not done() and bool(seen[-1]), 60)
+    def begun() -> bool:
+        return bool(renewed() or seen[-1])  # one that is back already has gone too
+
+    def done() -> bool:
+        return renewed() == before.keys() and not seen[-1] and kubernetes.is_ready(CLUSTER, NAMESPACE)
+
+    kubernetes.wait_until("the first broker goes", begun, 120)
     kubernetes.kubectl("delete", "pod", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR, "--grace-period=0", "--force")
     kubernetes.wait_until("every broker runs the new configuration", done, 300)
     if max(map(len, seen)) > 1:

@@ -45,9 +45,14 @@ def stream(kubernetes: Kubernetes, image: str, expected: dict[str, Figures]) -> 
     """Reads as a stream; the driver is taken away in the middle, and the next one goes on from its checkpoint."""
     total = sum(figures.flights for figures in expected.values())
     _apply(kubernetes, "spark-flights-stream.yaml", image)
-    kubernetes.wait_until("a driver reads a quarter", lambda: _flights(kubernetes) >= total // 4, START_TIMEOUT_S)
+    before: list[dict[str, Any]] = []
+
+    def has_read_a_quarter() -> bool:
+        before[:] = _newest_batches(kubernetes)
+        return bool(before) and before[-1]["flights"] >= total // 4
+
+    kubernetes.wait_until("a driver reads a quarter", has_read_a_quarter, START_TIMEOUT_S)
     (first,) = _names(_drivers(kubernetes, "flights-stream"))
-    before = _batches(kubernetes, first)
     if before[-1]["flights"] >= total:
         raise Failed(f"the first driver had read everything before it could be stopped: {before[-1]}")
     kubernetes.kubectl("delete", "pod", first, "-n", NAMESPACE, timeout=90)
@@ -76,11 +81,10 @@ def _compare(what: str, kubernetes: Kubernetes, job: str, expected: dict[str, Fi
     say(f"{what}: {total} flights of {len(found)} origins; number, mean delay and distance are exactly right")
 
 
-def _flights(kubernetes: Kubernetes) -> int:
-    """Flights that the newest driver of the stream has counted so far."""
+def _newest_batches(kubernetes: Kubernetes) -> list[dict[str, Any]]:
+    """Batches that the newest driver of the stream has ended so far."""
     drivers = _names(_drivers(kubernetes, "flights-stream"))
-    batches = _batches(kubernetes, drivers[-1]) if drivers else []
-    return int(batches[-1]["flights"]) if batches else 0
+    return _batches(kubernetes, drivers[-1]) if drivers else []
 
 
 def _batches(kubernetes: Kubernetes, pod: str) -> list[dict[str, Any]]:
