@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.interop.rocketmq_java import JavaBuild, java
 
-RUN_TIMEOUT_SECONDS = 200.0
+RUN_TIMEOUT_SECONDS = 400.0
 SETTINGS = {"traceTopicEnable": "true"}
 """What the commands want of either broker."""
 
