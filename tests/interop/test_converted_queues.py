@@ -17,7 +17,7 @@ from tests.interop.converting import convert
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import build, java
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 CONSUMER = "io.raptormq.interop.consume.PrintMessages"
 PRODUCER = "io.raptormq.interop.produce.SendAutomatically"

@@ -18,7 +18,7 @@ SCENARIOS = (
 )  # fmt: skip
 """Those in which hosts are in records, in ids, or where a broker calls a client."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ REFERENCE: dict[str, list[str]] = json.loads(
 )
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "mqadmin.md"
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ ROOT = {"user": "root", "secret": "root-secret"}
 
 Servers = RaptorMQDev | RocketMQServers
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

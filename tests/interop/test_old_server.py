@@ -29,7 +29,7 @@ from raptormq.errors import ServerError
 from tests.interop.make_reference import PATIENCE
 from tests.interop.rocketmq_java import RocketMQServers, build
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 INNER_BATCH = 0x80
 QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s"}

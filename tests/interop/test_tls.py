@@ -49,7 +49,7 @@ SERVERS = {
 }
 """What each server has beyond a certificate of `authority`."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 def certificates(folder: Path) -> Path:

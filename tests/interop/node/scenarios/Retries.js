@@ -23,7 +23,8 @@ module.exports = async cluster => {
     reconsumeTimes, properties: Object.keys(properties).sort(), 'right topic': name === topic, tags, keys,
     'origin known': 'ORIGIN_MESSAGE_ID' in properties,
   });
-  const outcome = { errors: inbox.errors.length };
+  // how often it finds no route to a topic that is still to come depends on the moment
+  const outcome = { 'errors of the handler': inbox.errors.filter(text => text.startsWith('process mq message failed')).length };
   for (const body of inbox.bodies()) {
     outcome[body] = inbox.messages.filter(each => String(each.body) === body).map(describe);
   }

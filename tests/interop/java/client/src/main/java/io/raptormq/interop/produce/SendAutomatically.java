@@ -25,6 +25,7 @@ public final class SendAutomatically {
         DefaultMQProducer producer = new DefaultMQProducer("send-automatically");
         producer.setNamesrvAddr(arguments[0]);
         producer.setAutoBatch(true);
+        producer.setSendMsgTimeout(LONGEST_SECONDS * 1_000);
         producer.start();
         for (int number = 0; number < count; number++) {
             byte[] body = ("automatic " + number).getBytes(StandardCharsets.UTF_8);

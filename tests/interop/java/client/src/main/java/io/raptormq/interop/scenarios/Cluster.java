@@ -22,10 +22,13 @@ final class Cluster implements AutoCloseable {
     private static final int READ_WRITE = 6;
     private static final int CONNECT_TRIES = 10;
 
+    /** Of a request; a busy machine may take seconds, and with the first one that is late the client closes its connection. */
+    private static final int TIMEOUT_MS = 30_000;
+
     private final String nameServer;
     private final String prefix;
     private final AtomicInteger instances = new AtomicInteger();
-    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(10_000);
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(TIMEOUT_MS);
 
     Cluster(String nameServer, String prefix) throws MQClientException {
         this.nameServer = nameServer;
@@ -93,7 +96,6 @@ final class Cluster implements AutoCloseable {
     DefaultMQProducer unstartedProducer(String group) {
         DefaultMQProducer producer = new DefaultMQProducer(name(group));
         configure(producer);
-        producer.setSendMsgTimeout(10_000);
         return producer;
     }
 
@@ -132,7 +134,10 @@ final class Cluster implements AutoCloseable {
         client.setVipChannelEnabled(false);
         client.setHeartbeatBrokerInterval(2_000);
         client.setPollNameServerInterval(2_000);
-        client.setMqClientApiTimeout(10_000);
+        client.setMqClientApiTimeout(TIMEOUT_MS);
+        if (client instanceof DefaultMQProducer producer) {
+            producer.setSendMsgTimeout(TIMEOUT_MS);
+        }
     }
 
     @Override
