@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.security.demands import MAX_HEARTBEAT_BYTES
 from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.bodies.queues import QueueLockRequest
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -179,6 +181,18 @@ async def test_a_heartbeat_that_cannot_be_read_does_not_pass(tmp_path: Path) -> 
         await create_alice(peer)
         answer = await ask(peer, ALICE, RequestCode.HEART_BEAT, body=b"[")
         assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "parse authorization context error.")
+
+
+async def test_a_heartbeat_that_names_too_many_to_be_judged_does_not_pass(tmp_path: Path) -> None:
+    body = HeartbeatData("c", ["producers"]).to_json()
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        for who, length, code in (
+            (ALICE, MAX_HEARTBEAT_BYTES, ResponseCode.SUCCESS),
+            (ALICE, MAX_HEARTBEAT_BYTES + 1, ResponseCode.NO_PERMISSION),
+            (ROOT, MAX_HEARTBEAT_BYTES + 1, ResponseCode.SUCCESS),
+        ):
+            assert (await ask(peer, who, RequestCode.HEART_BEAT, body=body.ljust(length))).code == code
 
 
 async def test_locks_are_for_topics_that_the_client_may_read(tmp_path: Path) -> None:
