@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from raptormq.client.first_step import FirstStep
 from raptormq.client.stacks import MAX_TASKS, describe_stacks
 
 
@@ -40,6 +41,20 @@ async def test_threads_and_tasks_are_named_with_what_they_wait_in() -> None:
     assert of_task[0].endswith("  TASK")
     calls = [line.removeprefix("the waiting one").split("(")[0].strip() for line in of_task[1:]]
     assert calls == ["Event.wait", "inside", "a_long_wait"]
+
+
+async def test_what_a_listener_waits_in_is_told() -> None:
+    async def works(event: asyncio.Event) -> None:
+        await FirstStep(a_long_wait(event))
+
+    event = asyncio.Event()
+    task = asyncio.create_task(works(event), name="the worker")
+    await asyncio.sleep(0)
+    lines = [line for line in describe_stacks().splitlines() if line.startswith("the worker ")]
+    event.set()
+    await task
+    calls = [line.removeprefix("the worker").split("(")[0].strip().split(".")[-1] for line in lines[1:]]
+    assert calls == ["wait", "inside", "a_long_wait", "works"]
 
 
 async def test_very_many_tasks_are_counted() -> None:

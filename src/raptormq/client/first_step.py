@@ -8,41 +8,45 @@ Neighbour: `listening` calls listeners with it. Source: none (Python 3.12 has ea
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import Any, Generic, TypeVar, cast
+from types import TracebackType
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
 
-class FirstStep(Generic[T]):
+class FirstStep(Generator[Any, Any, T]):
     """Runs a coroutine up to where it waits for the first time; awaited once, it goes on from there.
 
     What the coroutine raises before it waits is raised by the constructor.
     """
 
-    __slots__ = ("_coroutine", "_waits_for", "is_done", "result")
+    __slots__ = ("_waits_for", "_was_awaited", "coroutine", "is_done", "result")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine
+        self.coroutine = coroutine
         self._waits_for: Any = None
+        self._was_awaited = False
         self.is_done = False
         self.result = cast("T", None)
-        """What the coroutine has returned, once it is done."""
+        """What the coroutine has returned, when it waits for nothing."""
         try:
             self._waits_for = coroutine.send(None)
         except StopIteration as stop:
             self.is_done, self.result = True, stop.value
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """Do for the rest of the coroutine what `await` does: hand on what it waits for, and how that ended."""
-        coroutine, waits_for = self._coroutine, self._waits_for
-        try:
-            while not self.is_done:
-                try:
-                    outcome = yield waits_for
-                except BaseException as error:  # noqa: BLE001 (all of it is the coroutine's, a cancellation too)
-                    waits_for = coroutine.throw(error)
-                else:
-                    waits_for = coroutine.send(outcome)
-        except StopIteration as stop:
-            self.is_done, self.result = True, stop.value
-        return self.result
+        return self
+
+    def send(self, value: Any) -> Any:
+        """Tell what is waited for, at first what the first step has found; ends as the coroutine does."""
+        if self.is_done:
+            raise StopIteration(self.result)
+        if self._was_awaited:
+            return self.coroutine.send(value)
+        self._was_awaited = True
+        return self._waits_for
+
+    def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None, /) -> Any:
+        """Raise in the coroutine what its waiting has ended with, a cancellation for one."""
+        self._was_awaited = True
+        return self.coroutine.throw(kind if value is None else value)

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterable
 from types import CoroutineType, FrameType
 
+from raptormq.client.first_step import FirstStep
+
 MAX_TASKS = 500
 """Tasks described; of the others only the number is told."""
 _MAX_CALLS = 50
@@ -46,6 +48,8 @@ def _awaiting(task: asyncio.Task[object]) -> Iterable[FrameType]:
     while isinstance(awaited, CoroutineType) and awaited.cr_frame is not None and len(frames) < _MAX_CALLS:
         frames.append(awaited.cr_frame)
         awaited = awaited.cr_await
+        if isinstance(awaited, FirstStep):  # a listener's
+            awaited = awaited.coroutine
     return reversed(frames)
 
 
