@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +41,7 @@ def test_a_failed_run_is_noted_and_the_others_follow(monkeypatch: pytest.MonkeyP
 def test_an_interruption_hands_back_what_is_done(monkeypatch: pytest.MonkeyPatch, how: signal.Signals) -> None:
     def once(workload: Workload) -> Run:
         if workload is PUBLISH:
-            os.kill(os.getpid(), how)
+            signal.raise_signal(how)
         return run(workload)
 
     before = signal.getsignal(signal.SIGTERM)
