@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from zlib import crc32
 
@@ -33,6 +34,18 @@ _COMPRESSED = int(SysFlag.COMPRESSED)
 _SIZE = struct.Struct(">i")
 _CRC_AT, _BODY_AT = 8, 20
 _NESTED = f"{INNER_NUM}{NAME_SEPARATOR}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Neighbouring rows of an index, as many as are read at once."""
+
+    index: RecordIndex
+    batched: npt.NDArray[np.bool_]
+    """For each row of the index, whether it is an inner batch."""
+    rows: range
+    plain: dict[int, bytes]
+    """The decompressed bodies by row."""
 
 
 def without_inner_batches(index: RecordIndex, damage: Damage) -> Iterator[RecordIndex]:
@@ -61,62 +74,47 @@ def without_inner_batches(index: RecordIndex, damage: Damage) -> Iterator[Record
             continue
         grown += len(plain[row])
         if grown >= _PLAIN_BYTES:
-            yield _without_damaged(index, batched, first, row + 1, plain, dropped, damage)
+            yield _without_damaged(_Part(index, batched, range(first, row + 1), plain), dropped, damage)
             first, grown, plain = row + 1, 0, {}
     if first < len(index):
-        yield _without_damaged(index, batched, first, len(index), plain, dropped, damage)
+        yield _without_damaged(_Part(index, batched, range(first, len(index)), plain), dropped, damage)
 
 
-def _without_damaged(
-    index: RecordIndex,
-    batched: npt.NDArray[np.bool_],
-    first: int,
-    last: int,
-    plain: dict[int, bytes],
-    dropped: set[int],
-    damage: Damage,
-) -> RecordIndex:
-    """Return the messages of rows `first` to `last`, without the batches that cannot be read; adds these to `dropped`.
+def _without_damaged(part: _Part, dropped: set[int], damage: Damage) -> RecordIndex:
+    """Return the messages of a part, without the batches that cannot be read; adds these to `dropped`.
 
     Batches are read all at once; only when that fails each is tried by itself.
     """
     try:
-        return _expanded(index, batched, first, last, plain, dropped)
+        return _expanded(part, dropped)
     except RecordError:
         pass
-    for row in range(first, last):
-        if batched[row] and row not in dropped:
-            own = {row: plain[row]} if row in plain else {}
+    for row in part.rows:
+        if part.batched[row] and row not in dropped:
+            plain = {row: part.plain[row]} if row in part.plain else {}
             try:
-                _expanded(index, batched, row, row + 1, own, set())
+                _expanded(replace(part, rows=range(row, row + 1), plain=plain), set())
             except RecordError as error:
-                damage.report(int(index.queue_offset[row]), error)
+                damage.report(int(part.index.queue_offset[row]), error)
                 dropped.add(row)
-    return _expanded(index, batched, first, last, plain, dropped)
+    return _expanded(part, dropped)
 
 
-def _expanded(
-    index: RecordIndex,
-    batched: npt.NDArray[np.bool_],
-    first: int,
-    last: int,
-    plain: dict[int, bytes],
-    dropped: set[int],
-) -> RecordIndex:
-    """Return the messages of rows `first` to `last` but for those `dropped`; `plain` has the decompressed bodies by
-    row."""
+def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
+    """Return the messages of a part but for those `dropped`."""
+    index, batched, plain = part.index, part.batched, part.plain
     bodies, positions, behind = [index.data], {}, len(index.data)
     for row, body in plain.items():
         positions[row] = behind
         bodies.append(body)
         behind += len(body)
     data = b"".join(bodies) if plain else index.data
-    counts = np.ones(last - first, np.int64)
+    counts = np.ones(len(part.rows), np.int64)
     starts: list[int] = []
     ends: list[int] = []
-    for row in range(first, last):
+    for place, row in enumerate(part.rows):
         if row in dropped:
-            counts[row - first] = 0
+            counts[place] = 0
         elif batched[row]:
             start = positions.get(row, int(index.body_at[row]))
             end = start + len(plain[row]) if row in plain else int(index.body_end[row])
@@ -124,10 +122,10 @@ def _expanded(
             _check_count(index, row, len(bounds) - 1)
             if data.find(_NESTED, start, end) >= 0:
                 _refuse_nested(data, bounds)
-            counts[row - first] = len(bounds) - 1
+            counts[place] = len(bounds) - 1
             starts += bounds[:-1]
             ends += bounds[1:]
-    rows = np.repeat(np.arange(first, last), counts)
+    rows = np.repeat(np.array(part.rows, np.int64), counts)
     numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     messages = index.select(rows)
     inner = batched[rows]
