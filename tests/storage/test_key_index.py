@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.tags import java_hash
 from raptormq.storage.config import StoreConfig
+from raptormq.storage.filesystem import Buffer
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.key_hash import key_hash, key_hashes
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.real_filesystem import RealFile, RealFileSystem
 from raptormq.storage.store import MessageStore
 
 FOREVER = (0, 1 << 62)
@@ -143,6 +145,28 @@ def test_the_bytes_are_rocketmq_s(tmp_path: Path) -> None:
     assert struct.unpack_from(">iqii", data, 60 + 40) == (7, 2000, 3, 1)
 
 
+def test_a_great_many_entries_are_written_a_few_at_a_time_and_found_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = IndexFile(RealFileSystem(), str(tmp_path / "20231114000000000"), 5_000, 20_000)
+    sizes: list[int] = []
+    write_at = RealFile.write_at
+
+    def measured(self: RealFile, offset: int, parts: Sequence[Buffer], size: int) -> None:
+        sizes.append(size)
+        write_at(self, offset, parts, size)
+
+    monkeypatch.setattr(RealFile, "write_at", measured)
+    hashes = np.arange(10_000, dtype=np.int32)
+    file.put(hashes, hashes.astype(np.int64) * 100, np.full(10_000, 50_000))
+    while not file.flush(2):
+        assert list(file.find(9_999, 0, 60_000, wait=True)) == [999_900]
+        assert list(file.find(0, 0, 60_000, wait=True)) == [0]
+    assert sum(sizes) == 40 + 5_000 * 4 + 10_000 * 20
+    assert max(sizes) <= 2 * 4096
+    file.close()
+
+
 async def test_a_file_that_is_no_index_is_removed_and_the_store_starts(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "20231114000000000").write_bytes(b"garbage")
@@ -180,7 +204,7 @@ async def test_without_the_index_nothing_is_found_and_nothing_written(tmp_path: 
     store.close()
 
 
-@pytest.mark.parametrize("flushes", range(4))
+@pytest.mark.parametrize("flushes", [0, 1, 2, 3, 11, 20])
 async def test_after_a_killed_process_everything_is_found_again(flushes: int) -> None:
     filesystem = MemoryFileSystem()
     settings = StoreConfig(Path("/store"), segment_size=1 << 20, index_slots=5_000, index_entries=20_000)

@@ -32,7 +32,8 @@ _ENTRY = struct.Struct(">iqii")
 ENTRY_BYTES = _ENTRY.size
 _ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("older", ">i4")])
 _SLOT_BYTES = 4
-_PAGE_SLOTS = 1024
+_PAGE_BYTES = 4096
+_PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
 _Column = NDArray[np.int32]
 
 
@@ -141,7 +142,8 @@ class IndexFile:
         return bool(self._tail or self._round or self._dirty.any())
 
     def flush(self, pages: int) -> bool:
-        """Write some of what was added; True at the end of a round, when the header counts what was there at its start.
+        """Write about so many pages of what was added; True at the end of a round, when the header counts what was
+        there at its start.
 
         Raises:
             OSError: it comes again with the next call.
@@ -150,10 +152,8 @@ class IndexFile:
             self._round = np.flatnonzero(self._dirty).tolist()
             self._dirty[:] = False
             self._round_header = self._header()
-        if self._tail:
-            at = self._entries_at + self._tail_from * ENTRY_BYTES
-            self._file.write_at(at, [self._tail], len(self._tail))
-            self._tail_from, self._tail = self._next, bytearray()
+        if not self._write_entries(pages * _PAGE_BYTES):
+            return False
         slots = self._slots
         while self._round and pages and slots is not None:
             first = self._round[-1] * _PAGE_SLOTS
@@ -166,6 +166,18 @@ class IndexFile:
         self._file.write_at(0, [self._round_header], HEADER_BYTES)
         self._round_header = b""
         return True
+
+    def _write_entries(self, limit: int) -> bool:
+        """Write up to ``limit`` bytes of entries; True when none is left. Slots may then be written: they lead to
+        entries that are there."""
+        count = min(len(self._tail), limit) // ENTRY_BYTES
+        if count:
+            with memoryview(self._tail) as tail:
+                at = self._entries_at + self._tail_from * ENTRY_BYTES
+                self._file.write_at(at, [tail[: count * ENTRY_BYTES]], count * ENTRY_BYTES)
+            del self._tail[: count * ENTRY_BYTES]
+            self._tail_from += count
+        return not self._tail
 
     def _header(self) -> bytes:
         return _HEADER.pack(

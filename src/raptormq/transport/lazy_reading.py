@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from raptormq.transport.connection import Connection
 
-REST_SECONDS = 0.05
+REST_SECONDS = 0.2
 """How much later than at once a lazily read connection is read at most."""
 _READ_BYTES = 16_384
 _AT_A_TIME = 256
