@@ -327,6 +327,14 @@ async def test_properties_that_do_not_fit_are_refused_and_leave_nothing_behind()
     assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)
 
 
+async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
+    lane = make_lane(Broker())
+    neighbour = add(lane, Message("t", b"x"))
+    assert lane.add(Message("t", b"x", keys=("k" * 32_000,)), None) is None
+    lane.flush()
+    assert (await neighbour).queue_offset == 100
+
+
 LONG_TEXT = b"again and again " * 300
 
 

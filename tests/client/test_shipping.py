@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from raptormq.errors import BodyError, ClientClosed, ConnectionClosed, NoRoute, 
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.frame import MAX_FRAME_BYTES
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.queue_batches import Part, PartAnswer, PartKind, decode_parts, encode_answers
 from raptormq.transport.connection import Connection
@@ -132,6 +134,18 @@ async def test_the_batches_of_a_request_are_limited(monkeypatch: pytest.MonkeyPa
         await asyncio.gather(*futures[:3])
         assert not futures[3].done()
     assert len(parts_of(peer.received[SHIPPED][0])) == 3
+
+
+async def test_a_request_fits_a_frame_however_large_its_batches_are() -> None:
+    async with ScriptedPeer() as peer, producing(peer, batch_max_bytes=2 * 1024 * 1024) as producer:
+        peer.on(SHIPPED, shipped())
+        queues = [MessageQueue("t", "broker-0", number) for number in range(20)]
+        bodies = [os.urandom(1_000_000) for _ in queues]  # which nothing makes shorter
+        pairs = zip(bodies, queues, strict=True)
+        await asyncio.gather(*(producer.submit(Message("t", body), queue=queue) for body, queue in pairs))
+        requests = peer.received[SHIPPED]
+    assert sorted(part.body for request in requests for part in parts_of(request)) == sorted(bodies)
+    assert max(len(request.body) for request in requests) < MAX_FRAME_BYTES
 
 
 async def test_a_request_counts_as_one_open_batch() -> None:

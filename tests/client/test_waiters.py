@@ -40,11 +40,14 @@ async def test_only_futures_are_given_up() -> None:
     assert not is_given_up(None)
 
 
-async def test_an_error_of_a_callback_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+async def test_an_error_of_a_callback_is_logged_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
     told: list[SendResult | BaseException] = []
 
     def broken(_outcome: SendResult | BaseException) -> None:
-        raise ZeroDivisionError
+        raise error
 
     with caplog.at_level(logging.ERROR):
         fail([broken, told.append], ClientClosed("closed"))

@@ -7,7 +7,7 @@ when a producer closes. A batch without a queue goes to one queue as a whole, so
 Batches that belong to queues of one broker leave together when the oldest is due (`shipment`), or alone when full.
 
 What is not merged is sent by itself at once: delayed messages, messages to retry topics, ordered ones without a queue,
-bodies as large as a whole batch, and everything while too much waits already.
+bodies as large as a whole batch, properties that hardly fit, and everything while too much waits already.
 Neighbours: `producer` adds, `open_batch` encodes, `departures` sends. Source: RocketMQ `ProduceAccumulator`.
 """
 
@@ -25,7 +25,7 @@ from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
-from raptormq.client.shipment import BATCHES_WORTH, MAX_BATCHES, Shipment, ShipmentKey
+from raptormq.client.shipment import BATCHES_WORTH, MAX_BATCHES, MAX_SHIPMENT_BYTES, Shipment, ShipmentKey
 from raptormq.client.waiters import CLOSED, Callback, Waiter, fail
 from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 MAX_KEYS_CHARS = 4096
 """Keys united in one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
+MAX_MERGED_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 1024
+"""Properties of a message that is merged: longer ones may not fit what the broker adds, and would cost its neighbours
+their place.
+"""
 
 
 class Accumulator:
@@ -88,6 +92,7 @@ class Lane:
         self._shared = shared
         self._config = config
         self._batch_max_bytes = config.batch_max_bytes
+        self._shipment_max_bytes = min(BATCHES_WORTH * config.batch_max_bytes, MAX_SHIPMENT_BYTES)
         self._total_max_bytes = config.total_batch_max_bytes
         self._max_message_bytes = config.max_message_bytes
         self._ids = ids
@@ -168,6 +173,8 @@ class Lane:
         message_id, properties = message_properties(message, self._ids, time.time_ns() // 1_000_000)
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise MessageError(f"the properties are longer than {MAX_PROPERTIES_BYTES} bytes")
+        if len(properties) > MAX_MERGED_PROPERTIES_BYTES:
+            return None
         size = OVERHEAD_BYTES + len(body) + len(properties)
         fits = (
             batch is not None
@@ -227,7 +234,7 @@ class Lane:
         shipment.size += size
         if batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close(batch)
-        elif shipment.size >= BATCHES_WORTH * self._batch_max_bytes or len(shipment.batches) >= MAX_BATCHES:
+        elif shipment.size >= self._shipment_max_bytes or len(shipment.batches) >= MAX_BATCHES:
             self._leave_together(shipment.key)
 
     def flush(self) -> None:

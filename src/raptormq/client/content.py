@@ -10,7 +10,7 @@ from __future__ import annotations
 from raptormq.errors import MessageError
 from raptormq.protocol.message import Message, MessageQueue
 
-_FLAGS = range(-(2**31), 2**31)
+_INT32 = range(-(2**31), 2**31)
 
 
 def as_bytes(body: object) -> bytes:
@@ -33,7 +33,7 @@ def check_parts(message: Message) -> None:
         MessageError: the flag does not fit 32 bits, or the keys are not several texts.
     """
     flag: object = message.flag
-    if not isinstance(flag, int) or flag not in _FLAGS:
+    if not isinstance(flag, int) or flag not in _INT32:
         raise MessageError(f"the flag of a message is a number of 32 bits, not {flag!r}")
     keys: object = message.keys
     if isinstance(keys, str) or not all(isinstance(key, str) for key in message.keys):
@@ -44,7 +44,7 @@ def check_queue(queue: object, topic: str) -> None:
     """Look at the queue that a message is meant for; None is any.
 
     Raises:
-        MessageError: it is none, or that of another topic.
+        MessageError: it is none, that of another topic, or has a number that is none.
     """
     if queue is None:
         return
@@ -52,3 +52,6 @@ def check_queue(queue: object, topic: str) -> None:
         raise MessageError(f"a message is sent to a MessageQueue, not to {queue!r}")
     if queue.topic != topic:
         raise MessageError(f"a message for topic {topic} cannot go to {queue}")
+    number: object = queue.queue_id
+    if not isinstance(number, int) or number not in _INT32:
+        raise MessageError(f"the id of a queue is a number of 32 bits, not {number!r}")

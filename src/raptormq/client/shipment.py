@@ -15,6 +15,8 @@ MAX_BATCHES = 1024
 """Batches of one request at most: it keeps the broker from everything else for some milliseconds."""
 BATCHES_WORTH = 16
 """Bytes of one request at most, in full batches."""
+MAX_SHIPMENT_BYTES = 4 * 1024 * 1024
+"""And however large these are. One message more, keys named twice and what encryption adds fit a frame even so."""
 
 ShipmentKey = tuple[str, bool]
 """Broker and wait flag: who does not wait for the disk is not held up by those who do."""

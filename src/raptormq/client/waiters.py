@@ -27,7 +27,7 @@ def tell_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> N
         if not isinstance(waiter, future):
             try:
                 waiter(outcome)
-            except Exception:
+            except (Exception, asyncio.CancelledError):  # one of its own futures may have been cancelled
                 log.exception("a callback of a send has failed")
         elif not waiter.done():
             if isinstance(outcome, BaseException):
