@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from raptormq.broker.pop.checkpoints import REVIVE_QUEUES
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.pop_handle import PopHandle, build_handle
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
-from tests.broker.handlers.test_pop import MINUTE, come_back, pop
+from tests.broker.handlers.test_pop import MINUTE, ack, come_back, handle_of, pop
 from tests.broker.harness import Peer, bodies, connected, running
 from tests.clock import Clock
 
@@ -100,3 +103,35 @@ async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, m
         waiting = asyncio.ensure_future(pop(peer, queueId=-1, pollTime=MINUTE))
         assert bodies(await waiting) == [b"x"]
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})).code == 0
+
+
+async def change(peer: Peer, handle: PopHandle, invisible_ms: int) -> RemotingCommand:
+    fields = {"consumerGroup": "consumers", "topic": "t", "queueId": 0, "offset": 0, "invisibleTime": invisible_ms}
+    handed_in = {"extraInfo": build_handle(handle, "t", 0, 0)}
+    return await peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | handed_in)
+
+
+async def test_a_message_whose_time_is_changed_in_the_millisecond_of_its_pop_comes_back(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1"])
+        clock.hold()
+        answer = await pop(peer)
+        for _ in range(3):
+            answer = await change(peer, handle_of(answer, 0), MINUTE)
+            assert answer.code == 0
+        clock.run()
+        clock.move(MINUTE)
+        back = await come_back(peer, 2)
+    assert sorted(message.body for message in back) == [b"0", b"1"]
+
+
+async def test_what_is_done_is_not_made_visible_again_by_a_change(tmp_path: Path) -> None:
+    async with running(tmp_path, {"maxOutstandingPops": "1"}) as broker, connected(broker) as peer:
+        await peer.send("t", b"done")
+        handle = handle_of(await pop(peer), 0)
+        assert (await ack(peer, handle, 0)).code == 0
+        for late in (handle, replace(handle, pop_time=handle.pop_time + 1)):
+            assert (await change(peer, late, MINUTE)).code == 0
+        await peer.send("t", b"next")
+        assert bodies(await pop(peer)) == [b"next"]

@@ -2,7 +2,8 @@
 ``ChangeInvisibleTimeProcessor``).
 
 An acknowledgement that comes too late, when the message is visible again, is answered with success and changes nothing,
-as in Apache RocketMQ: the consumer gets the message once more.
+as in Apache RocketMQ: the consumer gets the message once more. So is a change of what is visible again or done,
+of which Apache RocketMQ makes another copy.
 """
 
 from __future__ import annotations
@@ -113,14 +114,16 @@ class AckHandlers:
             self._orderly.change((topic, group, queue_id), header.offset, pop_time, visible_at)
             invisible = visible_at - pop_time
         else:
-            checkpoint = CheckPoint(
-                topic, group, queue_id, header.offset, now, invisible, (header.offset,), handle.broker_name
-            )
-            await self._checkpoints.write(checkpoint, handle.revive_queue)
             ack = Ack(
                 topic, group, queue_id, handle.start_offset, handle.pop_time, (header.offset,), handle.broker_name
             )
-            self._checkpoints.acknowledge(ack, handle.revive_queue, now)
+            if self._checkpoints.waits_for(ack):
+                pop_time = max(now, handle.pop_time + 1)  # a key of its own, also in the millisecond of the pop
+                checkpoint = CheckPoint(
+                    topic, group, queue_id, header.offset, pop_time, invisible, (header.offset,), handle.broker_name
+                )
+                await self._checkpoints.write(checkpoint, handle.revive_queue)
+                self._checkpoints.acknowledge(ack, handle.revive_queue, now)
         return response_to(command, header=ChangeInvisibleTimeResponseHeader(pop_time, invisible, handle.revive_queue))
 
     def _ack_orderly(self, place: tuple[str, str, int], offset: int, pop_time: int) -> None:

@@ -70,6 +70,10 @@ class CheckPoints:
         finally:
             self._writing -= 1
 
+    def waits_for(self, ack: Ack) -> bool:
+        """Return whether one of the messages is invisible still."""
+        return self._outstanding.waits_for(ack.key, ack.offsets)
+
     def acknowledge(self, ack: Ack, revive_queue: int, now_ms: int) -> None:
         """Note that messages are done, if anyone still waits for that.
 

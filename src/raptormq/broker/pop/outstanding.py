@@ -68,6 +68,11 @@ class Outstanding:
         heapq.heappush(self._by_time, (checkpoint.revive_time, next(self._sequence), checkpoint.key))
         self._places.setdefault(place[0], {})[place[1]] = None
 
+    def waits_for(self, key: Key, offsets: Iterable[int]) -> bool:
+        """Return whether one of ``offsets`` is not acknowledged yet."""
+        entry = self._open.get(key)
+        return entry is not None and not set(offsets).isdisjoint(entry.offsets())
+
     def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
         """Note that messages are done; False when they need not be any more, or never had to be."""
         entry = self._open.get(key)
