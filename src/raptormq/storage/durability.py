@@ -69,6 +69,7 @@ def take_job(
     """
     paths, folders = files.take_unsynced()
     index_paths = index.take_unsynced() if index is not None else frozenset()
+    folders |= {path.rpartition("/")[0] for path in index_paths}
     return DurabilityJob(filesystem, folder, paths, folders, index_paths, file, checkpoint)
 
 

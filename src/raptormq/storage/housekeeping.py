@@ -109,6 +109,10 @@ class Housekeeping:
         self.gate.clear_full(_QUEUES)
         return done
 
+    def _begin_index(self) -> None:
+        if self.index is not None:
+            self.index.begin_flush()
+
     def _write_index(self, limit: int) -> bool:
         if self.index is None:
             return True
@@ -131,6 +135,7 @@ class Housekeeping:
         async with self.one_checkpoint:  # a second one would not wait for the files that the first has taken
             timestamp = self.dispatcher.last_timestamp
             await self._write_tails()
+            self._begin_index()
             await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
             job = self._take_job(timestamp, always=always)
             if job is not None:
@@ -190,6 +195,7 @@ class Housekeeping:
         self.flusher.flush()
         while not self._write_slice(_QUEUES_PER_STEP):  # queues of deleted topics may be in the row too
             pass
+        self._begin_index()
         while not self._write_index(_INDEX_PAGES_PER_STEP):
             pass
         if (job := self._take_job(timestamp)) is not None:

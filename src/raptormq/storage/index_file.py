@@ -45,7 +45,7 @@ class IndexFile:
 
         Raises:
             OSError: it cannot be opened or grown.
-            ValueError: it is of another size.
+            ValueError: it is of another size, or counts more than it holds.
         """
         self.path = path
         self._slot_count = slot_count
@@ -67,7 +67,11 @@ class IndexFile:
             self._used_slots,
             next_entry,
         ) = _HEADER.unpack(self._file.read_at(0, HEADER_BYTES))
+        if not 0 <= next_entry <= entry_count:
+            self._file.close()
+            raise ValueError(f"{path} counts {next_entry} of {entry_count} entries")
         self._next = max(1, next_entry)
+        self._file_header = self._header()
         self._slots = np.zeros(slot_count, dtype=np.int32) if is_new else None
         """All slots; those of an older file are read when the first entry is added."""
         self._tail = bytearray()
@@ -129,7 +133,7 @@ class IndexFile:
         for slot in np.flatnonzero(slots >= self._next).tolist():
             found = int(slots[slot])
             while found >= self._next:
-                older = self._entry(found, wait=True)[3]
+                older = self._entry(found, wait=True)[3] if found < self._entry_count else 0
                 found = older if 0 <= older < found else 0
             slots[slot] = found
             self._dirty[slot // _PAGE_SLOTS] = True
@@ -139,7 +143,12 @@ class IndexFile:
     @property
     def is_dirty(self) -> bool:
         """Whether the file lacks something that was added."""
-        return bool(self._tail or self._round or self._dirty.any())
+        return bool(self._round or self._file_header != self._header() or self._dirty.any())
+
+    def begin_round(self) -> None:
+        """Let the next flush begin a round that counts all that is there now, whatever became of the last one."""
+        self._dirty[self._round] = True
+        self._round, self._round_header = [], b""
 
     def flush(self, pages: int) -> bool:
         """Write about so many pages of what was added; True at the end of a round, when the header counts what was
@@ -164,7 +173,7 @@ class IndexFile:
         if self._round:
             return False
         self._file.write_at(0, [self._round_header], HEADER_BYTES)
-        self._round_header = b""
+        self._file_header, self._round_header = self._round_header, b""
         return True
 
     def _write_entries(self, limit: int) -> bool:
@@ -172,9 +181,9 @@ class IndexFile:
         entries that are there."""
         count = min(len(self._tail), limit) // ENTRY_BYTES
         if count:
-            with memoryview(self._tail) as tail:
-                at = self._entries_at + self._tail_from * ENTRY_BYTES
-                self._file.write_at(at, [tail[: count * ENTRY_BYTES]], count * ENTRY_BYTES)
+            at = self._entries_at + self._tail_from * ENTRY_BYTES
+            part = self._tail[: count * ENTRY_BYTES]  # a copy: a view in an error that is kept would hold the size
+            self._file.write_at(at, [part], len(part))
             del self._tail[: count * ENTRY_BYTES]
             self._tail_from += count
         return not self._tail

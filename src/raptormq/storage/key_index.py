@@ -53,7 +53,8 @@ class KeyIndex:
     # --- life ---
 
     def open(self, *, crashed: bool) -> None:
-        """Load the files; one that is no index file is removed, since the index can be missed and a start cannot.
+        """Load the files; one that is no index file is removed, since the index can be missed and a start cannot, and
+        so is one that counts nothing: what was put into it comes again.
 
         Raises:
             OSError: the disk failed.
@@ -66,9 +67,17 @@ class KeyIndex:
             except ValueError as error:
                 logger.warning("removed from the index: %s", error)
                 self._filesystem.remove(path)
-        if self._files and crashed:
+        for file in [file for file in self._files if not len(file)]:
+            self._files.remove(file)
+            self._remove(file)
+        self._files.sort(key=lambda file: file.begin_offset)  # not by name: the time of day may have gone back
+        if self._files and crashed:  # no other: a file is written to its end before the next one counts anything
             self._files[-1].repair()
-        self._end_offset = max((file.end_offset for file in self._files if len(file)), default=-1)
+        self._end_offset = max((file.end_offset for file in self._files), default=-1)
+
+    def log_ends_at(self, offset: int) -> None:
+        """Messages from ``offset`` on are new, even if a power cut has left entries of others in their place."""
+        self._end_offset = min(self._end_offset, offset - 1)
 
     def close(self) -> None:
         """Close the files."""
@@ -147,9 +156,15 @@ class KeyIndex:
 
     # --- keeping ---
 
+    def begin_flush(self) -> None:
+        """Let :meth:`flush` be about all that is there now, with what earlier calls have left undone."""
+        self._enter_noted()
+        for file in self._files:
+            file.begin_round()
+
     def flush(self, pages: int) -> bool:
-        """Write what was added, up to so many pages of slots; True when everything that was there at the first call
-        is written.
+        """Write about so many pages of what was added; True when everything that was there at :meth:`begin_flush` is
+        written.
 
         Raises:
             OSError: nothing is lost, it comes again.
@@ -161,11 +176,13 @@ class KeyIndex:
                 if not file.flush(pages):
                     return False
             if file is not self._files[-1]:
+                if file.is_dirty:  # it went on growing in its round; the next one may not count before it does
+                    return False
                 file.release_slots()
         return True
 
     def take_unsynced(self) -> frozenset[str]:
-        """Return the files and folders to be made durable, which the caller does."""
+        """Return the files to be made durable, with their names, which the caller does."""
         taken = frozenset(self._unsynced)
         self._unsynced.clear()
         return taken
@@ -177,10 +194,12 @@ class KeyIndex:
     def remove_before(self, log_min: int) -> None:
         """Remove the files that only have messages before ``log_min``, except the last one."""
         while len(self._files) > 1 and self._files[0].end_offset < log_min:
-            file = self._files.pop(0)
-            file.close()
-            self._unsynced.discard(file.path)
-            self._filesystem.remove(file.path)
+            self._remove(self._files.pop(0))
+
+    def _remove(self, file: IndexFile) -> None:
+        file.close()
+        self._unsynced.discard(file.path)
+        self._filesystem.remove(file.path)
 
     # --- finding ---
 

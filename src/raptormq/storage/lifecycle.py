@@ -98,6 +98,8 @@ def open_store(
         converter.prepare()
         recovery = Recovery(filesystem, paths, log, queues, dispatcher, config.concurrent_build)
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
+        if index is not None:
+            index.log_ends_at(report.end_offset)
         housekeeping = Housekeeping(
             config, filesystem, clock, log, queues, index, dispatcher, flusher, retention, offsets, gate,
             checkpoint_file,

@@ -1,0 +1,200 @@
+"""What the index by keys has after a stop, a kill, a full disk or a power cut in the middle of its writing."""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+import numpy as np
+import pytest
+
+from raptormq.errors import DiskFull
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.index_file import IndexFile
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.store import MessageStore
+from tests.storage.stores import Clock, small_config
+
+MINUTE = 60_000
+
+
+def opened(volume: FileSystem, clock: Clock, entries: int = 20_000) -> MessageStore:
+    store = MessageStore(
+        small_config(segment_size=1 << 20, index_slots=5_000, index_entries=entries), fs=volume, clock=clock
+    )
+    store.open()
+    return store
+
+
+def append(store: MessageStore, numbers: range) -> None:
+    store.append([PendingRecord("t", 0, b"%d" % number, b"KEYS\x01k%d\x02" % number) for number in numbers])
+    store.dispatch()
+
+
+def flush(store: MessageStore, calls: int) -> None:
+    assert store._index is not None
+    for _ in range(calls):
+        store._index.flush(1)
+
+
+def settle(store: MessageStore) -> None:
+    assert store._opened is not None
+    store._opened.housekeeping.settle()
+
+
+async def lost(store: MessageStore, numbers: range) -> list[int]:
+    return [number for number in numbers[::3] if len(await store.find_by_key("t", f"k{number}", 0, 1 << 62, 9)) != 1]
+
+
+@pytest.mark.parametrize("calls", [1, 5, 17])
+async def test_a_stop_in_the_middle_of_a_round_leaves_nothing_out(calls: int) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock)
+    append(store, range(3_000))
+    flush(store, calls)
+    append(store, range(3_000, 4_000))
+    store.close()
+    again = opened(volume, clock)
+    assert await lost(again, range(4_000)) == []
+    again.close()
+
+
+@pytest.mark.parametrize("calls", [1, 5, 17])
+async def test_a_checkpoint_after_a_round_that_was_given_up_says_the_truth(calls: int) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock)
+    append(store, range(3_000))
+    flush(store, calls)
+    append(store, range(3_000, 4_000))
+    clock.now += MINUTE
+    append(store, range(4_000, 4_010))
+    settle(store)
+    again = opened(volume.after_kill(), clock)
+    assert await lost(again, range(4_010)) == []
+    again.close()
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+async def test_whatever_found_no_room_is_written_later(nth: int) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    fault = Fault(nth=nth, kind="write", path="/index/", error=errno.ENOSPC)
+    store = opened(FaultyFileSystem(volume, fault), clock)
+    append(store, range(1_500))
+    with pytest.raises(DiskFull) as kept:  # an error that somebody keeps must not keep the index from growing
+        settle(store)
+    settle(store)
+    assert kept.value.__traceback__ is not None
+    append(store, range(1_500, 3_000))
+    clock.now += MINUTE
+    append(store, range(3_000, 3_010))
+    settle(store)
+    again = opened(volume.after_kill(), clock)
+    assert await lost(again, range(3_010)) == []
+    again.close()
+
+
+def test_an_error_that_is_kept_does_not_keep_the_index_from_growing() -> None:
+    fault = Fault(kind="write", error=errno.ENOSPC)
+    file = IndexFile(FaultyFileSystem(MemoryFileSystem(), fault), "/20231114000000000", 5, 80)
+    hashes = np.arange(10, dtype=np.int32)
+    file.put(hashes, hashes.astype(np.int64), np.full(10, 50_000))
+    with pytest.raises(OSError, match="space") as kept:
+        file.flush(1)
+    file.put(hashes, hashes.astype(np.int64) + 100, np.full(10, 50_000))
+    assert file.flush(1)
+    assert kept.value.errno == errno.ENOSPC
+    assert list(file.find(3, 0, 60_000, wait=True)) == [103, 3]
+
+
+@pytest.mark.parametrize("calls", range(0, 40, 3))
+async def test_a_kill_while_two_files_are_to_be_written(calls: int) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock, entries=2_000)
+    append(store, range(1_500))
+    settle(store)
+    clock.now += MINUTE
+    append(store, range(1_500, 1_510))
+    settle(store)
+    append(store, range(1_510, 4_510))
+    flush(store, calls)
+    survivor = volume.after_kill()
+    for _ in range(2):
+        again = opened(survivor, clock, entries=2_000)
+        assert await lost(again, range(4_510)) == []
+        again.close()
+
+
+@pytest.mark.parametrize("pages", [1, 3, 64])
+async def test_a_file_that_is_full_in_the_middle_of_its_round_comes_before_the_next(pages: int) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock, entries=2_000)
+    append(store, range(1_200))
+    flush(store, 2)
+    append(store, range(1_200, 2_400))
+    assert store._index is not None
+    done, turns = False, 0
+    while not done:
+        done = store._index.flush(pages)
+        turns += 1
+        if turns % 4 == 1 or done:
+            again = opened(volume.after_kill(), clock, entries=2_000)
+            assert await lost(again, range(2_400)) == []
+            again.close()
+
+
+async def test_the_newest_file_is_known_although_the_time_of_day_went_back() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock, entries=2_000)
+    append(store, range(1_500))
+    clock.now -= MINUTE
+    append(store, range(1_500, 2_600))
+    settle(store)
+    append(store, range(2_600, 3_000))
+    flush(store, 4)
+    again = opened(volume.after_kill(), clock, entries=2_000)
+    assert await lost(again, range(3_000)) == []
+    again.close()
+
+
+@pytest.mark.parametrize("damage", [(36, 0x7FFFFFFF), (36, -5), (40, 0x7FFFFFF0), (44, 20_000)])
+async def test_a_damaged_number_costs_no_start(damage: tuple[int, int]) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock)
+    append(store, range(10))
+    settle(store)
+    survivor = volume.after_kill()
+    path = f"/store/index/{survivor.names('/store/index')[0]}"
+    survivor.open(path).write_at(damage[0], [struct.pack(">i", damage[1])], 4)
+    again = opened(survivor, clock)
+    append(again, range(10, 20))
+    assert await lost(again, range(10, 20)) == []
+    again.close()
+
+
+async def test_a_new_file_is_durable_with_its_name() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock)
+    append(store, range(100))
+    clock.now += MINUTE
+    append(store, range(100, 110))
+    settle(store)
+    again = opened(volume.after_power_cut(), clock)
+    assert await lost(again, range(110)) == []
+    again.close()
+
+
+async def test_messages_in_the_place_of_lost_ones_are_found() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock)
+    append(store, range(10))
+    settle(store)
+    append(store, range(10, 500))
+    flush(store, 100)
+    index = f"/store/index/{volume.names('/store/index')[0]}"
+    volume.open(index).sync()  # as the kernel may by itself, before it has come to the log
+    again = opened(volume.after_power_cut(), clock)
+    append(again, range(1_000, 1_600))
+    assert await lost(again, range(10)) + await lost(again, range(1_000, 1_600)) == []
+    again.close()
