@@ -122,6 +122,8 @@ RESERVED = frozenset(
 )
 """Names that an application may not set as its own properties."""
 
+_INT_MAX = (1 << 31) - 1
+
 
 def encode_properties(properties: Mapping[str, str]) -> str:
     """Return the text form; the caller encodes it as UTF-8.
@@ -178,6 +180,15 @@ def find_property(text: str, name: str) -> str | None:
     start += len(name) + 2
     end = text.find(PAIR_SEPARATOR, start)
     return (text[start:end] if end >= 0 else text[start:]) or None
+
+
+def find_number(text: str, name: str) -> int | None:
+    """Return a property that is a number from 0 to 2^31 - 1, None where it is missing or anything else."""
+    value = find_property(text, name) or ""
+    if not value.isascii() or not value.isdigit() or len(value) > len(str(_INT_MAX)):
+        return None
+    number = int(value)
+    return number if number <= _INT_MAX else None
 
 
 def find_value(text: bytes, name: bytes) -> bytes:

@@ -246,3 +246,12 @@ async def test_the_longest_properties_come_too(tmp_path: Path) -> None:
         while (await peer.send("t", b"x", 0, "TIMER_DELAY_MS\x01200\x02p\x01" + "v" * size + "\x02")).code:
             size -= 1
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"x"]
+
+
+@pytest.mark.parametrize("queue_id", ["99999999999", "9" * 5000, "x"])
+async def test_one_that_was_put_into_the_queue_of_timers_hinders_no_other(tmp_path: Path, queue_id: str) -> None:
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        place = f"TIMER_OUT_MS\x01{now_ms()}\x02REAL_TOPIC\x01t\x02REAL_QID\x01{queue_id}\x02"
+        assert (await peer.send(TIMER_TOPIC, b"forged", 0, place)).code == 0
+        await peer.send("t", b"late", 0, "TIMER_DELAY_MS\x01300\x02")
+        assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"late"]

@@ -276,3 +276,13 @@ async def test_what_is_no_transaction_cannot_be_resumed(tmp_path: Path) -> None:
             refused = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place})
             assert (refused.code, HALF_TOPIC in str(refused.remark)) == (1, True)
         assert (await peer.pull(HALF_TOPIC, 0)).code in (17, 19)
+
+
+@pytest.mark.parametrize("name", ["CHECK_IMMUNITY_TIME_IN_SECONDS", "TRANSACTION_CHECK_TIMES"])
+async def test_a_half_with_an_endless_number_hinders_no_other(tmp_path: Path, name: str) -> None:
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        await announce(peer)
+        await prepare(peer, b"endless", PREPARED + f"{name}\x01{'9' * 5000}\x02")
+        await prepare(peer, b"good")
+        asked = {decode_record((await question(peer)).body).body for _ in range(2)}
+        assert asked == {b"endless", b"good"}

@@ -53,10 +53,10 @@ def postpone(record: PendingRecord, level: int, level_count: int) -> PendingReco
 
 
 def restore(waiting: StoredMessage) -> PendingRecord | None:
-    """Return the message whose time has come, None when nothing says where it belongs."""
+    """Return the message whose time has come, None when nothing good says where it belongs."""
     topic = names.find_property(waiting.properties, names.REAL_TOPIC)
-    queue = names.find_property(waiting.properties, names.REAL_QUEUE_ID)
-    if topic is None or queue is None or not queue.isascii() or not queue.isdigit():
+    queue = names.find_number(waiting.properties, names.REAL_QUEUE_ID)
+    if topic is None or queue is None:
         return None
-    record = record_copy(waiting, topic, int(queue), waiting.properties)
+    record = record_copy(waiting, topic, queue, waiting.properties)
     return record._replace(prepared_transaction_offset=waiting.prepared_transaction_offset)

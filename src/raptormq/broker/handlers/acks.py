@@ -17,6 +17,7 @@ from raptormq.broker.pop.checkpoints import REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops
 from raptormq.broker.pop.waiters import Waiters
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.turns import in_turns
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.pop import Ack, CheckPoint, decode_batch_acks
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -83,7 +84,7 @@ class AckHandlers:
         if not acks:
             raise Refused(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
         await self._ready.wait()
-        for each in acks:
+        async for each in in_turns(acks):
             topic = real_topic(each.topic, each.group, each.kind)
             low, high = self._store.queue_bounds(topic, each.queue_id)
             offsets = tuple(offset for offset in each.offsets if low <= offset <= high)

@@ -19,7 +19,7 @@ from raptormq.broker.record_copy import record_copy
 from raptormq.broker.send.tag_code import tag_code
 from raptormq.protocol import properties as names
 from raptormq.protocol.headers.transaction import COMMIT
-from raptormq.protocol.properties import decode_properties, encode_again, find_property
+from raptormq.protocol.properties import decode_properties, encode_again, find_number, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.log_batch import PendingRecord
@@ -93,17 +93,15 @@ def _rewritten(half: StoredMessage, topic: str, changes: dict[str, str]) -> Pend
 def question(half: StoredMessage) -> StoredMessage:
     """Return the half as the producer sees it in a question: in the topic and queue it was sent to."""
     topic = find_property(half.properties, names.REAL_TOPIC) or half.topic
-    queue = find_property(half.properties, names.REAL_QUEUE_ID) or "0"
-    return replace(half, topic=topic, queue_id=int(queue) if queue.isdigit() else 0)
+    return replace(half, topic=topic, queue_id=find_number(half.properties, names.REAL_QUEUE_ID) or 0)
 
 
 def checks_so_far(half: StoredMessage) -> int:
     """How often its producer was asked about ``half``."""
-    text = find_property(half.properties, names.TRANSACTION_CHECK_TIMES) or "0"
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return find_number(half.properties, names.TRANSACTION_CHECK_TIMES) or 0
 
 
 def immunity_ms(half: StoredMessage) -> int | None:
     """How long after its birth a half is not asked about, where the message says so itself."""
-    text = find_property(half.properties, names.CHECK_IMMUNITY_SECONDS) or ""
-    return int(text) * 1000 if text.isascii() and text.isdigit() else None
+    seconds = find_number(half.properties, names.CHECK_IMMUNITY_SECONDS)
+    return None if seconds is None else seconds * 1000

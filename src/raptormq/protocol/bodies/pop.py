@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,16 @@ from typing import Any
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 
+_NOT_ZERO = re.compile(rb"[^\0]", re.DOTALL)
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 MAX_POPPED = 32
 """Messages of one checkpoint."""
+_MOST_OFFSETS = 127
+"""Their number is a byte in Apache RocketMQ."""
+_MOST_ACKS = 4_096
+"""Entries of one batch; they take 50 ms."""
+_MOST_BITS_BYTES = 64 * 1024
+"""Length of a bit set: messages that a filter has left out have their bits, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +66,18 @@ class CheckPoint:
         value = loads_object(data)
         try:
             start, taken = int(value["so"]), int(value.get("bm") or 0)
-            diffs = [int(diff) for diff in value.get("d") or range(int(value["n"]))]
+            given = value.get("d") or range(int(value["n"]))
+            if len(given) > _MOST_OFFSETS:
+                raise ValueError(len(given))
+            diffs = [int(diff) for diff in given]
             offsets = tuple(start + diff for index, diff in enumerate(diffs) if not taken >> index & 1)
-            return cls(
-                str(value["t"]), str(value["c"]), int(value["q"]), start, int(value["pt"]), int(value["it"]),
-                offsets, str(value.get("bn") or ""),
-            )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+            queue_id, pop_time, invisible = (int(value[name]) for name in ("q", "pt", "it"))
+            numbers = queue_id, start, pop_time, invisible, *offsets
+            if min(numbers) < 0 or max(numbers) >= 1 << 63:
+                raise ValueError(numbers)
+            broker_name = str(value.get("bn") or "")
+            return cls(str(value["t"]), str(value["c"]), queue_id, start, pop_time, invisible, offsets, broker_name)
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise BodyError(f"not a checkpoint: {value!r:.80}") from error
 
 
@@ -108,7 +121,7 @@ class Ack:
                 str(value["t"]), str(value["c"]), int(value["q"]), int(value["so"]), int(value["pt"]), offsets,
                 str(value.get("bn") or ""),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise BodyError(f"not an acknowledgement: {value!r:.80}") from error
 
 
@@ -128,7 +141,10 @@ class BatchAck:
 
 def decode_batch_acks(data: bytes) -> Sequence[BatchAck]:
     """Read the body of 200151, where the offsets are a bit set from ``so`` on; raises :class:`BodyError`."""
-    return [_batch_ack(value) for value in loads_object(data).get("acks") or ()]
+    values = loads_object(data).get("acks") or []
+    if not isinstance(values, list) or len(values) > _MOST_ACKS:
+        raise BodyError(f"a batch of acknowledgements is a list of up to {_MOST_ACKS}")
+    return [_batch_ack(value) for value in values]
 
 
 def encode_batch_acks(broker_name: str, acks: Sequence[BatchAck]) -> bytes:
@@ -146,14 +162,22 @@ def encode_batch_acks(broker_name: str, acks: Sequence[BatchAck]) -> bytes:
 def _batch_ack(value: Any) -> BatchAck:
     try:
         start = int(value["so"])
-        bits = int.from_bytes(base64.b64decode(value.get("b") or "", validate=True), "little")
-        offsets = tuple(start + index for index in range(bits.bit_length()) if bits >> index & 1)
+        offsets = tuple(start + index for index in _indices(base64.b64decode(value.get("b") or "", validate=True)))
         return BatchAck(
             str(value["c"]), str(value["t"]), str(value.get("r") or "0"), int(value["q"]), int(value["rq"]), start,
             int(value["pt"]), offsets,
         )  # fmt: skip
-    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, binascii.Error) as error:
         raise BodyError(f"not a batch of acknowledgements: {value!r:.80}") from error
+
+
+def _indices(bits: bytes) -> list[int]:
+    """Return which bits are set; raises :class:`ValueError` for more than a pop can have handed out."""
+    count = int.from_bytes(bits, "little").bit_count()
+    if len(bits) > _MOST_BITS_BYTES or count > _MOST_OFFSETS:
+        raise ValueError(count)
+    found = ((match.start(), match[0][0]) for match in _NOT_ZERO.finditer(bits))
+    return [at * 8 + bit for at, byte in found for bit in range(8) if byte >> bit & 1]
 
 
 def _bits(ack: BatchAck) -> str:
