@@ -148,6 +148,7 @@ class Even:
     """Wants the messages whose unique key ends with an even digit."""
 
     max_scanned = 3
+    max_scanned_bytes = 1_000_000
 
     def wants(self, properties: bytes) -> bool:
         return int(properties.decode().rstrip("\x02")[-1]) % 2 == 0
@@ -163,6 +164,14 @@ def test_filters_by_property_judge_messages_and_keep_to_their_limit() -> None:
     result = store.get_messages("batches", 0, 3, 32, 1 << 20, None, Even(), whole_batches=True)
     assert [each.body for each in iter_records(b"".join(result.buffers))] == [b"4"]
     assert result.next_offset == 6
+
+
+def test_properties_longer_than_the_limit_are_judged_one_message_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Even, "max_scanned_bytes", 1)
+    store = open_batch_store()
+    put(store, batch(["0", "1"]), batch(["2"]))
+    ends = [store.get_messages("batches", 0, at, 32, 1 << 20, None, Even(), whole_batches=True) for at in range(3)]
+    assert [(end.message_count, end.next_offset) for end in ends] == [(1, 1), (0, 2), (1, 3)]
 
 
 def test_searches_by_time_find_messages() -> None:

@@ -28,6 +28,7 @@ class Everything:
     """A filter by properties that wants all."""
 
     max_scanned = 100
+    max_scanned_bytes = 1_000_000
 
     def wants(self, properties: bytes) -> bool:
         return properties is not None

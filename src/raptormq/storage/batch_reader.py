@@ -22,7 +22,7 @@ from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import Extent, PagesMissing
-from raptormq.storage.property_scan import SCAN_BYTES
+from raptormq.storage.property_scan import SCAN_BYTES, PropertyFilter
 from raptormq.storage.queue_files import QueueFiles
 from raptormq.storage.record_parser import are_intact, peek_properties
 from raptormq.storage.results import GetResult, GetStatus
@@ -49,6 +49,8 @@ class _Found:
         """Bytes that came out of them."""
         self.judged = 0
         """Messages whose properties were looked at."""
+        self.judged_bytes = 0
+        """Length of these properties."""
         self.missing: list[Extent] = []
 
     def has_room(self, wishes: Wishes, size: int) -> bool:
@@ -56,6 +58,15 @@ class _Found:
         if not self.messages:
             return True
         return len(self.buffers) < wishes.max_count and self.bytes + size <= wishes.max_bytes
+
+    def is_enough(self, wanted: PropertyFilter, size: int) -> bool:
+        """True when properties of so many bytes are for the next read to look at; else they are counted."""
+        too_long = self.judged > 0 and self.judged_bytes + size > wanted.max_scanned_bytes
+        if too_long or self.judged >= wanted.max_scanned:
+            return True
+        self.judged += 1
+        self.judged_bytes += size
+        return False
 
     def count(self, messages: int, size: int, end: int) -> None:
         """Note that so many messages more are found, up to the offset ``end``."""
@@ -227,10 +238,9 @@ class BatchReader:
         for message in messages:
             if message.queue_offset < offset:
                 continue
-            if wishes.properties is not None and found.judged >= wishes.properties.max_scanned:
+            if wishes.properties is not None and found.is_enough(wishes.properties, len(message.properties)):
                 found.next_offset = message.queue_offset
                 return False
-            found.judged += 1
             if not _wants(wishes, message.properties):
                 continue
             record = encode_record(message)

@@ -25,6 +25,10 @@ class PropertyFilter(Protocol):
     def max_scanned(self) -> int:
         """How many messages one read may look at."""
 
+    @property
+    def max_scanned_bytes(self) -> int:
+        """How long their properties may be together; one message always."""
+
     def wants(self, properties: bytes) -> bool:
         """True for a message that is wanted; ``properties`` is the text form that is stored."""
 
@@ -43,7 +47,7 @@ def scan(
     """
     found: list[Buffer] = []
     missing: list[Extent] = []
-    done = total = scanned = 0
+    done = total = scanned = judged = 0
     for physical, size, _ in ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]):
         if physical < log.min_offset or size == FILLER_SIZE or not log.holds(physical, size):
             done += 1
@@ -56,7 +60,11 @@ def scan(
         except PagesMissing as error:
             missing += error.extents
             continue
-        if wanted.wants(bytes(peek_properties(record))) and (log.is_hot(physical) or are_intact(record, physical)):
+        properties = bytes(peek_properties(record))
+        judged += len(properties)
+        if judged > wanted.max_scanned_bytes and judged > len(properties):
+            break
+        if wanted.wants(properties) and (log.is_hot(physical) or are_intact(record, physical)):
             if found and total + size > max_bytes:
                 break
             found.append(record)

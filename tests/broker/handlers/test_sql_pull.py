@@ -63,6 +63,17 @@ async def test_a_large_filter_reads_fewer_messages_at_a_time(tmp_path: Path) -> 
     assert first.ext_fields["nextBeginOffset"] == str(100_000 // 1024)
 
 
+async def test_long_properties_are_read_of_fewer_messages_at_a_time(tmp_path: Path) -> None:
+    searching = " OR ".join(["long CONTAINS 'b'"] * 512)  # may look at 64 KiB of properties
+    async with running(tmp_path, ON) as broker, connected(broker) as peer:
+        for _ in range(3):
+            await peer.send("t", b"x", properties="long\x01" + "a" * 30_000 + "\x02")
+        first = await by_sql(peer, searching)
+        second = await by_sql(peer, searching, offset=2)
+    assert [each.code for each in (first, second)] == [ResponseCode.PULL_RETRY_IMMEDIATELY] * 2
+    assert [each.ext_fields["nextBeginOffset"] for each in (first, second)] == ["2", "3"]
+
+
 async def test_a_held_pull_stays_held_over_messages_that_it_does_not_want(tmp_path: Path) -> None:
     async with running(tmp_path, ON) as broker, connected(broker) as peer, connected(broker) as producer:
         await send_priced(producer, 1)

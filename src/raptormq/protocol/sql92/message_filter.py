@@ -16,17 +16,23 @@ from raptormq.protocol.sql92.parser import parse
 _CACHED_FILTERS = 512
 _MAX_TERMS_PER_READ = 100_000
 """Terms evaluated by one read of a queue at most: a few milliseconds."""
+_MAX_BYTES_PER_READ = 2 << 20
+"""Properties that one read takes apart at most: 60 ms."""
+_MAX_TERM_BYTES_PER_READ = 32 << 20
+"""The same times the terms, since each may search through the longest of them: 150 ms at worst, mostly nothing."""
 
 
 class MessageFilter:
     """Tells which messages an expression wants."""
 
-    __slots__ = ("_evaluate", "max_scanned")
+    __slots__ = ("_evaluate", "max_scanned", "max_scanned_bytes")
 
     def __init__(self, evaluate: Evaluate, terms: int) -> None:
         self._evaluate = evaluate
         self.max_scanned = _MAX_TERMS_PER_READ // terms
         """How many messages one read may apply it to."""
+        self.max_scanned_bytes = min(_MAX_BYTES_PER_READ, _MAX_TERM_BYTES_PER_READ // terms)
+        """How long their properties may be together."""
 
     def matches(self, properties: Mapping[str, str]) -> bool:
         """True for a message that is wanted; one whose values cannot be compared is not."""
