@@ -13,6 +13,8 @@ from raptormq.errors import ConnectError, MessageError, NoRoute, RaptorMQError
     [
         (ConnectError("no connection to 10.0.0.1:9876: refused"), "raptormq dev"),
         (ConnectError("no connection to 10.0.0.7:10911: refused"), "brokerIP1"),
+        (ConnectError("no connection to 10.0.0.1:9876: it ended the TLS handshake"), "--no-tls"),
+        (ConnectError("no connection to 10.0.0.1:9876: [SSL: CERTIFICATE_VERIFY_FAILED] no"), "--tls-ca"),
         (NoRoute("no route for topic t"), "raptormq topic list"),
     ],
 )

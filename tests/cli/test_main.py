@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,7 +35,10 @@ def test_every_command_has_help_with_examples(path: tuple[str, ...], capsys: pyt
     assert run([*path, "--help"]) == 0
     text = capsys.readouterr().out
     assert "Examples:\n" in text
-    assert f"raptormq {' '.join(path)}".rstrip() in text.partition("Examples:")[2]
+    examples = text.partition("Examples:")[2]
+    assert f"raptormq {' '.join(path)}".rstrip() in examples
+    for line in filter(None, map(str.strip, examples.splitlines())):
+        assert ";" not in shlex.shlex(line, posix=True, punctuation_chars=";"), f"a shell would cut {line} in two"
 
 
 @pytest.mark.parametrize(

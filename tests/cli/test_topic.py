@@ -50,6 +50,14 @@ def test_changing_a_topic_keeps_it(raptormq: Run, dev_server: Any) -> None:
     assert (broker["read_queues"], broker["write_queues"], broker["perm"]) == (4, 2, "r")
 
 
+def test_attributes_may_be_written_as_for_mqadmin(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    done = raptormq("topic", "create", "whole", "--attribute", "+queue.type=BatchCQ", "-n", address)
+    assert done.returncode == 0, done.stderr
+    described = json.loads(raptormq("topic", "describe", "whole", "-o", "json", "-n", address).stdout)
+    assert described["brokers"]["broker-a"]["attributes"] == {"queue.type": "BatchCQ"}
+
+
 def test_system_topics_are_listed_on_demand(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
     shown, everything = listed(raptormq, address), listed(raptormq, address, "--all")

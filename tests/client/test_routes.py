@@ -113,6 +113,20 @@ async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_h
         assert [len(each.write_queues) for each in changes] == [2]
 
 
+async def test_one_send_is_enough_to_find_the_route_of_a_new_topic() -> None:
+    async with table() as (routes, peer, changes):
+        peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
+        await routes.find_for_sending("new", 4)
+        routes.sent("new")
+        await peer.wait_for(ASK, 4)  # twice by `sent`: the name server does not know the topic yet
+        assert changes == []
+        peer.on(ASK, only(new=route(2, peer)))
+        async with asyncio.timeout(20):
+            while not changes:
+                await asyncio.sleep(0.01)
+        assert routes.known("new") is changes[0]
+
+
 async def test_a_topic_that_nobody_creates_or_can_write_to_has_no_route_for_sending() -> None:
     async with table() as (routes, peer, _):
         peer.on(ASK, only(readable=route(2, peer, perm=4)))

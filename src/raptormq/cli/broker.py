@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
     epilog="""\b
 Examples:
   raptormq broker -n 127.0.0.1:9876
-  NAMESRV_ADDR=ns-0:9876;ns-1:9876 raptormq broker -c broker.conf --metrics-port 5557"""
+  NAMESRV_ADDR='ns-0:9876;ns-1:9876' raptormq broker -c broker.conf --metrics-port 5557"""
 )
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="Settings (RocketMQ keys).")
 @click.option(

@@ -25,6 +25,8 @@ def explaining(name_servers: str) -> Iterator[None]:
         servers = [address.strip() for address in name_servers.replace(",", ";").split(";")]
         if isinstance(error, ConnectionClosed):
             hint = "does it want TLS (--tls), or a certificate (--tls-cert, --tls-key)?"
+        elif "SSL" in str(error) or "TLS" in str(error):
+            hint = "does it speak TLS (if not: --no-tls), with a certificate that --tls-ca proves?"
         elif any(address and address in str(error) for address in servers):
             hint = "is a name server running there? Start one with 'raptormq dev', or name another with -n HOST:PORT"
         else:

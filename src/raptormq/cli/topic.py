@@ -46,7 +46,7 @@ Examples:
     type=key_and_value,
     multiple=True,
     metavar="KEY=VALUE",
-    help="Such as message.type=FIFO.",
+    help="Such as message.type=FIFO or queue.type=BatchCQ.",
 )
 @click.option("--order", is_flag=True, help="The topic is for ordered messages.")
 @name_servers_option
@@ -70,7 +70,7 @@ def create(
             read_queues or queues,
             write_queues or queues,
             perm=PERMISSIONS[perm],
-            attributes=dict(attributes),
+            attributes={key.removeprefix("+"): value for key, value in attributes},  # mqadmin writes +KEY=VALUE
             order=order,
         )
 
@@ -109,7 +109,7 @@ def list_topics(show_all: bool, output: str, name_servers: str, timeout_s: float
     epilog="""\b
 Examples:
   raptormq topic describe orders
-  raptormq topic describe orders -o json -n ns-0:9876;ns-1:9876"""
+  raptormq topic describe orders -o json -n 'ns-0:9876;ns-1:9876'"""
 )
 @click.argument("name")
 @output_option
@@ -143,7 +143,7 @@ Examples:
   raptormq topic delete orders --yes"""
 )
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @name_servers_option
 @timeout_option
 def delete(name: str, yes: bool, name_servers: str, timeout_s: float) -> None:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 
 from raptormq.client.answers import require_success
+from raptormq.client.background import background, cancel_all
 from raptormq.client.name_servers import NameServers
 from raptormq.client.topic_queues import TopicQueues, topic_queues
 from raptormq.errors import ClientClosed, NoRoute, RaptorMQError
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
+_MISSING_PAUSE_MAX_S = 30.0
+"""Every topic in use is asked for this often anyway."""
 
 
 class RouteTable:
@@ -42,6 +45,7 @@ class RouteTable:
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
+        self._expected: dict[str, asyncio.Task[None]] = {}
         self._next_fetch_at: dict[str, float] = {}
 
     def known(self, topic: str) -> TopicQueues | None:
@@ -54,9 +58,10 @@ class RouteTable:
         return bool(self._borrowed)
 
     def sent(self, topic: str) -> None:
-        """Note that a broker took a message: a topic that had no route of its own will have one now."""
-        if topic in self._borrowed:
-            self.refresh_soon(topic)
+        """Note that a broker took a message: a topic that had no route of its own will have one soon."""
+        if topic in self._borrowed and topic not in self._expected:
+            expected = self._expected[topic] = background(self._expect(topic), f"route of {topic} to come")
+            expected.add_done_callback(lambda _: self._expected.pop(topic, None))
 
     def all_known(self) -> list[TopicQueues]:
         """Return the real routes, without those borrowed from the default topic."""
@@ -122,8 +127,22 @@ class RouteTable:
 
     async def close(self) -> None:
         """Stop asking."""
+        await cancel_all(self._expected.values())
         for fetch in list(self._fetches.values()):
             fetch.cancel()
+
+    async def _expect(self, topic: str) -> None:
+        # The broker answers a send before name servers know the topic, and this send may be the last one for long;
+        # without a route of the topic's own the broker gets no heartbeats, so it cannot ask about transactions.
+        pause = _MISSING_PAUSE_S
+        while topic in self._borrowed and pause < _MISSING_PAUSE_MAX_S:
+            try:
+                if await self.refresh(topic) is not None:
+                    return
+            except RaptorMQError as error:
+                log.debug("no route of %s yet: %s", topic, error)
+            await asyncio.sleep(pause)
+            pause *= 2
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
         found = await self._ask(topic)

@@ -1,7 +1,8 @@
 """`TransactionProducer`: messages that consumers get if and only if a local transaction succeeds.
 
     async def check(message):                      # asked about transactions whose end the broker did not hear of
-        return COMMIT if await orders.exists(message.keys[0]) else ROLLBACK
+        known = await orders.exists(message.keys[0])
+        return TransactionState.COMMIT if known else TransactionState.ROLLBACK
 
     async with TransactionProducer("billing", check, topics=["orders"]) as producer:
         await producer.send_in_transaction(Message("orders", b"...", keys=("17",)), lambda _: orders.insert(17))

@@ -105,7 +105,8 @@ class ConnectionPool:
         except TimeoutError as error:
             raise ConnectError(f"no connection to {address} within {self._connect_timeout:g} s") from error
         except (OSError, UnicodeError) as error:  # UnicodeError: the name breaks the rules of DNS names
-            raise ConnectError(f"no connection to {address}: {error}") from error
+            reason = str(error) or ("it ended the TLS handshake" if secure else type(error).__name__)
+            raise ConnectError(f"no connection to {address}: {reason}") from error
         if self._closed:
             connection.abort()
             raise ClientClosed("the connection pool is closed")

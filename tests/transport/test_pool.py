@@ -1,0 +1,26 @@
+"""What callers are told of a connection that could not be made."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raptormq.errors import ConnectError
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import request
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.tls import ClientTls
+
+
+async def test_a_peer_that_hangs_up_on_a_handshake_is_told_of() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        pool = ConnectionPool(tls=ClientTls())
+        with pytest.raises(ConnectError, match=rf"^no connection to 127.0.0.1:{port}: \S"):
+            await pool.request(f"127.0.0.1:{port}", request(RequestCode.GET_ROUTEINFO_BY_TOPIC), 5.0)
+        await pool.close()
