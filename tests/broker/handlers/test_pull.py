@@ -12,7 +12,7 @@ from raptormq.broker.steady_clock import steady_ms
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
-from tests.broker.harness import bodies, connected, held, messages, pull_fields, running
+from tests.broker.harness import bodies, connected, held, messages, pull_fields, running, send_fields
 
 LONG = 20_000
 
@@ -259,6 +259,28 @@ async def test_idle_consumers_are_read_lazily_until_there_is_something_for_them(
         await producer.send("t", b"1")
         assert bodies(await again) == [b"1"]
         assert len(lazy_reader) == 0
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.POP_MESSAGE])
+async def test_an_idle_consumer_that_replies_or_pops_is_read_at_once_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: RequestCode
+) -> None:
+    monkeypatch.setattr(pull, "_MANY", 1)
+    popping = {"consumerGroup": "g", "topic": "t", "queueId": 0, "maxMsgNums": 1, "invisibleTime": 1, "pollTime": 0}
+    fields = popping | {"bornTime": 1 << 60, "initMode": 0} if code == RequestCode.POP_MESSAGE else send_fields("t", 3)
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
+        assert broker._assembly is not None
+        assert broker._server is not None
+        await producer.send("t", b"0")
+        for lazy in (1, 0):
+            waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
+            await held(peer, 1)
+            with monkeypatch.context() as patched:
+                patched.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
+                assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
+            assert len(broker._server._lazy_reader) == lazy
+            assert (await peer.call(code, fields, b"x")).remark is not None
+            assert len(broker._server._lazy_reader) == 0
 
 
 @pytest.mark.parametrize(("wait_ms", "many"), [(200, 1), (LONG, 100)])

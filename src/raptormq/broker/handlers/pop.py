@@ -78,6 +78,7 @@ class PopHandlers:
     ) -> RemotingCommand | None:
         """200050: messages that nobody else sees for a while."""
         asked = self._checked(connection, header)
+        connection.read_promptly(for_good=True)  # what it pulls beside that may be idle
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
         try:
