@@ -72,7 +72,7 @@ def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
         ({"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
         ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog"),
         ({"migrateAuthFromV1Enabled": "true"}, "migrateAuthFromV1Enabled"),
-        ({"initAuthenticationUser": "{}"}, "credentials are not usable"),
+        ({"initAuthenticationUser": "{}"}, "initAuthenticationUser: its credentials are not usable"),
         ({"authenticationWhitelist": "a,b"}, "expected request codes separated by commas"),
         ({"brokerPermission": "7"}, "expected 2 (write), 4 (read) or 6 (both)"),
         ({"deleteWhen": "4;25"}, "expected hours from 00 to 23"),

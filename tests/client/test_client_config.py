@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from raptormq.client.config import ClientConfig, ConsumerConfig, ProducerConfig, local_address, parse_addresses
@@ -97,3 +99,9 @@ def test_a_batch_is_not_larger_than_a_message_may_be() -> None:
     assert ProducerConfig(auto_batch=True, batch_max_bytes=1000, max_message_bytes=1000).auto_batch
     with pytest.raises(ConfigError, match="max_message_bytes"):
         ProducerConfig(auto_batch=True, batch_max_bytes=1001, max_message_bytes=1000)
+
+
+def test_compression_is_one_of_its_kinds() -> None:
+    kind: Any = "zstd"
+    with pytest.raises(ConfigError, match="one of Compression, not 'zstd'"):
+        ProducerConfig(compression=kind)

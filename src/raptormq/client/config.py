@@ -173,6 +173,8 @@ class ProducerConfig:
         _require_positive("max_message_bytes", self.max_message_bytes)
         for name in ("retries", "avoid_failed_broker", "compress_over_bytes"):
             _require_not_negative(name, getattr(self, name))
+        if not isinstance(self.compression, Compression):
+            raise ConfigError(f"compression must be one of Compression, not {self.compression!r}")
         for name, most in _BATCH_LIMITS.items():
             _require_positive(name, getattr(self, name))
             if most and getattr(self, name) > most:

@@ -94,7 +94,7 @@ async def test_a_change_is_in_the_file_and_another_start_has_it(tmp_path: Path) 
         ({"fileReservedTime": "soon"}, 29, "setting fileReservedTime = 'soon' is not usable: expected a whole number"),
         ({"fileReservedTme": "1"}, 29, "unknown setting fileReservedTme, did you mean fileReservedTime?"),
         ({"brokerConfigPath": "/tmp/x"}, 16, "Can not update config in black list."),
-        ({"initAuthenticationUser": "{}"}, 29, "credentials are not usable"),
+        ({"initAuthenticationUser": "{}"}, 29, "setting initAuthenticationUser: its credentials are not usable"),
     ],
 )
 async def test_what_is_refused_changes_nothing(tmp_path: Path, pairs: dict[str, str], code: int, remark: str) -> None:
