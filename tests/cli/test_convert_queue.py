@@ -250,6 +250,7 @@ def test_an_inner_batch_is_the_reason(raptormq: Run, dev_server: Any) -> None:
         (["--to", "BatchCQ"], "Missing option '--topic'"),
         (["--topic", "t", "--to", "LightCQ"], "'LightCQ' is not one of"),
         (["--topic", "missing", "--to", "BatchCQ"], "topic missing does not exist"),
+        (["--topic", "t\udcff", "--status"], "a header cannot be encoded: str is not valid UTF-8"),
         (["--topic", "TBW102", "--to", "BatchCQ"], "which the broker fills itself, cannot be converted"),
     ],
 )

@@ -42,6 +42,12 @@ def test_decode_undoes_encode(original: RemotingCommand) -> None:
     assert command.decode(payload) == original
 
 
+@pytest.mark.parametrize("fields", [{"topic": "t\udcff"}, {"t\udcff": "topic"}])
+def test_text_that_is_none_cannot_be_encoded(fields: dict[str, str]) -> None:
+    with pytest.raises(CommandError, match="cannot be encoded"):
+        command.encode(RemotingCommand(105, fields))
+
+
 @given(st.binary(max_size=200))
 @example(b"\1\0\0\x15" + b"\0" * 13 + b"\x7f\xff\xff\xff" + b"\0" * 4)
 def test_no_payload_raises_anything_but_our_own_errors(payload: bytes) -> None:

@@ -99,6 +99,12 @@ def test_counts_beyond_the_limits(text: str) -> None:
         inner_count(f"INNER_NUM\x01{text}\x02")
 
 
+def test_a_long_count_does_not_make_a_long_remark() -> None:
+    with pytest.raises(RecordError, match="INNER_NUM") as caught:
+        inner_count("INNER_NUM\x01" + "\x03" * 32_000 + "\x02")
+    assert len(str(caught.value)) < 100
+
+
 def test_a_batch_without_a_count_is_none() -> None:
     with pytest.raises(RecordError, match="INNER_NUM"):
         inner_count("XINNER_NUM\x013\x02")

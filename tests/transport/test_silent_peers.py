@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from raptormq.errors import ConnectionClosed, RequestTimeout
-from raptormq.protocol.command import request, response_to
+from raptormq.errors import CommandError, ConnectionClosed, RequestTimeout
+from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
@@ -43,6 +43,19 @@ async def test_a_peer_that_owes_an_answer_for_long_is_dropped_and_the_next_reque
             await held
         await pool.request(address, request(ECHO), 5)
         assert await pool.connection(address) is not first
+
+
+async def test_a_peer_owes_nothing_for_a_request_that_could_not_be_sent() -> None:
+    async with silent_peer(ConnectionLimits(silence_seconds=0.2)) as (address, _, pool):
+        first = await pool.connection(address)
+        await pool.request(address, request(ECHO), 5)
+        with pytest.raises(CommandError):
+            await pool.request(address, RemotingCommand(ECHO, {"topic": "\ud800"}), 0.1)
+        clock = asyncio.get_running_loop().time
+        end = clock() + 0.5  # some sweeps after the limit
+        while clock() < end:
+            assert not first.is_closed
+            await asyncio.sleep(0.01)
 
 
 async def test_a_peer_that_answers_other_requests_is_not_dropped() -> None:

@@ -51,7 +51,7 @@ def inner_count(properties: str) -> int:
     text = find_property(properties, INNER_NUM) or ""
     count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     if not 0 < count <= MAX_BATCH_RECORDS:
-        raise RecordError(f"an inner batch with {INNER_NUM}={text!r}")
+        raise RecordError(f"an inner batch with {INNER_NUM}={text!r:.40}")
     return count
 
 

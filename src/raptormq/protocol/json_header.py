@@ -79,7 +79,11 @@ def encode(
     remark: str | None,
     ext_fields: dict[str, str],
 ) -> bytes:
-    """Encode header bytes; ``extFields`` is always there, because Java clients dereference it."""
+    """Encode header bytes; ``extFields`` is always there, because Java clients dereference it.
+
+    Raises:
+        CommandError: a text is none that UTF-8 can hold.
+    """
     fields: dict[str, Any] = {
         "code": code,
         "extFields": ext_fields,
@@ -91,7 +95,10 @@ def encode(
     }
     if remark is not None:
         fields["remark"] = remark
-    return orjson.dumps(fields)
+    try:
+        return orjson.dumps(fields)
+    except TypeError as error:
+        raise CommandError(f"a header cannot be encoded: {error}") from None
 
 
 def _text(value: object) -> str:

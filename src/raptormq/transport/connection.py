@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ssl import SSLError
 from typing import Protocol, cast
 
-from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, RequestTimeout
+from raptormq.errors import BufferFull, CommandError, ConnectionClosed, ProtocolError, RequestTimeout
 from raptormq.protocol import command
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
@@ -302,6 +302,9 @@ class Connection(asyncio.Protocol):
         """Send a request; the future gets the response, :class:`RequestTimeout` or :class:`ConnectionClosed`.
 
         ``timeout`` is in seconds and is kept to about 0.1 s, by one timer for all requests of the connection.
+
+        Raises:
+            CommandError: the request cannot be encoded; nothing is sent.
         """
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         if self._closed:
@@ -314,11 +317,15 @@ class Connection(asyncio.Protocol):
             sign(message, self._limits.credentials)
         now = self._loop.time()
         self._pending[opaque] = future, now + timeout
-        if self._owed_since is None:
-            self._owed_since = now
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
-        self.send(message)
+        try:
+            self.send(message)
+        except CommandError:
+            del self._pending[opaque]  # the peer owes no answer
+            raise
+        if self._owed_since is None:
+            self._owed_since = now
         return future
 
     def oneway(self, message: RemotingCommand) -> None:
