@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -117,12 +118,15 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     one, other = authority.issue("one"), authority.issue("other")
     junk = tmp_path / "junk.pem"
     junk.write_text("not a certificate")
+    pipe = tmp_path / "pipe.pem"
+    os.mkfifo(pipe)
     for tls, complaint in (
         (ServerTls(False, str(one.cert), str(other.key)), "(?i)key.values.mismatch"),
         (ServerTls(False, str(junk), str(one.key)), "cannot use certificate .*junk"),
         (ServerTls(False, str(one.cert), str(encrypt_key(one, "secret")), "wrong"), "cannot use certificate"),
         (ServerTls(False, str(one.cert), str(one.key), trust_cert_path=str(junk)), "cannot use the trusted"),
         (ServerTls(False, str(one.cert), str(tmp_path)), "cannot read .*: Is a directory"),
+        (ServerTls(False, str(one.cert), str(pipe)), "cannot read .*pipe.pem: it is a pipe"),
     ):
         with pytest.raises(ConfigError, match=complaint):
             tls.context()

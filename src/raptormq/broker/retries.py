@@ -22,6 +22,8 @@ from raptormq.transport.router import Refused
 
 FIRST_RETRY_LEVEL = 3
 """Delay level of the first retry (10 s); each further one waits a level longer."""
+_MOST_DIGITS = 10
+"""Of a limit: more than a number of 32 bits has says nothing."""
 
 
 class Retries:
@@ -70,5 +72,7 @@ class Retries:
         if not topic.startswith(RETRY_PREFIX):
             return None
         group = self.group(topic[len(RETRY_PREFIX) :])
-        most = int(limit) if limit is not None and limit.isascii() and limit.isdigit() else group.retry_max_times
+        most = group.retry_max_times
+        if limit is not None and limit.isascii() and limit.isdigit() and len(limit) <= _MOST_DIGITS:
+            most = int(limit)
         return self.dead_letter_topic(group.name) if times > most else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -170,8 +171,10 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
 
 
 def _require_readable(path: str) -> None:
-    """OpenSSL's own errors do not name the file."""
+    """OpenSSL's own errors do not name the file, and it would wait for somebody to write into a pipe."""
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            raise ConfigError(f"cannot read {path}: it is a pipe")
         with open(path, "rb"):
             pass
     except OSError as error:

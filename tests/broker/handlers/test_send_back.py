@@ -71,6 +71,12 @@ async def test_what_cannot_be_given_back_is_refused(tmp_path: Path) -> None:
         assert (await peer.call(36, {"group": "g", "delayLevel": 0})).code == 1
 
 
+async def test_a_limit_that_is_no_number_is_none(tmp_path: Path) -> None:
+    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+        assert (await peer.send("%RETRY%g", b"again", 0, "DELAY\x011\x02", j=3, l="9" * 5_000)).code == 0
+        assert bodies(await peer.pull("%RETRY%g", 0, wait_ms=20_000)) == [b"again"]
+
+
 async def test_a_send_to_a_retry_topic_beyond_the_limit_is_a_dead_letter_without_delay(tmp_path: Path) -> None:
     async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
         await peer.send("%RETRY%g", b"again", 0, "DELAY\x011\x02", j=3, l=3)
