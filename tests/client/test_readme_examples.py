@@ -28,10 +28,11 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def shell_session() -> list[str]:
     """The commands of README that need a running broker."""
-    (session,) = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "raptormq dev" in block]
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    (session,) = [block for block in blocks if "raptormq produce" in block]
     lines = [line.split("  #")[0].strip() for line in session.splitlines()]
-    start = next(number for number, line in enumerate(lines) if line.startswith("raptormq dev"))
-    return lines[start + 1 :]
+    assert lines[0] == ". .venv/bin/activate"
+    return lines[1:]
 
 
 def run(command: list[str], name_server: str) -> str:
