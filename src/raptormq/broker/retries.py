@@ -17,13 +17,14 @@ from raptormq.broker.groups import GroupConfig, GroupTable
 from raptormq.broker.topics import TopicTable
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.naturals import natural
 from raptormq.protocol.topic_names import RETRY_PREFIX, dlq_topic
 from raptormq.transport.router import Refused
 
 FIRST_RETRY_LEVEL = 3
 """Delay level of the first retry (10 s); each further one waits a level longer."""
-_MOST_DIGITS = 10
-"""Of a limit: more than a number of 32 bits has says nothing."""
+_LIMIT_DIGITS = 10
+"""More than a number of 32 bits has says nothing."""
 
 
 class Retries:
@@ -72,7 +73,7 @@ class Retries:
         if not topic.startswith(RETRY_PREFIX):
             return None
         group = self.group(topic[len(RETRY_PREFIX) :])
-        most = group.retry_max_times
-        if limit is not None and limit.isascii() and limit.isdigit() and len(limit) <= _MOST_DIGITS:
-            most = int(limit)
+        most = natural(limit, _LIMIT_DIGITS)
+        if most is None:
+            most = group.retry_max_times
         return self.dead_letter_topic(group.name) if times > most else None

@@ -18,6 +18,7 @@ from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
 from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
 from raptormq.protocol.language import Language
+from raptormq.protocol.naturals import natural
 from raptormq.protocol.properties import INNER_NUM, MAX_PROPERTIES_BYTES, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 
@@ -26,6 +27,7 @@ INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 """Both bits; a reader that knows inner batches takes a record apart only when it has both."""
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _OF_THE_WRAPPER = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
+_COUNT_DIGITS = 5
 _FIRST_VERSION = 413
 """Apache RocketMQ 5.0.0: clients from there on take inner batches apart."""
 _LANGUAGES = (Language.JAVA, Language.PYTHON)
@@ -49,7 +51,7 @@ def inner_count(properties: str) -> int:
         RecordError: it does not say, or no number that a batch can have.
     """
     text = find_property(properties, INNER_NUM) or ""
-    count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    count = natural(text, _COUNT_DIGITS) or 0
     if not 0 < count <= MAX_BATCH_RECORDS:
         raise RecordError(f"an inner batch with {INNER_NUM}={text!r:.40}")
     return count

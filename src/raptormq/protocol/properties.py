@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raptormq.errors import MessageError
+from raptormq.protocol.naturals import natural
 
 NAME_SEPARATOR = "\x01"
 PAIR_SEPARATOR = "\x02"
@@ -123,6 +124,7 @@ RESERVED = frozenset(
 """Names that an application may not set as its own properties."""
 
 _INT_MAX = (1 << 31) - 1
+_INT_DIGITS = len(str(_INT_MAX))
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -184,11 +186,8 @@ def find_property(text: str, name: str) -> str | None:
 
 def find_number(text: str, name: str) -> int | None:
     """Return a property that is a number from 0 to 2^31 - 1, None where it is missing or anything else."""
-    value = find_property(text, name) or ""
-    if not value.isascii() or not value.isdigit() or len(value) > len(str(_INT_MAX)):
-        return None
-    number = int(value)
-    return number if number <= _INT_MAX else None
+    number = natural(find_property(text, name), _INT_DIGITS)
+    return number if number is not None and number <= _INT_MAX else None
 
 
 def find_value(text: bytes, name: bytes) -> bytes:

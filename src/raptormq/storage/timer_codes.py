@@ -13,8 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raptormq.protocol import properties as names
+from raptormq.protocol.naturals import natural
 from raptormq.protocol.properties import find_property
 
+_DUE_DIGITS = 17
 _FIRST_CODE = 1 << 33
 """Of a day in 1970: more than any hash of tags."""
 _LAST_CODE = 1 << 62
@@ -29,10 +31,10 @@ class TimerCode(NamedTuple):
 
 def timer_code(properties: str) -> int:
     """Return the code of a message with these properties (text form), 0 when they name no time."""
-    due = find_property(properties, names.TIMER_OUT_MS)
-    if due is None or not due.isascii() or not due.isdigit() or len(due) > 17:
+    due = natural(find_property(properties, names.TIMER_OUT_MS), _DUE_DIGITS)
+    if due is None:
         return 0
-    return int(due) * 2 + (find_property(properties, names.TIMER_DELETE_KEY) is not None)
+    return due * 2 + (find_property(properties, names.TIMER_DELETE_KEY) is not None)
 
 
 def read_timer_code(code: int) -> TimerCode | None:

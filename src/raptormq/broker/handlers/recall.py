@@ -18,6 +18,7 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
+from raptormq.protocol.naturals import natural
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.recall_handle import RecallHandle, decode_recall_handle
 from raptormq.storage.log_batch import PendingRecord
@@ -25,6 +26,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
 _TAG = "_RECALL_TAG_"
+_DUE_DIGITS = 18
 
 
 class RecallHandlers:
@@ -71,7 +73,7 @@ class RecallHandlers:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != self._config.identity.broker_name:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
-        due = int(handle.due) if handle.due.isascii() and handle.due.isdigit() and len(handle.due) < 19 else 0
+        due = natural(handle.due, _DUE_DIGITS) or 0
         if not 0 < due - self._clock() < self._config.timers.max_delay_s * 1000:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle, due
