@@ -348,5 +348,7 @@ def parse_setting(key: str, text: str, parse: Parser) -> Any:
     """
     try:
         return parse(text)
+    except ConfigError as error:  # of one that does not want its value shown
+        raise ConfigError(f"setting {key}: {error}") from None
     except ValueError as error:
         raise ConfigError(f"setting {key} = {text!r} is not usable: expected {error}") from None

@@ -78,7 +78,7 @@ def _codes(text: str) -> str:
     return text
 
 
-def _credentials(key: str, name_key: str, secret_key: str) -> Callable[[str], Credentials | None]:
+def _credentials(name_key: str, secret_key: str) -> Callable[[str], Credentials | None]:
     def parse(text: str) -> Credentials | None:
         if not text.strip():
             return None
@@ -89,15 +89,14 @@ def _credentials(key: str, name_key: str, secret_key: str) -> Callable[[str], Cr
         name, secret = given.get(name_key), given.get(secret_key)
         if not (isinstance(name, str) and name.strip() and isinstance(secret, str) and secret.strip()):
             # not ValueError, whose text would show the value: it may hold a secret
-            expected = f'{{"{name_key}": "…", "{secret_key}": "…"}}'
-            raise ConfigError(f"setting {key}: its credentials are not usable: expected {expected}")
+            raise ConfigError(f'its credentials are not usable: expected {{"{name_key}": "…", "{secret_key}": "…"}}')
         return Credentials(name, secret, str(given.get("securityToken") or ""))
 
     return parse
 
 
-_USER = _credentials("initAuthenticationUser", "username", "password")
-_KEYS = _credentials("innerClientAuthenticationCredentials", "accessKey", "secretKey")
+_USER = _credentials("username", "password")
+_KEYS = _credentials("accessKey", "secretKey")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
