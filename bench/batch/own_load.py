@@ -55,9 +55,9 @@ class Load:
         begin, most, submitted = clock(), self.stored + max_messages, 0
         while clock() < begin + seconds and self.stored < most:
             due = int((clock() - begin) * self._rate) - submitted
-            count = min(_SUBMITS_PER_TURN, _UNDER_WAY - self._pending, due)
+            count = max(0, min(_SUBMITS_PER_TURN, _UNDER_WAY - self._pending, due))
             self.submit(submitted, count)
-            submitted += max(count, 0)
+            submitted += count
             if due <= 0:
                 await asyncio.sleep(_TURN_SECONDS)
             else:
@@ -67,7 +67,7 @@ class Load:
         """Send so many; little is done for each of them, since it is the producer that is measured."""
         producers, body, answered = self._producers, self._body, self._callback
         turns = len(producers)
-        self._pending += max(count, 0)
+        self._pending += count
         for number in range(first, first + count):
             callback = answered
             if number % _LATENCY_EVERY == 0:

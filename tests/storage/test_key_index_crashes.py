@@ -48,14 +48,19 @@ async def lost(store: MessageStore, numbers: range) -> list[int]:
     return [number for number in numbers[::3] if len(await store.find_by_key("t", f"k{number}", 0, 1 << 62, 9)) != 1]
 
 
-@pytest.mark.parametrize("calls", [1, 5, 17])
-async def test_a_stop_in_the_middle_of_a_round_leaves_nothing_out(calls: int) -> None:
-    volume, clock = MemoryFileSystem(), Clock()
+def given_up_round(volume: FileSystem, clock: Clock, calls: int) -> MessageStore:
+    """A store with messages 0 to 3,999, of which the last thousand came after a round was broken off."""
     store = opened(volume, clock)
     append(store, range(3_000))
     flush(store, calls)
     append(store, range(3_000, 4_000))
-    store.close()
+    return store
+
+
+@pytest.mark.parametrize("calls", [1, 5, 17])
+async def test_a_stop_in_the_middle_of_a_round_leaves_nothing_out(calls: int) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    given_up_round(volume, clock, calls).close()
     again = opened(volume, clock)
     assert await lost(again, range(4_000)) == []
     again.close()
@@ -64,10 +69,7 @@ async def test_a_stop_in_the_middle_of_a_round_leaves_nothing_out(calls: int) ->
 @pytest.mark.parametrize("calls", [1, 5, 17])
 async def test_a_checkpoint_after_a_round_that_was_given_up_says_the_truth(calls: int) -> None:
     volume, clock = MemoryFileSystem(), Clock()
-    store = opened(volume, clock)
-    append(store, range(3_000))
-    flush(store, calls)
-    append(store, range(3_000, 4_000))
+    store = given_up_round(volume, clock, calls)
     clock.now += MINUTE
     append(store, range(4_000, 4_010))
     settle(store)
