@@ -48,6 +48,20 @@ def test_write_read_map(volume: Volume) -> None:
     file.close()
 
 
+@pytest.mark.parametrize("size", [1, 64 * 1024, 65 << 20])
+def test_what_was_loaded_is_in_memory_and_unchanged(volume: Volume, size: int) -> None:
+    file = volume.fs.open(f"{volume.root}/file", create=True)
+    file.allocate(size)
+    file.write_at(0, [b"a"], 1)
+    file.load(0, size)
+    file.load(size - 1, 1000)  # over the end
+    file.load(size + 10, 10)
+    assert file.size() == size
+    assert file.read_cached(max(size - 4096, 0), 4096) == (b"a" if size == 1 else bytes(4096))
+    assert file.read_at(0, 1) == b"a"
+    file.close()
+
+
 def test_more_parts_than_one_call_takes(volume: Volume) -> None:
     file = volume.fs.open(f"{volume.root}/file", create=True)
     parts = [bytes([number % 256]) * 3 for number in range(3000)]

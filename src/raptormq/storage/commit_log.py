@@ -107,7 +107,9 @@ class CommitLog:
             has_successor = has_successor or any(segment.file.read_at(0, _HEAD_BYTES))
 
     def estimated_end(self) -> int:
-        """Return where the records probably end: behind the last page that was ever written."""
+        """Return where the records probably end: behind the last page that was ever written or, after the death of a
+        process, was brought into memory to be written to (:mod:`~raptormq.storage.page_warmer`).
+        """
         for segment in reversed(self.segments):
             next_data, written, unwritten = segment.file.next_data, 0, segment.size
             if next_data(0) is None:
@@ -211,6 +213,16 @@ class CommitLog:
                 segment.create()
                 self._spare = segment
                 self._gate.clear_full(SEGMENT)
+
+    def extents(self, begin: int, end: int) -> list[Extent]:
+        """Return where in which files the bytes ``[begin, end)`` are or will be, as far as there are files for them."""
+        spare = self._spare
+        files = [*self.segments, *([spare] if spare is not None else [])]
+        return [
+            Extent(file.path, max(begin, file.base) - file.base, min(end, file.end) - max(begin, file.base))
+            for file in files
+            if file.end > begin and file.base < end
+        ]
 
     def flush(self) -> int:
         """Make everything written so far durable and return the offset up to which; for any one thread.

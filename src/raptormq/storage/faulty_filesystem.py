@@ -143,6 +143,10 @@ class FaultyFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         return self._inner.read_cached(offset, size)
 
+    def load(self, offset: int, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        self._inner.load(offset, size)
+
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         if fault := self._owner.check("write", self._path):

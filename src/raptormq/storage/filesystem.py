@@ -38,6 +38,11 @@ class File(Protocol):
     def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
         """Like ``read_at``, but return None instead of waiting for the disk."""
 
+    def load(self, offset: int, size: int) -> None:
+        """Have the pages that hold these bytes in memory, also those that nothing was ever written to; waits for the
+        disk. What is beyond the end of the file is left out.
+        """
+
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """Write ``parts``, together ``size`` bytes, with one system call unless the kernel stops half-way."""
 

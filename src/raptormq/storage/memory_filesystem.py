@@ -78,6 +78,9 @@ class MemoryFile:
         cold = self._volume.cold
         return None if cold is not None and cold in self._path else self.read_at(offset, size)
 
+    def load(self, offset: int, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         data = b"".join(parts)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
 
-_STEP_BYTES = 1 << 20
+T = TypeVar("T")
+COLD_ATTEMPTS = 3
+"""How often a read that misses pages is tried; each may go further than the one before."""
 
 
 class Extent(NamedTuple):
@@ -41,13 +44,28 @@ class PagesMissing(Exception):
             each()
 
 
+async def with_pages(
+    attempt: Callable[[bool], T], runner: Runner | None, filesystem: FileSystem, attempts: int = COLD_ATTEMPTS
+) -> T:
+    """Return what ``attempt`` returns, after ``runner`` has settled what it misses. Its argument says whether it has to
+    wait for the disk instead, as it has to after so many ``attempts`` and without a runner.
+    """
+    for _ in range(attempts):
+        try:
+            return attempt(False)
+        except PagesMissing as missing:
+            if runner is None:
+                break
+            await runner.run(missing.settle, filesystem)
+    return attempt(True)
+
+
 def fetch(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
-    """Read ``extents`` and drop them, which leaves their pages in memory; files that are gone by now are skipped."""
+    """Have the pages of ``extents`` in memory; files that are gone by now are skipped."""
     for path, offset, size in extents:
         with contextlib.suppress(FileNotFoundError):
             file = filesystem.open(path)
             try:
-                for start in range(offset, offset + size, _STEP_BYTES):
-                    file.read_at(start, min(_STEP_BYTES, offset + size - start))
+                file.load(offset, size)
             finally:
                 file.close()

@@ -25,6 +25,9 @@ _JOINED_AVERAGE = 4096
 """Up to here the kernel takes longer to walk a list of parts than a copy of them takes: many parts, not very much
 together, and small ones."""
 
+_LOAD_BYTES = 64 * 1024
+"""Small enough for the CPU's cache."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -69,6 +72,17 @@ class RealFile:
         if count == size:
             return buffer
         return buffer[:count] if offset + count >= self.size() else None
+
+    def load(self, offset: int, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`. All parts of a read go to the same small buffer: nothing is
+        allocated for what nobody wants to see, and Python's lock is taken once for 64 MiB.
+        """
+        buffer, end = bytearray(_LOAD_BYTES), offset + size
+        while offset < end:
+            count = os.preadv(self._fd, [buffer] * min(-(-(end - offset) // _LOAD_BYTES), _MAX_PARTS), offset)
+            if not count:
+                break
+            offset += count
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""

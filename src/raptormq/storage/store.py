@@ -25,10 +25,11 @@ from raptormq.storage.flush_service import FlushCallback, FlushService
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.lifecycle import OpenStore, open_store
-from raptormq.storage.log_batch import AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
+from raptormq.storage.log_batch import Appended, AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
 from raptormq.storage.message_finder import MessageFinder
 from raptormq.storage.message_reader import MessageReader
-from raptormq.storage.page_cache import PagesMissing
+from raptormq.storage.page_cache import COLD_ATTEMPTS, PagesMissing, with_pages
+from raptormq.storage.page_warmer import PageWarmer
 from raptormq.storage.property_scan import PropertyFilter
 from raptormq.storage.queue_converter import QueueConverter
 from raptormq.storage.queue_files import QueueFiles
@@ -41,7 +42,6 @@ from raptormq.storage.wishes import Wishes
 from raptormq.storage.write_gate import WriteGate
 
 T = TypeVar("T")
-_COLD_ATTEMPTS = 3
 _COLD_QUERY_ATTEMPTS = 256
 """A chain of the index is read link by link."""
 
@@ -89,6 +89,7 @@ class MessageStore:
             self._log, self._gate, sync=self._sync, interval_ms=config.flush_interval_ms,
             last_timestamp=lambda: self._appender.last_timestamp,
         )  # fmt: skip
+        self._warmer = PageWarmer(self._fs, self._log)
         self._retention = Retention(config, self._fs, self._log, self._queues, self._gate)
         self.converter = QueueConverter(self._fs, paths, self._log, self._queues, self._dispatcher)
         """Makes queues those of the other type."""
@@ -123,6 +124,7 @@ class MessageStore:
         self._background = Background(loop)
         self._opened.housekeeping.start(self._background)
         self.converter.start(self._background, self._opened.housekeeping)
+        self._warmer.start(self._background)
 
         def progressed() -> None:
             if on_confirmed is not None and self._sync:
@@ -136,6 +138,7 @@ class MessageStore:
         Raises:
             StorageError: something could not be written; the next start recovers as after a crash.
         """
+        self._warmer.stop()
         if self._background is not None:
             self._background.stop()
             self._background = None
@@ -159,16 +162,19 @@ class MessageStore:
             StorageError: a record does not fit a segment.
         """
         group = self._appender.append(batch)
-        self._dispatcher.submit(group)
-        self._flusher.appended()
+        self._submit(group)
         return group
 
     def append_lists(self, lists: Sequence[PendingList]) -> AppendedLists:
         """Write lists of messages with one write; all of them or nothing, as with :meth:`append`."""
         group = self._appender.append_lists(lists)
+        self._submit(group)
+        return group
+
+    def _submit(self, group: Appended) -> None:
         self._dispatcher.submit(group)
         self._flusher.appended()
-        return group
+        self._warmer.appended()
 
     def dispatch(self) -> list[Arrival]:
         """Bring everything up to the confirmed offset into the queues and return what became visible."""
@@ -256,15 +262,8 @@ class MessageStore:
         wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches)
         return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, wishes, wait=wait))
 
-    async def _warmed(self, attempt: Callable[[bool], T], attempts: int = _COLD_ATTEMPTS) -> T:
-        for _ in range(attempts):
-            try:
-                return attempt(False)
-            except PagesMissing as missing:
-                if self._background is None:
-                    break
-                await self._background.run(missing.settle, self._fs)
-        return attempt(True)
+    async def _warmed(self, attempt: Callable[[bool], T], attempts: int = COLD_ATTEMPTS) -> T:
+        return await with_pages(attempt, self._background, self._fs, attempts)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset that is still there and the offset after the last one; zeros for a queue without

@@ -47,6 +47,9 @@ class ColdFile:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
+    def load(self, offset: int, size: int) -> None:
+        self.read_at(offset, size)
+
     def read_at(self, offset: int, size: int) -> bytes:
         if self._disk.serving and threading.current_thread() is not threading.main_thread():
             self._disk.release.wait(30)

@@ -1,0 +1,172 @@
+"""The pages behind the end of the log are read before they are written to: as many as the log's speed asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
+from raptormq.storage.page_cache import Extent
+from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, PageWarmer
+from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.write_gate import WriteGate
+from tests.storage.stores import Clock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MIB = 1 << 20
+SEGMENT = 64 * MIB
+
+
+class SlowRunner:
+    """Notes what it is asked to read, and does it when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[Extent]] = []
+        self._allowed = asyncio.Semaphore(0)
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """See `Runner`."""
+        extents = args[1]
+        assert isinstance(extents, list)
+        self.asked.append(extents)
+        await self._allowed.acquire()
+        return work(*args, **kwargs)
+
+    async def finish(self) -> None:
+        """Do what was asked for first."""
+        self._allowed.release()
+        for _ in range(5):  # the task of the warmer goes on and ends
+            await asyncio.sleep(0)
+
+
+def a_log(segments: int = 1, size: int = SEGMENT) -> CommitLog:
+    """A log whose files are there and which nobody reads."""
+    volume = MemoryFileSystem()
+    volume.make_folders("/log")
+    log = CommitLog(volume, "/log", size, MIB, WriteGate(), Clock())
+    for number in range(segments):
+        log._segment_for_write(number * size)
+    return log
+
+
+class Warmed:
+    """A warmer with a clock that is moved by hand."""
+
+    def __init__(self, log: CommitLog, volume: FileSystem | None = None) -> None:
+        self.log = log
+        self.now = 100.0
+        self.runner = SlowRunner()
+        self.warmer = PageWarmer(volume or MemoryFileSystem(), log, lambda: self.now)
+        self.warmer.start(self.runner)
+
+    async def grow(self, size: int) -> list[list[Extent]]:
+        """Let the log grow, and return what is read because of it."""
+        before = len(self.runner.asked)
+        self.log.end_offset += size
+        self.warmer.appended()
+        await asyncio.sleep(0)
+        return self.runner.asked[before:]
+
+
+async def test_the_first_append_reads_a_little_and_the_next_ones_nothing() -> None:
+    warmed = Warmed(a_log())
+    path = warmed.log.segments[0].path
+    assert await warmed.grow(1000) == [[Extent(path, 1000, LEAST_AHEAD_BYTES)]]
+    assert await warmed.grow(LEAST_AHEAD_BYTES) == []  # one reader at a time
+    await warmed.runner.finish()
+    assert await warmed.grow(0) != []
+
+
+async def test_half_of_it_is_still_to_be_written_when_more_is_read() -> None:
+    warmed = Warmed(a_log())
+    await warmed.grow(0)
+    await warmed.runner.finish()
+    assert await warmed.grow(LEAST_AHEAD_BYTES // 2 - 1) == []
+    warmed.now += 100
+    (extents,) = await warmed.grow(1)
+    assert extents == [Extent(warmed.log.segments[0].path, LEAST_AHEAD_BYTES, LEAST_AHEAD_BYTES // 2)]
+
+
+async def test_a_fast_log_is_read_further_ahead_and_a_slow_one_less() -> None:
+    warmed = Warmed(a_log(segments=4))
+    await warmed.grow(0)
+    ahead: list[int] = []
+    for pause in [0.1] * 7 + [5.0] * 8:
+        warmed.now += pause
+        await warmed.runner.finish()
+        position = warmed.log.end_offset
+        while not await warmed.grow(LEAST_AHEAD_BYTES // 2):
+            pass
+        last = warmed.runner.asked[-1][-1]
+        end = int(last.path.rpartition("/")[2]) + last.offset + last.size
+        ahead.append(end - warmed.log.end_offset)
+        assert warmed.log.end_offset > position
+    assert max(ahead) == MOST_AHEAD_BYTES
+    assert ahead[:3] == [2 * MIB, 4 * MIB, 8 * MIB]
+    assert ahead[-1] == LEAST_AHEAD_BYTES
+
+
+async def test_the_next_file_is_read_into_and_what_is_not_there_is_waited_for() -> None:
+    two, one = Warmed(a_log(segments=2)), Warmed(a_log())
+    first, second = (segment.path for segment in two.log.segments)
+    at = SEGMENT - 1000
+    assert await two.grow(at) == [[Extent(first, at, 1000), Extent(second, 0, LEAST_AHEAD_BYTES - 1000)]]
+    assert await one.grow(at) == [[Extent(first, at, 1000)]]
+    one.now += 100
+    await one.runner.finish()
+    assert await one.grow(999) == []
+    one.log._segment_for_write(SEGMENT)
+    assert await one.grow(1) == [[Extent(second, 0, LEAST_AHEAD_BYTES)]]
+
+
+async def test_the_spare_file_counts() -> None:
+    log = a_log()
+    log.end_offset = SEGMENT - 1000
+    log.make_spare()
+    assert [extent.size for extent in log.extents(SEGMENT - 1000, SEGMENT + 10)] == [1000, 10]
+
+
+async def test_nothing_is_read_before_the_start_and_after_the_stop() -> None:
+    log = a_log()
+    unstarted = PageWarmer(MemoryFileSystem(), log)
+    unstarted.appended()
+    warmed = Warmed(log)
+    warmed.warmer.stop()
+    assert await warmed.grow(1) == []
+    busy = Warmed(log)
+    await busy.grow(1)
+    busy.warmer.stop()
+    await busy.runner.finish()
+    assert await busy.grow(100 * MIB) == []
+
+
+class UnreadableFileSystem(MemoryFileSystem):
+    """A disk whose sectors are bad."""
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        """See `FileSystem`."""
+        raise OSError(errno.EIO, "Input/output error", path)
+
+
+async def test_a_disk_that_cannot_be_read_stops_nothing() -> None:
+    warmed = Warmed(a_log(), UnreadableFileSystem())
+    await warmed.grow(0)
+    await warmed.runner.finish()
+    assert await warmed.grow(MIB) != []
+
+
+async def test_writing_needs_no_new_pages_then(tmp_path: Path) -> None:
+    volume = RealFileSystem()
+    log = CommitLog(volume, str(tmp_path), 8 * MIB, MIB, WriteGate(), Clock())
+    log._segment_for_write(0)
+    warmed = Warmed(log, volume)
+    await warmed.grow(0)
+    await warmed.runner.finish()
+    assert log.segments[0].file.read_cached(0, LEAST_AHEAD_BYTES) == bytes(LEAST_AHEAD_BYTES)
+    log.close()
