@@ -20,9 +20,12 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.page_cache import Extent, fetch
 
 LEAST_AHEAD_BYTES = 1 << 20
-MOST_AHEAD_BYTES = 64 << 20
-_FAST_SECONDS = 0.5
-"""A log that needs more within that time is read further ahead."""
+MOST_AHEAD_BYTES = 16 << 20
+STEP_BYTES = 2 << 20
+"""More is read as soon as so much is used up: on a host that has to back each page, large pieces would keep a CPU busy
+for so long that clients notice."""
+_FAST_SECONDS = 0.1
+"""A log that takes its next step within that time is read further ahead."""
 _NEVER = sys.maxsize
 
 
@@ -67,7 +70,7 @@ class PageWarmer:
         self._warm_to = begin + sum(extent.size for extent in extents)
         await self._runner.run(_read, self._filesystem, extents)
         is_short = self._warm_to < end  # the next file is not there yet
-        self._wanted_at = self._warm_to if is_short else end - self._ahead // 2
+        self._wanted_at = self._warm_to if is_short else end - self._ahead + min(self._ahead // 2, STEP_BYTES)
 
     def _adapt(self) -> None:
         now = self._clock()
