@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.inner_batch import INNER_BATCH
@@ -13,6 +13,7 @@ from raptormq.storage import GetStatus, MessageStore, PendingRecord
 from raptormq.storage.filesystem import FileSystem
 from tests.storage.stores import Clock, open_store
 
+T = TypeVar("T")
 BATCH_FILE_BYTES = 46 * 5
 SMALL: dict[str, Any] = {
     "segment_size": 1 << 16,
@@ -43,6 +44,16 @@ def open_batch_store(volume: FileSystem | None = None, clock: Clock | None = Non
     return store
 
 
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a call returns that has nothing to wait for: a store without threads."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    raise AssertionError("it waits")
+
+
 def read_batches(
     store: MessageStore, queue_id: int = 0, offset: int | None = None, max_count: int = 7, *, whole: bool = False
 ) -> list[StoredMessage]:
@@ -51,7 +62,10 @@ def read_batches(
     low, end = store.queue_bounds("batches", queue_id)
     offset = low if offset is None else offset
     while offset < end:
-        result = store.get_messages("batches", queue_id, offset, max_count, 1 << 20, whole_batches=whole)
+        wanted = ("batches", queue_id, offset, max_count, 1 << 20, None, None, whole)
+        result = store.get_messages(*wanted)
+        if result.cold:
+            result = at_once(store.get_messages_cold(*wanted))
         assert result.next_offset > offset
         assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING)
         records += iter_records(b"".join(result.buffers))

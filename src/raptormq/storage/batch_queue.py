@@ -55,6 +55,10 @@ class BatchItem(NamedTuple):
         """Queue offset after the last message."""
         return self.base + self.messages
 
+    def pack(self) -> bytes:
+        """Return its bytes."""
+        return BATCH_ITEM.pack(*self, NOT_COMPACTED, 0)
+
 
 class BatchConsumeQueue(ConsumeQueue):
     """State of one queue. Offsets count messages, ``written`` and everything named item counts items::

@@ -21,6 +21,7 @@ from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encr
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
+from raptormq.storage.item_mending import ItemMender
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.property_scan import SCAN_BYTES, PropertyFilter
 from raptormq.storage.queue_files import QueueFiles
@@ -38,7 +39,13 @@ _NO_TAG = 0
 class _Found:
     """What a read has come to."""
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, number: int) -> None:
+        self.number = number
+        """Item that comes next."""
+        self.is_damaged = False
+        """The record of this item is not where it says."""
+        self.is_mended = False
+        """It is where the item says now."""
         self.buffers: list[Buffer] = []
         self.next_offset = offset
         self.messages = 0
@@ -83,6 +90,7 @@ class BatchReader:
         self._files = files
         self._search = search
         self._unpacker = BatchUnpacker()
+        self._mender = ItemMender(log, files)
 
     def get(
         self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], wishes: Wishes, *, wait: bool
@@ -99,19 +107,15 @@ class BatchReader:
             hot = self._hot(queue, number, offset, bounds, wishes, wait)
             if hot is not None:
                 return hot
-        found = _Found(offset)
-        for item in self._items(queue, number, wishes, wait):
-            if not self._is_sound(item):
-                logger.warning(
-                    "item %d of %s/%d is damaged, its messages are lost", number, queue.topic, queue.queue_id
-                )
-                number += 1
-                continue
-            alive = item.end > offset and item.physical >= self._log.min_offset
-            if alive and not self._take(item, offset, wishes, found, wait):
-                break
-            found.next_offset = max(found.next_offset, item.end)
-            number += 1
+        found = _Found(offset, number)
+        try:
+            self._take_all(queue, offset, wishes, found, wait)
+        except PagesMissing:
+            if found.next_offset == offset:  # else there is something to hand out; the next read does what is missing
+                raise
+        if found.is_mended and found.next_offset == offset:
+            return self.get(queue, offset, bounds, wishes, wait=wait)
+        number = found.number
         if found.missing:
             raise PagesMissing(found.missing)
         if found.next_offset <= offset:  # nothing but damaged items
@@ -156,6 +160,30 @@ class BatchReader:
         queue.seen = next_offset, number + len(buffers)
         return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
 
+    def _take_all(self, queue: BatchConsumeQueue, offset: int, wishes: Wishes, found: _Found, wait: bool) -> None:
+        """Add what is wanted from item ``found.number`` on; the log is asked about what does not fit its neighbours."""
+        for each, fits in self._with_neighbours(queue, found.number, wishes, wait):
+            number, item = found.number, each if self._is_sound(each) else None
+            if item is None or not fits:
+                item = self._mender.mended(queue, number, wait=wait) or item
+                found.is_mended = item is not None and item != each
+                if found.is_mended and item is not None and not item.base <= offset < item.end:
+                    return  # the search that led here has met it, and may have been led astray
+            if item is not None and item.end > offset and item.physical >= self._log.min_offset:
+                if not self._take(item, offset, wishes, found, wait):
+                    return
+                if found.is_damaged:
+                    found.is_damaged = False
+                    found.is_mended = self._mender.mended(queue, number, wait=wait) not in (None, item)
+                    if found.is_mended:
+                        return
+                    item = None
+            if item is not None:
+                found.next_offset = max(found.next_offset, item.end)
+            else:
+                logger.warning("item %d of %s/%d or its record is damaged", number, queue.topic, queue.queue_id)
+            found.number += 1
+
     def _is_sound(self, item: BatchItem) -> bool:
         """False for an item that cannot have been written so."""
         end = item.physical + item.size
@@ -174,14 +202,33 @@ class BatchReader:
     def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
         number = self._search.with_offset(queue, offset, wait=wait)
-        return [item[:3] for item in self._items(queue, number, Wishes(count, 0), wait)]
+        return [item[:3] for item in self._items(queue, number, count, wait)]
 
-    def _items(self, queue: BatchConsumeQueue, number: int, wishes: Wishes, wait: bool) -> Iterator[BatchItem]:
+    def _with_neighbours(
+        self, queue: BatchConsumeQueue, number: int, wishes: Wishes, wait: bool
+    ) -> Iterator[tuple[BatchItem, bool]]:
+        """Yield the items from ``number`` on that a read looks at, each with whether its messages lie between those of
+        its neighbours.
+        """
         filtered = wishes.tags is not None or wishes.properties is not None
         count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count
-        items = self._files.read(queue, number, count, wait=wait)
-        for at in range(0, len(items) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES):
-            yield unpack_item(items, at)
+        before = self._search.item(queue, number - 1, wait=wait) if number > queue.live_item else None
+        items = self._items(queue, number, count + 1, wait)
+        item = next(items, None)
+        while item is not None and count:
+            behind = next(items, None)
+            next_base = queue.max_offset if behind is None else behind.base
+            yield item, (before is None or before.end == item.base) and item.end == next_base
+            before, item = item, behind
+            count -= 1
+
+    def _items(self, queue: BatchConsumeQueue, number: int, count: int, wait: bool) -> Iterator[BatchItem]:
+        end = min(number + count, queue.item_count)
+        while number < end:
+            items = self._files.read(queue, number, end - number, wait=wait)
+            for at in range(0, len(items) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES):
+                yield unpack_item(items, at)
+            number += len(items) // BATCH_ITEM_BYTES
 
     def _take(self, item: BatchItem, offset: int, wishes: Wishes, found: _Found, wait: bool) -> bool:
         """Add what is wanted of ``item``; False when the read ends before the end of the item."""
@@ -276,9 +323,7 @@ class BatchReader:
             return None
         if log.is_hot(item.physical) or are_intact(record, item.physical):
             return record
-        logger.warning(
-            "the record at %d, messages %d to %d of its queue, is damaged", *item[:1], item.base, item.end - 1
-        )
+        found.is_damaged = True
         return None
 
 

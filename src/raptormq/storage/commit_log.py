@@ -242,6 +242,15 @@ class CommitLog:
             self.flushed_offset = target
         return target
 
+    def detached(self) -> CommitLog:
+        """Return a log of the same files for a thread that walks through them: it opens them anew, so that neither side
+        can close one under the other's hands.
+        """
+        log = CommitLog(self._filesystem, self._folder, self.segment_size, 0, self._gate, self._clock)
+        log.segments = [Segment(self._filesystem, self._folder, each.base, each.size) for each in self.segments]
+        log.end_offset = log._hot_from = self.end_offset
+        return log
+
     def is_hot(self, offset: int) -> bool:
         """Whether the bytes at ``offset`` are so new that they are in memory, as this process has written them."""
         return offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes

@@ -156,6 +156,20 @@ class QueueFiles:
         file.write_at(inside, [data], len(data))
         self._unsynced.add(self.path(queue, start))
 
+    def rewrite(self, queue: ConsumeQueue, number: int, item: bytes) -> None:
+        """Write an item that is in a file already once more.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        file_size = self.formats[queue.is_batch].file_size
+        at = number * len(item)
+        try:
+            self._write(queue, at - at % file_size, at % file_size, item)
+        except OSError as error:
+            where = self.path(queue, at - at % file_size)
+            raise StorageError(f"cannot write {where}: {error.strerror or error}") from error
+
     def begin(self, queue: ConsumeQueue, offset: int) -> None:
         """Start an empty SimpleCQ queue at ``offset``: the items before it in the same file are fillers."""
         inside = offset % self.formats[0].items_per_file
