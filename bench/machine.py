@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _SHARE_TOUCHED = 0.9
@@ -44,9 +46,31 @@ def touch_memory() -> None:
     """Write into what is free once. The host of a virtual machine provides memory when it is first used, and the page
     cache filled then takes ten times as long: the first to write much would look slow.
     """
-    free = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemFree")) * 1024
-    populated = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    mmap.mmap(-1, int(free * _SHARE_TOUCHED), flags=populated).close()
+    _take(int(_free_bytes() * _SHARE_TOUCHED)).close()
+
+
+@contextmanager
+def memory_left(left_bytes: int) -> Iterator[None]:
+    """Take all free memory but so much for a while. The page cache of what is left gets full, and its pages are used
+    again and again, as on a machine that has run for days: none is used for the first time.
+    """
+    surplus = _free_bytes() - left_bytes
+    if surplus <= 0:
+        yield
+        return
+    taken = _take(surplus)
+    try:
+        yield
+    finally:
+        taken.close()
+
+
+def _free_bytes() -> int:
+    return next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemFree")) * 1024
+
+
+def _take(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
 
 
 def _lines(path: str) -> list[str]:

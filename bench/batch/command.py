@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,11 @@ SECONDS_OF_OTHER_WORK = 8
 @click.option("--seconds", type=click.IntRange(1), help="Seconds of each run that count, instead of its own.")
 @click.option("--system", "names", type=click.Choice(list(NAMES)), multiple=True, help="Only this one; not kept.")
 @click.option("--only", multiple=True, metavar="WORKLOAD", help="Only this one (own-* for several); not kept.")
+@click.option(
+    "--memory-gib",
+    type=click.IntRange(6),
+    help="Leave so much memory and hold the rest, so that the page cache gets full; not kept.",
+)
 @click.option("--list", "listed", is_flag=True, help="List the workloads and end.")
 @click.option("--redraw", is_flag=True, help="Table and picture anew from the kept results.")
 @click.option("--into", type=click.Path(path_type=Path), help="Keep the results in this folder, whatever was run.")
@@ -40,6 +46,7 @@ def command(
     seconds: int | None,
     names: tuple[str, ...],
     only: tuple[str, ...],
+    memory_gib: int | None,
     listed: bool,
     redraw: bool,
     into: Path | None,
@@ -62,11 +69,15 @@ def command(
     output.errors.print(f"{len(todo)} runs, about {expected / 60:.0f} minutes")
     load_before = machine.load_average()
     builds = measure.builds_for(todo)
-    if not quick:
-        output.errors.print("the free memory is written to once, which may take a minute")
-        machine.touch_memory()
-    runs = measure.measure(todo, builds)
-    whole = len(runs) == len(todo) and not (quick or names or only)
+    with ExitStack() as held:
+        if not quick:
+            output.errors.print("the free memory is written to once, which may take a minute")
+        if memory_gib is not None:
+            held.enter_context(machine.memory_left(memory_gib << 30))
+        elif not quick:
+            machine.touch_memory()
+        runs = measure.measure(todo, builds)
+    whole = len(runs) == len(todo) and not (quick or names or only or memory_gib)
     _show(runs, load_before, into or (RESULTS if whole else None))
 
 
