@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.protocol.record import iter_records
 from raptormq.storage import GetStatus, MessageStore, item_mending
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
@@ -100,6 +101,23 @@ def test_a_page_of_zeros() -> None:
         damage(volume, number, bytes(ITEM.size))
     assert served(store) == sent
     assert [item_at(volume, number) for number in range(COUNT)] == before
+
+
+@pytest.mark.parametrize("max_count", [1, 32])
+def test_a_long_stretch_is_mended_with_one_walk(max_count: int, caplog: pytest.LogCaptureFixture) -> None:
+    volume = MemoryFileSystem()
+    store = open_batch_store(volume, Clock(), hot_bytes=0, batch_queue_file_size=46 * 2000)
+    for number in range(1000):
+        put(store, batch([f"{number}", "b"]))
+    store.flush()
+    store._queues.flush(100)
+    volume.open("/store/batchconsumequeue/batches/0/00000000000000000000").write_at(46 * 5, [bytes(46 * 990)], 46 * 990)
+    caplog.clear()
+    result = at_once(store.get_messages_cold("batches", 0, 1500, max_count, 1 << 20))
+    assert next(iter_records(b"".join(result.buffers))).queue_offset == 1500
+    assert [record.getMessage() for record in caplog.records] == [
+        "990 items of batches/0, 5 to 994, were damaged and are written again"
+    ]
 
 
 def test_nothing_but_damage() -> None:

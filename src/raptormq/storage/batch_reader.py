@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 
 from raptormq.errors import BatchEncrypted
 from raptormq.protocol.properties import TAGS, find_property
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 SCAN_ITEMS = 347
 """Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
 _NO_TAG = 0
+_MOST_SEARCHES = 64
+"""Each but the first has mended an item before."""
 
 
 class _Found:
@@ -45,7 +48,7 @@ class _Found:
         self.is_damaged = False
         """The record of this item is not where it says."""
         self.is_mended = False
-        """It is where the item says now."""
+        """An item says something else now."""
         self.buffers: list[Buffer] = []
         self.next_offset = offset
         self.messages = 0
@@ -107,14 +110,7 @@ class BatchReader:
             hot = self._hot(queue, number, offset, bounds, wishes, wait)
             if hot is not None:
                 return hot
-        found = _Found(offset, number)
-        try:
-            self._take_all(queue, offset, wishes, found, wait)
-        except PagesMissing:
-            if found.next_offset == offset:  # else there is something to hand out; the next read does what is missing
-                raise
-        if found.is_mended and found.next_offset == offset:
-            return self.get(queue, offset, bounds, wishes, wait=wait)
+        found = self._found(queue, number, offset, wishes, wait)
         number = found.number
         if found.missing:
             raise PagesMissing(found.missing)
@@ -160,22 +156,41 @@ class BatchReader:
         queue.seen = next_offset, number + len(buffers)
         return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
 
+    def _found(self, queue: BatchConsumeQueue, number: int, offset: int, wishes: Wishes, wait: bool) -> _Found:
+        """Return what there is from item ``number`` on. Where that is nothing because damaged items led there, it is
+        searched again: they are mended by then.
+        """
+        for _ in range(_MOST_SEARCHES):
+            found = _Found(offset, number)
+            try:
+                self._take_all(queue, offset, wishes, found, wait)
+            except PagesMissing:
+                if found.next_offset == offset:  # else there is something to hand out; the next read does the rest
+                    raise
+            if not found.is_mended or found.next_offset > offset:
+                break
+            number = self._search.with_offset(queue, offset, wait=wait)
+        return found
+
     def _take_all(self, queue: BatchConsumeQueue, offset: int, wishes: Wishes, found: _Found, wait: bool) -> None:
         """Add what is wanted from item ``found.number`` on; the log is asked about what does not fit its neighbours."""
-        for each, fits in self._with_neighbours(queue, found.number, wishes, wait):
+        filtered = wishes.tags is not None or wishes.properties is not None
+        count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count
+        for each, fits in self._with_neighbours(queue, found.number, count, wait):
             number, item = found.number, each if self._is_sound(each) else None
             if item is None or not fits:
                 item = self._mender.mended(queue, number, wait=wait) or item
-                found.is_mended = item is not None and item != each
-                if found.is_mended and item is not None and not item.base <= offset < item.end:
-                    return  # the search that led here has met it, and may have been led astray
+                if item is not None and item != each:
+                    found.is_mended = True
+                    if item.base > found.next_offset == offset:
+                        return
             if item is not None and item.end > offset and item.physical >= self._log.min_offset:
                 if not self._take(item, offset, wishes, found, wait):
                     return
                 if found.is_damaged:
                     found.is_damaged = False
-                    found.is_mended = self._mender.mended(queue, number, wait=wait) not in (None, item)
-                    if found.is_mended:
+                    if self._mender.mended(queue, number, wait=wait) not in (None, item):
+                        found.is_mended = True
                         return
                     item = None
             if item is not None:
@@ -183,6 +198,9 @@ class BatchReader:
             else:
                 logger.warning("item %d of %s/%d or its record is damaged", number, queue.topic, queue.queue_id)
             found.number += 1
+            count -= item is not None and item.end > offset
+            if not count:
+                return
 
     def _is_sound(self, item: BatchItem) -> bool:
         """False for an item that cannot have been written so."""
@@ -202,30 +220,28 @@ class BatchReader:
     def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
         number = self._search.with_offset(queue, offset, wait=wait)
-        return [item[:3] for item in self._items(queue, number, count, wait)]
+        return [item[:3] for item in islice(self._items(queue, number, count, wait), count)]
 
     def _with_neighbours(
-        self, queue: BatchConsumeQueue, number: int, wishes: Wishes, wait: bool
+        self, queue: BatchConsumeQueue, number: int, count: int, wait: bool
     ) -> Iterator[tuple[BatchItem, bool]]:
-        """Yield the items from ``number`` on that a read looks at, each with whether its messages lie between those of
-        its neighbours.
+        """Yield the items from ``number`` on, ``count`` with one read, each with whether its messages lie between those
+        of its neighbours.
         """
-        filtered = wishes.tags is not None or wishes.properties is not None
-        count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count
         before = self._search.item(queue, number - 1, wait=wait) if number > queue.live_item else None
         items = self._items(queue, number, count + 1, wait)
         item = next(items, None)
-        while item is not None and count:
+        while item is not None:
             behind = next(items, None)
             next_base = queue.max_offset if behind is None else behind.base
             yield item, (before is None or before.end == item.base) and item.end == next_base
             before, item = item, behind
-            count -= 1
 
-    def _items(self, queue: BatchConsumeQueue, number: int, count: int, wait: bool) -> Iterator[BatchItem]:
-        end = min(number + count, queue.item_count)
-        while number < end:
-            items = self._files.read(queue, number, end - number, wait=wait)
+    def _items(self, queue: BatchConsumeQueue, number: int, at_a_time: int, wait: bool) -> Iterator[BatchItem]:
+        while number < queue.item_count:
+            items = self._files.read(queue, number, at_a_time, wait=wait)
+            if len(items) < BATCH_ITEM_BYTES:
+                return
             for at in range(0, len(items) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES):
                 yield unpack_item(items, at)
             number += len(items) // BATCH_ITEM_BYTES

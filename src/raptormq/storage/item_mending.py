@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 MOST_BYTES = 1 << 30
 MOST_ITEMS = 1024
 """How far away the next sound item is looked for; a damaged page has 90."""
-_KEPT = 4096
+_KEPT = 8192
 
 
 class _Neighbour(NamedTuple):
@@ -45,32 +45,44 @@ class ItemMender:
     def __init__(self, log: CommitLog, files: QueueFiles) -> None:
         self._log = log
         self._files = files
-        self._known: OrderedDict[_Key, BatchItem | None] = OrderedDict()
-        """What walks have come to, until it is in the file; what turned out to be right there already stays known."""
+        self._walked: OrderedDict[_Key, dict[int, BatchItem]] = OrderedDict()
+        """What the walk for an item has found; kept where it changed nothing, so that nobody walks there again."""
 
     def mended(self, queue: BatchConsumeQueue, number: int, *, wait: bool) -> BatchItem | None:
-        """Return what item ``number`` must say, after writing it again; None when the log does not tell.
+        """Return what item ``number`` must say, None when the log does not tell. It is written again, and so are those
+        that are damaged with it.
 
         Raises:
             PagesMissing: without ``wait``; its work is the walk.
-            StorageError: the item cannot be read.
+            StorageError: the items cannot be read or written.
         """
         key = queue, number
         if number >= queue.written:
             return None  # no disk has seen it yet
-        if key not in self._known:
+        items = self._walked.get(key)
+        if items is None:
             before = self._before(queue, number, wait)
             behind = self._behind(queue, number, wait)
             walk = partial(self._walk, key, before, behind, self._log.detached())
             if not wait:
                 raise PagesMissing([], [walk])
             walk()
-        item = self._known.get(key)
-        if item is not None and self._read(queue, number, wait) != item:
-            self._files.rewrite(queue, number, item.pack())
-            del self._known[key]
-            logger.warning("item %d of %s/%d was damaged and is written again", number, queue.topic, queue.queue_id)
-        return item
+            items = self._walked[key]
+        changed = [each for each, item in items.items() if self._rewrite(queue, each, item, wait)]
+        if changed:
+            del self._walked[key]
+            where = queue.topic, queue.queue_id, changed[0], changed[-1]
+            logger.warning("%d items of %s/%d, %d to %d, were damaged and are written again", len(changed), *where)
+        while len(self._walked) > _KEPT:
+            self._walked.popitem(last=False)
+        return items.get(number)
+
+    def _rewrite(self, queue: BatchConsumeQueue, number: int, item: BatchItem, wait: bool) -> bool:
+        """Write an item unless it says the same already."""
+        if number >= queue.written or self._read(queue, number, wait) == item:
+            return False
+        self._files.rewrite(queue, number, item.pack())
+        return True
 
     def _read(self, queue: BatchConsumeQueue, number: int, wait: bool) -> BatchItem:
         return unpack_item(self._files.read(queue, number, 1, wait=wait))
@@ -96,6 +108,8 @@ class ItemMender:
         found: list[BatchItem] = []
         while first < end:
             data = self._files.read(queue, first, end - first, wait=wait)
+            if len(data) < BATCH_ITEM_BYTES:
+                break
             found += [unpack_item(data, at) for at in range(0, len(data) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES)]
             first += len(data) // BATCH_ITEM_BYTES
         return found
@@ -108,30 +122,35 @@ class ItemMender:
         ]
 
     def _walk(self, key: _Key, before: list[_Neighbour], behind: list[_Neighbour], log: CommitLog) -> None:
-        """In a thread: note what item ``key`` says, and those that are damaged with it. The nearest neighbours come
+        """In a thread: find out what item ``key`` says, and those that are damaged with it. The nearest neighbours come
         first.
         """
         queue, number = key
         found: dict[int, BatchItem] = {}
+        last = first = None
         try:
             with contextlib.suppress(OSError, StorageError):
-                found = _items_around(log, queue, number, before, behind)
+                scanner = LogScanner(log, 0)
+                last = next((each for each in before if _has_record(scanner, queue, each.item)), None)
+                first = next((each for each in behind if _has_record(scanner, queue, each.item)), None)
+                found = _items_around(log, queue, last, first)
         finally:
             log.close()
-        self._known[key] = None
-        for each, item in found.items():
-            self._known[queue, each] = item
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        self._walked[key] = found
+        if not found:  # nor for the others between the same neighbours
+            begin = last.number + 1 if last is not None else number
+            end = first.number if first is not None else number + 1
+            self._walked.update(((queue, each), found) for each in range(begin, end))
 
 
 def _items_around(
-    log: CommitLog, queue: BatchConsumeQueue, number: int, before: list[_Neighbour], behind: list[_Neighbour]
+    log: CommitLog, queue: BatchConsumeQueue, last: _Neighbour | None, first: _Neighbour | None
 ) -> dict[int, BatchItem]:
-    """Return item ``number`` and those between the same neighbours; none when the log does not tell."""
-    scanner = LogScanner(log, 0)
-    last = next((each for each in before if _has_record(scanner, queue, each.item)), None)
-    first = next((each for each in behind if _has_record(scanner, queue, each.item)), None)
+    """Return the items between the ``last`` sound one before and the ``first`` one behind; none when the log does not
+    tell.
+    """
+    if last is None and first is None:
+        return {}
     low = last.item.physical + last.item.size if last is not None else log.min_offset
     high = first.item.physical if first is not None else log.end_offset
     if not 0 < high - low <= MOST_BYTES:

@@ -15,8 +15,8 @@ from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
 
 T = TypeVar("T")
-COLD_ATTEMPTS = 3
-"""How often a read that misses pages is tried; each may go further than the one before."""
+COLD_ATTEMPTS = 16
+"""How often a read that misses something is tried; each may go further than the one before."""
 
 
 class Extent(NamedTuple):

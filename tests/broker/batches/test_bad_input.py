@@ -143,7 +143,7 @@ async def test_around_a_damaged_item_of_the_index_all_is_served(tmp_path: Path, 
             written.write(damage * size)
         found = await read_all(peer)
         later = await send_batch(peer, named("later"), "UNIQ_KEY\x01LATER\x02")
-    lost = {b"2a", b"2b"} if queue_type == "BatchCQ" else {b"1a"}
+    lost = set() if queue_type == "BatchCQ" else {b"1a"}
     sent = [f"{number}{each}".encode() for number in range(5) for each in "ab"]
     assert found == [body for body in sent if body not in lost]
     assert later.ext_fields["queueOffset"] == "10"
