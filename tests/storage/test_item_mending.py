@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.errors import StorageError
 from raptormq.protocol.record import iter_records
 from raptormq.storage import GetStatus, MessageStore, item_mending
 from raptormq.storage.filesystem import FileSystem
@@ -146,6 +147,97 @@ def test_a_record_that_is_damaged_itself_costs_its_own_messages() -> None:
     assert [each for each in found if each[0] >= base + messages + 2] == [
         each for each in sent if each[0] >= base + messages + 2
     ]
+
+
+def rot(volume: FileSystem, number: int) -> None:
+    """Damage the record of an item, not the item."""
+    physical, size, *_ = ITEM.unpack(item_at(volume, number))
+    name = f"/store/commitlog/{physical // 4096 * 4096:020d}"
+    volume.open(name).write_at(physical % 4096 + size // 2, [b"rotten"], 6)
+
+
+@pytest.mark.parametrize("zeroed", [[COUNT - 1], [18, 19, 20, 21, 22], [0], [0, 1, 2]])
+def test_with_a_damaged_record_beside_them_no_item_becomes_another(zeroed: list[int]) -> None:
+    """Counting records says which is which only where none is missing."""
+    volume = MemoryFileSystem()
+    store, sent = filled(volume)
+    before = [item_at(volume, number) for number in range(COUNT)]
+    rotten = zeroed[0] - 1 if zeroed[0] else zeroed[-1] + 1
+    rot(volume, rotten)
+    for number in zeroed:
+        damage(volume, number, bytes(ITEM.size))
+    found = served(store)
+    assert len(found) == len(set(found))
+    assert [each for each in found if each not in sent] == []
+    after = [item_at(volume, number) for number in range(COUNT)]
+    assert all(now in (then, bytes(ITEM.size)) for now, then in zip(after, before, strict=True))
+
+
+def made_again(*old: list[str]) -> tuple[MemoryFileSystem, MessageStore]:
+    """A topic that had `old` batches, was deleted, and has ten new ones."""
+    volume = MemoryFileSystem()
+    store = open_batch_store(volume, Clock(), segment_size=1 << 12, hot_bytes=0)
+    put(store, *(batch(bodies) for bodies in old))
+    store.delete_topic("batches")
+    store.set_batch_topic("batches")
+    for number in range(10):
+        put(store, batch([f"new{number}-0", f"new{number}-1"]))
+    store.flush()
+    store._queues.flush(100)
+    return volume, store
+
+
+def test_records_of_a_deleted_topic_of_the_same_name_are_not_its() -> None:
+    volume, store = made_again(["old-0", "old-1"], ["old-2"])
+    damage(volume, 0, bytes(ITEM.size))
+    assert [body for _, body in served(store)][:3] == [b"new0-0", b"new0-1", b"new1-0"]
+    volume, store = made_again(["old-0", "old-1"])
+    rot(volume, 0)
+    assert [body for _, body in served(store)][:2] == [b"new1-0", b"new1-1"]
+
+
+def test_after_a_damaged_item_the_living_do_not_pass_for_dead() -> None:
+    for number in range(10, COUNT):
+        volume = MemoryFileSystem()
+        store, sent = filled(volume)
+        log_min = ITEM.unpack(item_at(volume, 9))[0] // 4096 * 4096
+        damage(volume, number, bytes(ITEM.size))
+        while store._log.segments[0].base < log_min:
+            store._log.remove_first()
+        low = store.queue_bounds("batches", 0)[0]
+        assert served(store) == [each for each in sent if each[0] >= low]
+        assert low <= sum(each % 4 + 1 for each in range(9))
+
+
+def test_a_message_of_another_topic_is_never_delivered() -> None:
+    """A flipped bit in the place leads to the start of a record of the same size."""
+    volume = MemoryFileSystem()
+    store = open_batch_store(volume, Clock(), segment_size=1 << 14, hot_bytes=0)
+    for _ in range(10):
+        put(store, message("m" * 20, "batches"), message("s" * 20, "secrets"))
+    store.flush()
+    store._queues.flush(100)
+    before = item_at(volume, 4)
+    physical, size, *_ = ITEM.unpack(before)
+    other = physical + size
+    damage(volume, 4, other.to_bytes(8, "big"))
+    assert [each.topic for each in read_batches(store)] == ["batches"] * 10
+    assert item_at(volume, 4) == before
+
+
+def test_a_walk_that_fails_is_an_error_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = MemoryFileSystem()
+    store, sent = filled(volume)
+    damage(volume, 6, bytes(ITEM.size))
+
+    def broken(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(item_mending, "_items_around", broken)
+        with pytest.raises(StorageError, match="Too many open files"):
+            served(store)
+    assert served(store) == sent
 
 
 def test_it_looks_so_far_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,11 +22,11 @@ from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encr
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
-from raptormq.storage.item_mending import ItemMender
+from raptormq.storage.item_mending import MOST_ITEMS, ItemMender
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.property_scan import SCAN_BYTES, PropertyFilter
 from raptormq.storage.queue_files import QueueFiles
-from raptormq.storage.record_parser import are_intact, peek_properties
+from raptormq.storage.record_parser import are_intact, is_of, peek_properties
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.wishes import Wishes
 
@@ -42,11 +42,14 @@ _MOST_SEARCHES = 64
 class _Found:
     """What a read has come to."""
 
-    def __init__(self, offset: int, number: int) -> None:
+    def __init__(self, queue: BatchConsumeQueue, offset: int, number: int) -> None:
+        self.queue = queue
         self.number = number
         """Item that comes next."""
         self.is_damaged = False
         """The record of this item is not where it says."""
+        self.lost = 0
+        """Items that are damaged, or whose records are, and which nobody can mend."""
         self.is_mended = False
         """An item says something else now."""
         self.buffers: list[Buffer] = []
@@ -112,6 +115,9 @@ class BatchReader:
                 return hot
         found = self._found(queue, number, offset, wishes, wait)
         number = found.number
+        if found.lost:
+            where = queue.topic, queue.queue_id, offset
+            logger.warning("%d items or records of %s/%d from offset %d on are damaged", found.lost, *where)
         if found.missing:
             raise PagesMissing(found.missing)
         if found.next_offset <= offset:  # nothing but damaged items
@@ -161,7 +167,7 @@ class BatchReader:
         searched again: they are mended by then.
         """
         for _ in range(_MOST_SEARCHES):
-            found = _Found(offset, number)
+            found = _Found(queue, offset, number)
             try:
                 self._take_all(queue, offset, wishes, found, wait)
             except PagesMissing:
@@ -193,13 +199,13 @@ class BatchReader:
                         found.is_mended = True
                         return
                     item = None
+            found.number += 1
             if item is not None:
                 found.next_offset = max(found.next_offset, item.end)
+                count -= item.end > offset
             else:
-                logger.warning("item %d of %s/%d or its record is damaged", number, queue.topic, queue.queue_id)
-            found.number += 1
-            count -= item is not None and item.end > offset
-            if not count:
+                found.lost += 1
+            if not count or found.lost == MOST_ITEMS:
                 return
 
     def _is_sound(self, item: BatchItem) -> bool:
@@ -337,7 +343,8 @@ class BatchReader:
             found.missing += error.extents
             found.count(item.messages, item.size, item.end)
             return None
-        if log.is_hot(item.physical) or are_intact(record, item.physical):
+        is_whole = log.is_hot(item.physical) or are_intact(record, item.physical)
+        if is_whole and is_of(record, found.queue.topic_field, found.queue.queue_id, item.base):
             return record
         found.is_damaged = True
         return None

@@ -65,8 +65,22 @@ class BatchSearch:
         return self.item(queue, number, wait=wait).is_sound
 
     def live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
-        """Return the number of the first item whose record a log that starts at ``log_min`` still has."""
-        return self._first(queue, lambda item: item.physical >= log_min, wait=wait)
+        """Return the number of the first item whose record a log that starts at ``log_min`` still has.
+
+        One that a disk has damaged counts as alive, unless the next one is dead.
+        """
+
+        def is_alive(item: BatchItem) -> bool:
+            return not item.is_sound or item.physical >= log_min
+
+        number = self._first(queue, is_alive, wait=wait)
+        while (
+            number + 1 < queue.item_count
+            and not self._is_sound(queue, number, wait)
+            and not is_alive(self.item(queue, number + 1, wait=wait))
+        ):
+            number = self._first(queue, is_alive, low=number + 1, wait=wait)
+        return number
 
     def offset_by_time(self, queue: BatchConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
         """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one
@@ -80,12 +94,14 @@ class BatchSearch:
         found = self._first(queue, lambda item: item.stored >= timestamp, wait=wait)
         return self.item(queue, found, wait=wait).base if found < queue.item_count else queue.max_offset
 
-    def _first(self, queue: BatchConsumeQueue, fits: Callable[[BatchItem], bool], *, wait: bool) -> int:
+    def _first(
+        self, queue: BatchConsumeQueue, fits: Callable[[BatchItem], bool], *, low: int | None = None, wait: bool
+    ) -> int:
         """Return the number of the first live item that ``fits``, as all behind it do; the item count without one.
 
         What has no file yet is looked at first: that is where most readers are, and it takes no call.
         """
-        low, high = queue.live_item, queue.item_count
+        low, high = queue.live_item if low is None else low, queue.item_count
         tail, written = queue.tail, queue.written
         if tail is not None and written >= low:
             if not fits(unpack_item(tail)):

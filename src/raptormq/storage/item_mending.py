@@ -7,7 +7,6 @@ of it at most, and with descriptors of its own, as the log may lose its first fi
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -36,6 +35,14 @@ class _Neighbour(NamedTuple):
     item: BatchItem
 
 
+class _Bounds(NamedTuple):
+    """What a queue is like when a walk begins, None where it was not looked at as far as that."""
+
+    live_item: int | None
+    item_count: int | None
+    max_offset: int
+
+
 _Key = tuple[BatchConsumeQueue, int]
 
 
@@ -53,7 +60,7 @@ class ItemMender:
         that are damaged with it.
 
         Raises:
-            PagesMissing: without ``wait``; its work is the walk.
+            PagesMissing: its work is the walk, whatever ``wait`` says.
             StorageError: the items cannot be read or written.
         """
         key = queue, number
@@ -63,11 +70,12 @@ class ItemMender:
         if items is None:
             before = self._before(queue, number, wait)
             behind = self._behind(queue, number, wait)
-            walk = partial(self._walk, key, before, behind, self._log.detached())
-            if not wait:
-                raise PagesMissing([], [walk])
-            walk()
-            items = self._walked[key]
+            bounds = _Bounds(
+                queue.live_item if number - MOST_ITEMS <= queue.live_item else None,
+                queue.item_count if number + MOST_ITEMS + 1 >= queue.item_count else None,
+                queue.max_offset,
+            )
+            raise PagesMissing([], [partial(self._walk, key, before, behind, bounds, self._log.detached())])
         changed = [each for each, item in items.items() if self._rewrite(queue, each, item, wait)]
         if changed:
             del self._walked[key]
@@ -121,50 +129,58 @@ class ItemMender:
             if fits and item.is_sound and self._log.holds(item.physical, item.size)
         ]
 
-    def _walk(self, key: _Key, before: list[_Neighbour], behind: list[_Neighbour], log: CommitLog) -> None:
+    def _walk(
+        self, key: _Key, before: list[_Neighbour], behind: list[_Neighbour], bounds: _Bounds, log: CommitLog
+    ) -> None:
         """In a thread: find out what item ``key`` says, and those that are damaged with it. The nearest neighbours come
         first.
+
+        Raises:
+            StorageError: the log cannot be read, now; the next reader tries again.
         """
         queue, number = key
-        found: dict[int, BatchItem] = {}
-        last = first = None
+        if key in self._walked:
+            return  # another reader came first
         try:
-            with contextlib.suppress(OSError, StorageError):
-                scanner = LogScanner(log, 0)
-                last = next((each for each in before if _has_record(scanner, queue, each.item)), None)
-                first = next((each for each in behind if _has_record(scanner, queue, each.item)), None)
-                found = _items_around(log, queue, last, first)
+            scanner = LogScanner(log, 0)
+            last = next((each for each in before if _has_record(scanner, queue, each.item)), None)
+            first = next((each for each in behind if _has_record(scanner, queue, each.item)), None)
+            found = _items_around(log, queue, last, first, bounds)
+        except OSError as error:
+            raise StorageError(f"cannot walk through the log: {error.strerror or error}") from error
         finally:
             log.close()
         self._walked[key] = found
         if not found:  # nor for the others between the same neighbours
-            begin = last.number + 1 if last is not None else number
-            end = first.number if first is not None else number + 1
+            begin = last.number + 1 if last is not None else max(0, number - MOST_ITEMS)
+            end = first.number if first is not None else number + 1 + MOST_ITEMS
             self._walked.update(((queue, each), found) for each in range(begin, end))
 
 
 def _items_around(
-    log: CommitLog, queue: BatchConsumeQueue, last: _Neighbour | None, first: _Neighbour | None
+    log: CommitLog, queue: BatchConsumeQueue, last: _Neighbour | None, first: _Neighbour | None, bounds: _Bounds
 ) -> dict[int, BatchItem]:
     """Return the items between the ``last`` sound one before and the ``first`` one behind; none when the log does not
-    tell.
+    tell: they have to be as many, and each to begin where the one before it ends.
     """
-    if last is None and first is None:
+    begin = last.number + 1 if last is not None else bounds.live_item
+    end = first.number if first is not None else bounds.item_count
+    if begin is None or end is None or (last is None and first is None):
         return {}
     low = last.item.physical + last.item.size if last is not None else log.min_offset
     high = first.item.physical if first is not None else log.end_offset
     if not 0 < high - low <= MOST_BYTES:
         return {}
-    items = list(_items_between(log, queue, low, high))
-    if last is not None and first is not None and len(items) != first.number - last.number - 1:
-        return {}  # a record of them is damaged, too: which one, nobody knows
-    if last is not None:
-        begin = last.number + 1
-    elif first is not None and len(items) == first.number - queue.live_item:
-        begin = queue.live_item
-    else:
-        return {}
-    return {begin + place: item for place, item in enumerate(items) if begin + place < queue.item_count}
+    scanner = LogScanner(log, low)
+    items = list(_items_between(scanner, queue, high))
+    if last is None:
+        if scanner.damaged:
+            return {}
+        items = items[begin - end :]  # what comes first may be of a topic that had the same name
+    items = items[: end - begin]  # what comes last may not be in the queue yet
+    ends = [last.item.end if last is not None else items[0].base if items else 0, *(item.end for item in items)]
+    bases = [*(item.base for item in items), first.item.base if first is not None else bounds.max_offset]
+    return dict(enumerate(items, begin)) if len(items) == end - begin and ends == bases else {}
 
 
 def _has_record(scanner: LogScanner, queue: BatchConsumeQueue, item: BatchItem) -> bool:
@@ -173,9 +189,9 @@ def _has_record(scanner: LogScanner, queue: BatchConsumeQueue, item: BatchItem) 
     return record is not None and (record.topic, record.queue_id, record.queue_offset, record.size) == where
 
 
-def _items_between(log: CommitLog, queue: BatchConsumeQueue, low: int, high: int) -> Iterable[BatchItem]:
-    """The items of all records of ``queue`` in a part of the log."""
-    for group in LogScanner(log, low).batches():
+def _items_between(scanner: LogScanner, queue: BatchConsumeQueue, high: int) -> Iterable[BatchItem]:
+    """The items of all records of ``queue`` from where ``scanner`` is to before ``high``."""
+    for group in scanner.batches():
         columns = (group.physical_offsets, group.sizes, group.store_timestamps, group.queue_offsets)
         for record, physical, size, stored, base in zip(group.records, *columns, strict=True):
             if physical >= high:

@@ -148,7 +148,7 @@ def _release(
     marker: RunningMarker | None,
 ) -> None:
     log.close()
-    queues.files.close()
+    queues.files.shut()
     if index is not None:
         index.close()
     if checkpoint_file is not None:

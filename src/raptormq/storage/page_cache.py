@@ -11,12 +11,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from raptormq.errors import StorageError
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
 
 T = TypeVar("T")
 COLD_ATTEMPTS = 16
 """How often a read that misses something is tried; each may go further than the one before."""
+_MOST_WORK = 64
 
 
 class Extent(NamedTuple):
@@ -48,16 +50,20 @@ async def with_pages(
     attempt: Callable[[bool], T], runner: Runner | None, filesystem: FileSystem, attempts: int = COLD_ATTEMPTS
 ) -> T:
     """Return what ``attempt`` returns, after ``runner`` has settled what it misses. Its argument says whether it has to
-    wait for the disk instead, as it has to after so many ``attempts`` and without a runner.
+    wait for the disk instead, as it has to after so many ``attempts`` and without a runner; work is never its own.
+
+    Raises:
+        StorageError: there is no end to the work.
     """
-    for _ in range(attempts):
+    for number in range(attempts + _MOST_WORK):
         try:
-            return attempt(False)
+            return attempt(runner is None or number >= attempts)
         except PagesMissing as missing:
             if runner is None:
-                break
-            await runner.run(missing.settle, filesystem)
-    return attempt(True)
+                missing.settle(filesystem)
+            else:
+                await runner.run(missing.settle, filesystem)
+    raise StorageError("what is to be read takes too much work: it is too damaged, or too much at once")
 
 
 def fetch(filesystem: FileSystem, extents: Iterable[Extent]) -> None:

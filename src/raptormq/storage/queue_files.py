@@ -8,6 +8,7 @@ recently used file is closed.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -49,6 +50,7 @@ class QueueFiles:
         self._max_open = max_open
         self._open: OrderedDict[tuple[ConsumeQueue, int], File] = OrderedDict()
         self._deleted = paths.deleted
+        self._is_shut = False
         self.doomed: list[str] = []
         """Folders of deleted topics that are to be removed."""
         self._unsynced: set[str] = set()
@@ -80,6 +82,8 @@ class QueueFiles:
 
     def _file(self, queue: ConsumeQueue, start: int, *, create: bool = False) -> File:
         key = (queue, start)
+        if self._is_shut:
+            raise OSError(errno.ESHUTDOWN, "the store is closed")
         file = self._open.get(key)
         if file is not None:
             self._open.move_to_end(key)
@@ -287,3 +291,8 @@ class QueueFiles:
         """Close all files."""
         while self._open:
             self._open.popitem()[1].close()
+
+    def shut(self) -> None:
+        """Close all files and open none any more: the folder may be somebody else's by now."""
+        self.close()
+        self._is_shut = True

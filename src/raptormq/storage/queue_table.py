@@ -259,8 +259,16 @@ class QueueTable:
         if found == queue.item_count:
             queue.min_offset = queue.max_offset
         elif found > queue.live_item:
-            queue.min_offset = self.batch_search.item(queue, found, wait=wait).base
+            queue.min_offset = self._first_offset(queue, found, wait)
         queue.live_item = found
+
+    def _first_offset(self, queue: BatchConsumeQueue, number: int, wait: bool) -> int:
+        """Return where item ``number`` begins, or, when it is damaged, where the one before it ends."""
+        item = self.batch_search.item(queue, number, wait=wait)
+        if item.is_sound:
+            return item.base
+        before = self.batch_search.item(queue, number - 1, wait=wait)
+        return before.end if before.is_sound else queue.min_offset
 
     def _first_at_or_after(self, queue: ConsumeQueue, log_min: int, wait: bool) -> int:
         low, high = queue.min_offset, queue.max_offset
