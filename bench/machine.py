@@ -18,11 +18,10 @@ def describe() -> dict[str, str | int]:
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.machine(),
     )
-    memory_kib = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
     return {
         "cpu": model,
         "cpus": os.cpu_count() or 1,
-        "memory_gib": round(memory_kib / 1024 / 1024),
+        "memory_gib": round(_memory_bytes("MemTotal") / 1024**3),
         "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
     }
@@ -46,7 +45,7 @@ def touch_memory() -> None:
     """Write into what is free once. The host of a virtual machine provides memory when it is first used, and the page
     cache filled then takes ten times as long: the first to write much would look slow.
     """
-    _take(int(_free_bytes() * _SHARE_TOUCHED)).close()
+    _take(int(_memory_bytes("MemFree") * _SHARE_TOUCHED)).close()
 
 
 @contextmanager
@@ -54,7 +53,7 @@ def memory_left(left_bytes: int) -> Iterator[None]:
     """Take all free memory but so much for a while. The page cache of what is left gets full, and its pages are used
     again and again, as on a machine that has run for days: none is used for the first time.
     """
-    surplus = _free_bytes() - left_bytes
+    surplus = _memory_bytes("MemFree") - left_bytes
     if surplus <= 0:
         yield
         return
@@ -65,8 +64,8 @@ def memory_left(left_bytes: int) -> Iterator[None]:
         taken.close()
 
 
-def _free_bytes() -> int:
-    return next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemFree")) * 1024
+def _memory_bytes(name: str) -> int:
+    return next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith(name)) * 1024
 
 
 def _take(size: int) -> mmap.mmap:

@@ -51,6 +51,13 @@ def damage(volume: FileSystem, number: int, data: bytes, at: int = 0, root: str 
     volume.open(name).write_at(start + at, [data], len(data))
 
 
+def rot(volume: FileSystem, number: int) -> None:
+    """Damage the record of an item, not the item."""
+    physical, size, *_ = ITEM.unpack(item_at(volume, number))
+    name = f"/store/commitlog/{physical // 4096 * 4096:020d}"
+    volume.open(name).write_at(physical % 4096 + size // 2, [b"rotten"], 6)
+
+
 def served(store: MessageStore, max_count: int = 7, *, whole: bool = False) -> list[tuple[int, bytes]]:
     return [(each.queue_offset, each.body) for each in read_batches(store, max_count=max_count, whole=whole)]
 
@@ -136,24 +143,14 @@ def test_nothing_but_damage() -> None:
 def test_a_record_that_is_damaged_itself_costs_its_own_messages() -> None:
     volume = MemoryFileSystem()
     store, sent = filled(volume)
-    physical, size, *_, base, messages, _, _ = ITEM.unpack(item_at(volume, 8))
-    name = f"/store/commitlog/{physical // 4096 * 4096:020d}"
-    volume.open(name).write_at(physical % 4096 + size // 2, [b"rotten"], 6)
+    *_, base, messages, _, _ = ITEM.unpack(item_at(volume, 8))
+    rot(volume, 8)
     assert served(store) == [each for each in sent if not base <= each[0] < base + messages]
-    damage(
-        volume, 9, bytes(ITEM.size)
-    )  # and its neighbour's item: which of the two records is gone, counting cannot say
+    damage(volume, 9, bytes(ITEM.size))  # and the item beside it: which of the records is gone, counting cannot say
     found = served(store)
     assert [each for each in found if each[0] >= base + messages + 2] == [
         each for each in sent if each[0] >= base + messages + 2
     ]
-
-
-def rot(volume: FileSystem, number: int) -> None:
-    """Damage the record of an item, not the item."""
-    physical, size, *_ = ITEM.unpack(item_at(volume, number))
-    name = f"/store/commitlog/{physical // 4096 * 4096:020d}"
-    volume.open(name).write_at(physical % 4096 + size // 2, [b"rotten"], 6)
 
 
 @pytest.mark.parametrize("zeroed", [[COUNT - 1], [18, 19, 20, 21, 22], [0], [0, 1, 2]])

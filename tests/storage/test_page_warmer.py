@@ -38,11 +38,9 @@ class SlowRunner:
         await self._allowed.acquire()
         return work(*args, **kwargs)
 
-    async def finish(self) -> None:
-        """Do what was asked for first."""
+    def allow(self) -> None:
+        """Let what was asked for first be done."""
         self._allowed.release()
-        for _ in range(5):  # the task of the warmer goes on and ends
-            await asyncio.sleep(0)
 
 
 def a_log(segments: int = 1, size: int = SEGMENT) -> CommitLog:
@@ -70,8 +68,14 @@ class Warmed:
         before = len(self.runner.asked)
         self.log.end_offset += size
         self.warmer.appended()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a turn of the loop: a task that was made now has asked
         return self.runner.asked[before:]
+
+    async def finish(self) -> None:
+        """Do what was asked for, until the warmer's task has ended."""
+        self.runner.allow()
+        assert self.warmer._task is not None
+        await asyncio.wait([self.warmer._task])
 
 
 async def test_the_first_append_reads_a_little_and_the_next_ones_nothing() -> None:
@@ -79,14 +83,14 @@ async def test_the_first_append_reads_a_little_and_the_next_ones_nothing() -> No
     path = warmed.log.segments[0].path
     assert await warmed.grow(1000) == [[Extent(path, 1000, LEAST_AHEAD_BYTES)]]
     assert await warmed.grow(LEAST_AHEAD_BYTES) == []  # one reader at a time
-    await warmed.runner.finish()
+    await warmed.finish()
     assert await warmed.grow(0) != []
 
 
 async def test_half_of_it_is_still_to_be_written_when_more_is_read() -> None:
     warmed = Warmed(a_log())
     await warmed.grow(0)
-    await warmed.runner.finish()
+    await warmed.finish()
     assert await warmed.grow(LEAST_AHEAD_BYTES // 2 - 1) == []
     warmed.now += 100
     (extents,) = await warmed.grow(1)
@@ -100,7 +104,7 @@ async def test_a_fast_log_is_read_further_ahead_and_a_slow_one_less() -> None:
     steps: list[int] = []
     for pause in [0.05] * 7 + [5.0] * 8:
         warmed.now += pause
-        await warmed.runner.finish()
+        await warmed.finish()
         before = warmed.log.end_offset
         while not await warmed.grow(LEAST_AHEAD_BYTES // 2):
             pass
@@ -121,7 +125,7 @@ async def test_the_next_file_is_read_into_and_what_is_not_there_is_waited_for() 
     assert await two.grow(at) == [[Extent(first, at, 1000), Extent(second, 0, LEAST_AHEAD_BYTES - 1000)]]
     assert await one.grow(at) == [[Extent(first, at, 1000)]]
     one.now += 100
-    await one.runner.finish()
+    await one.finish()
     assert await one.grow(999) == []
     one.log._segment_for_write(SEGMENT)
     assert await one.grow(1) == [[Extent(second, 0, LEAST_AHEAD_BYTES)]]
@@ -144,7 +148,7 @@ async def test_nothing_is_read_before_the_start_and_after_the_stop() -> None:
     busy = Warmed(log)
     await busy.grow(1)
     busy.warmer.stop()
-    await busy.runner.finish()
+    await busy.finish()
     assert await busy.grow(100 * MIB) == []
 
 
@@ -159,7 +163,7 @@ class UnreadableFileSystem(MemoryFileSystem):
 async def test_a_disk_that_cannot_be_read_stops_nothing() -> None:
     warmed = Warmed(a_log(), UnreadableFileSystem())
     await warmed.grow(0)
-    await warmed.runner.finish()
+    await warmed.finish()
     assert await warmed.grow(MIB) != []
 
 
@@ -169,6 +173,6 @@ async def test_writing_needs_no_new_pages_then(tmp_path: Path) -> None:
     log._segment_for_write(0)
     warmed = Warmed(log, volume)
     await warmed.grow(0)
-    await warmed.runner.finish()
+    await warmed.finish()
     assert log.segments[0].file.read_cached(0, LEAST_AHEAD_BYTES) == bytes(LEAST_AHEAD_BYTES)
     log.close()

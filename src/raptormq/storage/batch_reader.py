@@ -17,7 +17,7 @@ from raptormq.errors import BatchEncrypted
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import StoredMessage, encode_record
 from raptormq.protocol.tags import tag_hash
-from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
+from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem
 from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encrypted, is_wrapper
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
@@ -96,7 +96,7 @@ class BatchReader:
         self._files = files
         self._search = search
         self._unpacker = BatchUnpacker()
-        self._mender = ItemMender(log, files)
+        self._mender = ItemMender(log, files, search)
 
     def get(
         self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], wishes: Wishes, *, wait: bool
@@ -114,15 +114,14 @@ class BatchReader:
             if hot is not None:
                 return hot
         found = self._found(queue, number, offset, wishes, wait)
-        number = found.number
+        if found.missing:
+            raise PagesMissing(found.missing)
         if found.lost:
             where = queue.topic, queue.queue_id, offset
             logger.warning("%d items or records of %s/%d from offset %d on are damaged", found.lost, *where)
-        if found.missing:
-            raise PagesMissing(found.missing)
         if found.next_offset <= offset:  # nothing but damaged items
-            found.next_offset = self._next_base(queue, number, offset, wait)
-        queue.seen = found.next_offset, number
+            found.next_offset = self._next_base(queue, found.number, offset, wait)
+        queue.seen = found.next_offset, found.number
         status = GetStatus.FOUND
         if not found.buffers:
             filtered = wishes.tags is not None or wishes.properties is not None
@@ -226,7 +225,7 @@ class BatchReader:
     def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
         number = self._search.with_offset(queue, offset, wait=wait)
-        return [item[:3] for item in islice(self._items(queue, number, count, wait), count)]
+        return [item[:3] for item in islice(self._search.items(queue, number, count, wait=wait), count)]
 
     def _with_neighbours(
         self, queue: BatchConsumeQueue, number: int, count: int, wait: bool
@@ -235,22 +234,13 @@ class BatchReader:
         of its neighbours.
         """
         before = self._search.item(queue, number - 1, wait=wait) if number > queue.live_item else None
-        items = self._items(queue, number, count + 1, wait)
+        items = self._search.items(queue, number, count + 1, wait=wait)
         item = next(items, None)
         while item is not None:
             behind = next(items, None)
             next_base = queue.max_offset if behind is None else behind.base
             yield item, (before is None or before.end == item.base) and item.end == next_base
             before, item = item, behind
-
-    def _items(self, queue: BatchConsumeQueue, number: int, at_a_time: int, wait: bool) -> Iterator[BatchItem]:
-        while number < queue.item_count:
-            items = self._files.read(queue, number, at_a_time, wait=wait)
-            if len(items) < BATCH_ITEM_BYTES:
-                return
-            for at in range(0, len(items) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES):
-                yield unpack_item(items, at)
-            number += len(items) // BATCH_ITEM_BYTES
 
     def _take(self, item: BatchItem, offset: int, wishes: Wishes, found: _Found, wait: bool) -> bool:
         """Add what is wanted of ``item``; False when the read ends before the end of the item."""

@@ -8,7 +8,7 @@ Apache RocketMQ ``BatchConsumeQueue.getBatchMsgIndexBuffer``, ``getOffsetInQueue
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
 from raptormq.storage.queue_files import QueueFiles
@@ -26,6 +26,16 @@ class BatchSearch:
     def item(self, queue: BatchConsumeQueue, number: int, *, wait: bool = True) -> BatchItem:
         """Return an item, which must exist."""
         return unpack_item(self._files.read(queue, number, 1, wait=wait))
+
+    def items(self, queue: BatchConsumeQueue, number: int, at_a_time: int, *, wait: bool) -> Iterator[BatchItem]:
+        """Yield the items from ``number`` on to the end of the queue, so many of them with one read."""
+        while number < queue.item_count:
+            items = self._files.read(queue, number, at_a_time, wait=wait)
+            if len(items) < BATCH_ITEM_BYTES:
+                return
+            for at in range(0, len(items) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES):
+                yield unpack_item(items, at)
+            number += len(items) // BATCH_ITEM_BYTES
 
     def with_offset(self, queue: BatchConsumeQueue, offset: int, *, wait: bool) -> int:
         """Return the number of the item whose messages include ``offset``, between minimum and maximum of the queue.

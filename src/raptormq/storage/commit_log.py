@@ -248,7 +248,7 @@ class CommitLog:
         """
         log = CommitLog(self._filesystem, self._folder, self.segment_size, 0, self._gate, self._clock)
         log.segments = [Segment(self._filesystem, self._folder, each.base, each.size) for each in self.segments]
-        log.end_offset = log._hot_from = self.end_offset
+        log.end_offset = self.end_offset
         return log
 
     def is_hot(self, offset: int) -> bool:

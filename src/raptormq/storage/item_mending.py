@@ -11,11 +11,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from raptormq.errors import StorageError
-from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, message_count, unpack_item
+from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem, message_count
+from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.log_scanner import LogScanner
 from raptormq.storage.page_cache import PagesMissing
@@ -49,9 +50,10 @@ _Key = tuple[BatchConsumeQueue, int]
 class ItemMender:
     """Mends items of the queues in ``files``."""
 
-    def __init__(self, log: CommitLog, files: QueueFiles) -> None:
+    def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch) -> None:
         self._log = log
         self._files = files
+        self._search = search
         self._walked: OrderedDict[_Key, dict[int, BatchItem]] = OrderedDict()
         """What the walk for an item has found; kept where it changed nothing, so that nobody walks there again."""
 
@@ -87,13 +89,10 @@ class ItemMender:
 
     def _rewrite(self, queue: BatchConsumeQueue, number: int, item: BatchItem, wait: bool) -> bool:
         """Write an item unless it says the same already."""
-        if number >= queue.written or self._read(queue, number, wait) == item:
+        if number >= queue.written or self._search.item(queue, number, wait=wait) == item:
             return False
         self._files.rewrite(queue, number, item.pack())
         return True
-
-    def _read(self, queue: BatchConsumeQueue, number: int, wait: bool) -> BatchItem:
-        return unpack_item(self._files.read(queue, number, 1, wait=wait))
 
     def _before(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
         """Return the items before ``number``, the nearest first, that are sound and follow the one before them: another
@@ -113,14 +112,7 @@ class ItemMender:
         return self._sound(items, precede, first)
 
     def _items(self, queue: BatchConsumeQueue, first: int, end: int, wait: bool) -> list[BatchItem]:
-        found: list[BatchItem] = []
-        while first < end:
-            data = self._files.read(queue, first, end - first, wait=wait)
-            if len(data) < BATCH_ITEM_BYTES:
-                break
-            found += [unpack_item(data, at) for at in range(0, len(data) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES)]
-            first += len(data) // BATCH_ITEM_BYTES
-        return found
+        return list(islice(self._search.items(queue, first, end - first, wait=wait), end - first))
 
     def _sound(self, items: list[BatchItem], fit: list[bool], first: int) -> list[_Neighbour]:
         return [

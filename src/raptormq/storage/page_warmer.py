@@ -65,7 +65,7 @@ class PageWarmer:
         assert self._runner is not None
         self._adapt()
         begin = max(self._warm_to, self._log.end_offset)
-        end = self._log.end_offset + self._ahead
+        end = max(self._log.end_offset + self._ahead, begin)  # the cushion may have been larger
         extents = self._log.extents(begin, end)
         self._warm_to = begin + sum(extent.size for extent in extents)
         await self._runner.run(_read, self._filesystem, extents)

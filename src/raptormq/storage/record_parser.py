@@ -33,8 +33,6 @@ _FIXED = {
 }
 _CHECKED = struct.Struct(">iiI16xqi44xi")
 """Size, magic, CRC, log offset, flags and body length of a record with IPv4 hosts: all that is checked in one look."""
-_QUEUE_ID_AT = 12
-_QUEUE_OFFSET_AT = 20
 _TIMESTAMP_AT = {flags: 68 if flags & SysFlag.BORN_HOST_V6 else 56 for flags in _FIXED}
 
 
@@ -79,13 +77,12 @@ def is_of(data: Buffer, topic_field: bytes, queue_id: int, queue_offset: int) ->
     topic with its length before it.
     """
     try:
-        (its_queue_id,) = _SYS_FLAG.unpack_from(data, _QUEUE_ID_AT)
-        (its_offset,) = _LONG.unpack_from(data, _QUEUE_OFFSET_AT)
         (sys_flag,) = _SYS_FLAG.unpack_from(data, SYS_FLAG_AT)
         fixed = _FIXED[sys_flag & _V6_HOSTS]
-        topic_at = fixed.size + fixed.unpack_from(data)[-1]
+        _, _, _, its_queue_id, _, its_offset, *_, body_length = fixed.unpack_from(data)
     except struct.error:
         return False
+    topic_at = fixed.size + body_length
     is_its = (its_queue_id, its_offset) == (queue_id, queue_offset)
     return is_its and bytes(data[topic_at : topic_at + len(topic_field)]) == topic_field
 
