@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from raptormq.storage.record_parser import peek_physical_offset, peek_store_timestamp
+from raptormq.storage.record_parser import peek_store_timestamp
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
 
@@ -30,9 +30,9 @@ async def last_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:
     return await stored_at(store, topic, queue_id, store.queue_bounds(topic, queue_id)[1] - 1)
 
 
-def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
-    """True when the queue still has its very first message, and that is near the end of the log."""
-    result = store.get_messages(topic, queue_id, 0, 1, 1, whole_batches=True)
-    if result.cold or result.status is not GetStatus.FOUND:
-        return False
-    return store.end_offset - peek_physical_offset(result.buffers[0]) <= _IN_MEMORY_BYTES
+async def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
+    """True when the queue still has its very first message, and that is so near to the end of the log that it might be
+    in memory; whether it is there does not matter.
+    """
+    first = await store.queue_items(topic, queue_id, 0, 1)
+    return bool(first) and store.end_offset - first[0][0] <= _IN_MEMORY_BYTES

@@ -11,10 +11,11 @@ from typing import cast
 
 import pytest
 
-from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.storage.faulty_filesystem import FaultyFileSystem
 from raptormq.storage.filesystem import File
 from raptormq.storage.real_filesystem import RealFileSystem
+from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import bodies, connected, running
 
 MESSAGES = [b"%d" % number for number in range(20)]
@@ -84,6 +85,19 @@ async def test_a_cold_pull_does_not_stop_the_others(
         assert not cold.done()
         disk.release.set()
         assert bodies(await cold) == expected
+
+
+async def test_a_new_group_begins_with_the_oldest_message_though_that_has_left_the_memory(tmp_path: Path) -> None:
+    """RocketMQ's rule is about how far the message is from the end of the log, not about what the kernel has kept."""
+    await fill(tmp_path)
+    disk = ColdDisk()
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        disk.serving = True
+        queue: dict[str, object] = {"topic": "t", "queueId": 0, "consumerGroup": "g"}
+        answer = await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, queue)
+        assert (answer.code, answer.ext_fields["offset"]) == (0, "0")
+        popped = await pop(peer, initMode=1)
+        assert bodies(popped)[0] == MESSAGES[0]
 
 
 async def test_a_disk_that_cannot_read_is_an_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

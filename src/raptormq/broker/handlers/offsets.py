@@ -52,18 +52,18 @@ class OffsetHandlers:
         router.add(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, self.minimum)
         router.add(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, self.earliest)
 
-    def query(
+    async def query(
         self, _: Connection, command: RemotingCommand, header: QueryConsumerOffsetRequestHeader
     ) -> RemotingCommand:
         """14: a group's next offset.
 
-        A new group starts at 0 on a young topic (whose first message is still in memory) whatever its consumer asks
+        A new group starts at 0 on a young topic (whose first message could be in memory) whatever its consumer asks
         for, as in the reference; on an old topic the answer is 22 and the consumer decides.
         """
         topic, queue_id = header.topic, header.queue_id
         offset = self._store.consumer_offsets.get(topic, header.consumer_group, queue_id)
         if offset is None:
-            if header.set_zero_if_not_found is False or not is_young(self._store, topic, queue_id):
+            if header.set_zero_if_not_found is False or not await is_young(self._store, topic, queue_id):
                 raise Refused(ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND[header.set_zero_if_not_found is False])
             offset = 0
         return response_to(command, header=OffsetResponseHeader(offset))

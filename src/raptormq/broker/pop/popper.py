@@ -169,7 +169,7 @@ class Popper:
 
     async def _take(self, asked: PopRequest, place: Place, popped: Popped) -> None:
         topic, _, queue_id = place
-        offset = self._start(place, from_oldest=asked.from_oldest)
+        offset = await self._start(place, from_oldest=asked.from_oldest)
         if asked.orderly and self._orderly.is_blocked(place, popped.pop_time):
             return  # its messages are no reason to try again: an acknowledgement is
         wanted = asked.wanted if topic == asked.topic else EVERYTHING
@@ -210,7 +210,7 @@ class Popper:
         popped.records += records
         popped.size += result.total_bytes
 
-    def _start(self, place: Place, *, from_oldest: bool) -> int:
+    async def _start(self, place: Place, *, from_oldest: bool) -> int:
         topic, group, queue_id = place
         offsets = self._store.consumer_offsets
         offset = self._resets.take(topic, group, queue_id)
@@ -219,7 +219,7 @@ class Popper:
         if offset is None:
             low, high = self._store.queue_bounds(topic, queue_id)
             oldest = from_oldest or topic_kind(topic) != "0"
-            offset = low if oldest or is_young(self._store, topic, queue_id) else max(high - 1, 0)
+            offset = low if oldest or await is_young(self._store, topic, queue_id) else max(high - 1, 0)
         offsets.commit(topic, group, queue_id, offset)
         return offset
 
