@@ -23,3 +23,9 @@ def test_files_of_queues_leave_descriptors_for_others(
 
 def test_fewer_files_may_be_asked_for() -> None:
     assert open_queue_files(3) == 3
+
+
+def test_how_much_of_the_log_stays_in_the_page_cache() -> None:
+    assert store_config(BrokerConfig.from_pairs({}), bytes(8)).kept_page_bytes == 1 << 30
+    given = BrokerConfig.from_pairs({"logBytesKeptInPageCache": "256M"})
+    assert store_config(given, bytes(8)).kept_page_bytes == 256 << 20

@@ -264,6 +264,7 @@ class Keeping:
     disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100), live=True)
     delay_levels: str = setting(DEFAULT_LEVELS, "messageDelayLevel", parse=_delay_levels)
     max_open_queue_files: int = setting(16_384, "maxOpenQueueFiles", parse=_COUNT)
+    kept_page_bytes: int = setting(1 << 30, "logBytesKeptInPageCache", parse=size(0, 1 << 50))
     index_enabled: bool = setting(True, "messageIndexEnable", parse=parse_bool)
     concurrent_build: bool = setting(False, "enableBuildConsumeQueueConcurrently", parse=parse_bool)
     index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=integer(1, 100_000_000))

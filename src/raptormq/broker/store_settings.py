@@ -37,6 +37,7 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         index_entries=keeping.index_entries,
         delays_ms=parse_delay_levels(keeping.delay_levels),
         max_open_queue_files=open_queue_files(keeping.max_open_queue_files),
+        kept_page_bytes=keeping.kept_page_bytes,
         store_host=store_host,
     )
     keep(config, settings)

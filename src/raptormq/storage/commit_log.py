@@ -251,6 +251,11 @@ class CommitLog:
         log.end_offset = self.end_offset
         return log
 
+    @property
+    def unmapped_offset(self) -> int:
+        """Nothing before it is mapped, but for slices that were handed out."""
+        return self._released
+
     def is_hot(self, offset: int) -> bool:
         """Whether the bytes at ``offset`` are so new that they are in memory, as this process has written them."""
         return offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes

@@ -109,6 +109,11 @@ class StoreConfig:
     copy or a question to the kernel.
     """
 
+    kept_page_bytes: int = 1024 * MIB
+    """The newest bytes of the log whose pages are left to the kernel even when all groups have consumed them, key
+    ``logBytesKeptInPageCache``; 0: all.
+    """
+
     store_host: bytes = field(default=b"\x7f\0\0\1\0\0\x2a\x9f")
     """Packed address of this broker for the STOREHOST field: ip (4 or 16 bytes) and port (4)."""
 

@@ -6,7 +6,7 @@ something has changed: after a crash a group consumes up to 5 seconds again (at-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from raptormq.errors import StoreDamaged
@@ -48,6 +48,10 @@ class ConsumerOffsets:
         row = self._table.get(f"{topic}{_SEPARATOR}{group}")
         return row.get(queue_id) if row is not None else None
 
+    def row(self, topic: str, group: str) -> Mapping[int, int]:
+        """Return the committed offsets of ``group`` in ``topic`` by queue id; it shows later commits."""
+        return self._table.get(f"{topic}{_SEPARATOR}{group}", {})
+
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set the committed offset; going back is allowed."""
         key = f"{topic}{_SEPARATOR}{group}"
@@ -81,9 +85,11 @@ class ConsumerOffsets:
             if owner == group:
                 yield topic, dict(row)
 
-    def topics_and_groups(self) -> list[tuple[str, str]]:
-        """Return who has committed an offset in what."""
-        return [(topic, group) for topic, _, group in (key.partition(_SEPARATOR) for key in self._table)]
+    def topics_and_groups(self) -> Iterator[tuple[str, str]]:
+        """Yield who had committed an offset in what when the first was asked for."""
+        for key in list(self._table):
+            topic, _, group = key.partition(_SEPARATOR)
+            yield topic, group
 
     def groups_of_topic(self, topic: str) -> list[str]:
         """Return the groups that have committed an offset in ``topic``."""

@@ -147,6 +147,10 @@ class FaultyFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         self._inner.load(offset, size)
 
+    def unload(self, offset: int, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        self._inner.unload(offset, size)
+
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         if fault := self._owner.check("write", self._path):

@@ -1,5 +1,5 @@
 """What a store does beside requests: writes queue tails, makes checkpoints, saves offsets, deletes old segments,
-prepares the next one.
+prepares the next one, releases pages.
 
 Neighbour: :mod:`~raptormq.storage.background` has the timers and threads. Everything that takes long is cut into
 slices or done in a thread, so that the event loop is never held up for more than about a millisecond.
@@ -23,6 +23,7 @@ from raptormq.storage.durability import DurabilityJob, put_back, take_job
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.key_index import KeyIndex
+from raptormq.storage.page_release import PageReleaser
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.retention import Retention
 from raptormq.storage.write_gate import WriteGate
@@ -30,6 +31,7 @@ from raptormq.storage.write_gate import WriteGate
 _QUEUES_PER_STEP = 8
 _SLICE_S = 0.002
 _INDEX_PAGES_PER_STEP = 64
+_PAGES_INTERVAL_MS = 500
 _QUEUES = "queues"
 _INDEX = "index"
 _CHECKPOINT = "checkpoint"
@@ -74,12 +76,20 @@ class Housekeeping:
                 await background.run(self.log.make_spare)
             await self._write_tails()
 
+        releaser = PageReleaser(
+            self.filesystem, self.log, self.dispatcher, self.queues, self.offsets, config.kept_page_bytes
+        )
+
+        async def pages() -> None:
+            await releaser.run(background)
+
         async def doomed() -> None:
             if self.queues.files.doomed:
                 await background.run(self._remove_doomed)
 
         background.every(config.queue_flush_interval_ms, queues)
         background.every(config.queue_flush_interval_ms, doomed)
+        background.every(_PAGES_INTERVAL_MS, pages)
         background.every(config.checkpoint_interval_ms, checkpoint)
         background.every(config.offsets_interval_ms, offsets)
         background.every(config.retention_interval_ms, retention)

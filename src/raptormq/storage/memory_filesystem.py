@@ -81,6 +81,9 @@ class MemoryFile:
     def load(self, offset: int, size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
 
+    def unload(self, offset: int, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         data = b"".join(parts)

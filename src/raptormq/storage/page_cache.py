@@ -7,13 +7,12 @@ neither can close one under the other's hands.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from raptormq.errors import StorageError
 from raptormq.storage.background import Runner
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import File, FileSystem
 
 T = TypeVar("T")
 COLD_ATTEMPTS = 16
@@ -68,10 +67,23 @@ async def with_pages(
 
 def fetch(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
     """Have the pages of ``extents`` in memory; files that are gone by now are skipped."""
+    for file, offset, size in _opened(filesystem, extents):
+        file.load(offset, size)
+
+
+def release(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
+    """Let the kernel have the pages of ``extents`` for something else; files that are gone by now are skipped."""
+    for file, offset, size in _opened(filesystem, extents):
+        file.unload(offset, size)
+
+
+def _opened(filesystem: FileSystem, extents: Iterable[Extent]) -> Iterator[tuple[File, int, int]]:
     for path, offset, size in extents:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             file = filesystem.open(path)
-            try:
-                file.load(offset, size)
-            finally:
-                file.close()
+        except FileNotFoundError:
+            continue
+        try:
+            yield file, offset, size
+        finally:
+            file.close()

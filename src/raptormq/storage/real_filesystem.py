@@ -84,6 +84,10 @@ class RealFile:
                 break
             offset += count
 
+    def unload(self, offset: int, size: int) -> None:
+        """See :class:`~raptormq.storage.filesystem.File`."""
+        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
+
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         count = len(parts)

@@ -1,0 +1,181 @@
+"""Gives pages of the log back to the kernel that nobody waits for any more, so that the pages written next are those.
+
+The page cache grows with the log until memory is full. From then on each write has to wait for the kernel to find the
+page that was used least recently; in a container, or on a virtual machine whose host backs memory on first use, that
+costs more than everything else a broker does with a batch. Messages that all groups have consumed are hardly read
+again, and a page that has just been given back is the cheapest one to write to.
+
+What stays is left to the kernel as ever: the newest bytes, whatever they are; what a group has yet to consume, and
+topics without any group, unless that has not changed for a quarter of an hour; and what is older than this process.
+Topics of the broker's own are not waited for: their readers read from the disk what is not in memory. How far queues
+had come when the log had a certain length is written down now and then; no message is read to find out.
+
+Neighbour: :mod:`~raptormq.storage.page_warmer` has the pages in memory that are written to next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from raptormq.protocol.topic_names import is_system_topic
+from raptormq.storage.background import Runner
+from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.dispatch import Dispatcher
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.page_cache import Extent, release
+from raptormq.storage.queue_table import QueueTable
+
+T = TypeVar("T")
+
+MARKS_PER_KEPT = 4
+"""Marks that are made while ``kept_bytes`` are written."""
+MOST_MARKS = 16
+PATIENCE_SECONDS = 15 * 60
+"""A queue that a group has yet to consume, and whose offset has not changed for so long, is not waited for."""
+BLOCKED_SECONDS = 5.0
+"""Time until it is looked again who is behind; clients commit every 5 seconds, too."""
+_SLICE_SECONDS = 0.001
+_NOBODY_YET = [""]
+"""In place of the groups of a topic that has none: somebody may be about to consume it from its beginning."""
+
+_Place = tuple[str, str, int]
+"""Topic, group and id of a queue."""
+
+
+class _Mark(NamedTuple):
+    """How far the queues had come when the log had a certain length."""
+
+    log_offset: int
+    ends: dict[str, dict[int, int]]
+    """Topic, id of the queue, offset of its next message; for queues that have grown since the mark before."""
+
+
+class _Waiting(NamedTuple):
+    """A group that has yet to consume something of a queue."""
+
+    offset: int
+    since: float
+    """When it was first seen to be there."""
+
+
+class PageReleaser:
+    """Releases pages of ``log`` that are at least ``kept_bytes`` behind its end; with 0 none. Belongs to one loop."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        queues: QueueTable,
+        offsets: ConsumerOffsets,
+        kept_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``clock`` counts seconds."""
+        self._filesystem = filesystem
+        self._log = log
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._offsets = offsets
+        self._kept_bytes = kept_bytes
+        self._clock = clock
+        self._begin = log.end_offset  # everything before is released, or was given up
+        self._marked = self._begin
+        self._marks: deque[_Mark] = deque()
+        self._ends = {topic: self._ends_of(topic) for topic in queues.topics()}
+        self._waiting: dict[_Place, _Waiting] = {}
+        self._next_look = 0.0
+
+    async def run(self, runner: Runner) -> None:
+        """Release what may be released by now; to be called about twice a second."""
+        if not self._kept_bytes:
+            return
+        if self._dispatcher.dispatched_offset - self._marked >= max(self._kept_bytes // MARKS_PER_KEPT, 1):
+            await self._mark()
+        limit = min(self._log.flushed_offset, self._log.end_offset - self._kept_bytes, self._log.unmapped_offset)
+        begin, now = self._begin, self._clock()
+        if not self._marks or self._marks[0].log_offset > limit or now < self._next_look:
+            return
+        groups = await self._groups()
+        while self._marks and self._marks[0].log_offset <= limit:
+            if await self._is_awaited(self._marks[0], groups):
+                self._next_look = now + BLOCKED_SECONDS
+                break
+            self._begin = self._marks.popleft().log_offset
+        if self._begin > begin:
+            await runner.run(_release, self._filesystem, self._log.extents(begin, self._begin))
+
+    async def _mark(self) -> None:
+        self._marked = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it
+        mark = _Mark(self._marked, {})
+        async for topic in _in_turns(self._queues.topics()):
+            if is_system_topic(topic):
+                continue
+            ends = self._ends_of(topic)
+            before = self._ends.get(topic, {})
+            if grown := {queue_id: end for queue_id, end in ends.items() if end > before.get(queue_id, 0)}:
+                mark.ends[topic] = grown
+                self._ends[topic] = ends
+        self._marks.append(mark)
+        if len(self._marks) > MOST_MARKS:  # somebody is far behind: the kernel knows what it has room for
+            self._begin = self._marks.popleft().log_offset
+
+    def _ends_of(self, topic: str) -> dict[int, int]:
+        return {queue.queue_id: queue.max_offset for queue in self._queues.queues_of(topic)}
+
+    async def _groups(self) -> dict[str, list[str]]:
+        """Return the groups of each topic, and forget the waiting of those that are gone."""
+        groups = defaultdict(list)
+        async for topic, group in _in_turns(self._offsets.topics_and_groups()):
+            groups[topic].append(group)
+        self._waiting = {
+            place: each for place, each in self._waiting.items() if place[1] in groups.get(place[0], _NOBODY_YET)
+        }
+        return groups
+
+    async def _is_awaited(self, mark: _Mark, groups: dict[str, list[str]]) -> bool:
+        """Whether somebody is expected to consume what came into the queues before ``mark``."""
+        long_ago = self._clock() - PATIENCE_SECONDS
+        is_awaited = False
+        async for topic, group, ends in _in_turns(_rows(mark, groups)):
+            row = self._offsets.row(topic, group)
+            behind = {queue_id for queue_id, end in ends.items() if row.get(queue_id, end if row else 0) < end}
+            for queue_id in behind:
+                is_awaited |= self._since((topic, group, queue_id), row.get(queue_id, 0)) > long_ago
+        return is_awaited
+
+    def _since(self, place: _Place, offset: int) -> float:
+        """Return when a group was first seen to be at ``offset``."""
+        before = self._waiting.get(place)
+        if before is None or before.offset != offset:
+            before = self._waiting[place] = _Waiting(offset, self._clock())
+        return before.since
+
+
+def _rows(mark: _Mark, groups: dict[str, list[str]]) -> Iterator[tuple[str, str, dict[int, int]]]:
+    """Yield who might have yet to consume what, and up to where."""
+    for topic, ends in mark.ends.items():
+        for group in groups.get(topic, _NOBODY_YET):
+            yield topic, group, ends
+
+
+def _release(filesystem: FileSystem, extents: list[Extent]) -> None:
+    """In a thread. A disk that fails is for the writes to tell of."""
+    with contextlib.suppress(OSError):
+        release(filesystem, extents)
+
+
+async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield ``items``; others have the loop after every millisecond."""
+    pause_at = time.monotonic() + _SLICE_SECONDS
+    for item in items:
+        yield item
+        if time.monotonic() >= pause_at:
+            await asyncio.sleep(0)
+            pause_at = time.monotonic() + _SLICE_SECONDS

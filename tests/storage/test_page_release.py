@@ -1,0 +1,375 @@
+"""What is given back to the kernel of the log, and what has to stay."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from raptormq.storage import MessageStore, StoreConfig
+from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
+from raptormq.storage.page_release import BLOCKED_SECONDS, MARKS_PER_KEPT, MOST_MARKS, PATIENCE_SECONDS, PageReleaser
+from raptormq.storage.real_filesystem import RealFileSystem
+from tests.storage.stores import message, open_store, put, small_config
+
+P = ParamSpec("P")
+T = TypeVar("T")
+KEPT = 8000
+SEGMENT = 1 << 14
+MIB = 1 << 20
+
+
+class Unloading(MemoryFile):
+    """A file that tells its volume what it need not keep in memory."""
+
+    def unload(self, offset: int, size: int) -> None:
+        assert isinstance(self._volume, Volume)
+        begin = int(self._path.rpartition("/")[2]) + offset
+        self._volume.unloaded.append((begin, begin + size))
+
+
+class Volume(MemoryFileSystem):
+    def __init__(self) -> None:
+        super().__init__()
+        self.unloaded: list[tuple[int, int]] = []
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        file = super().open(path, create=create)
+        return Unloading(self, path, file._node)
+
+
+class Here:
+    """Runs at once."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(*args, **kwargs)
+
+
+class Released:
+    """A store with a releaser, under a clock that is moved by hand."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self.volume = Volume()
+        self.store = open_store(self.volume, segment_size=SEGMENT, hot_bytes=1000)
+        self.now = 0.0
+        self.restart(kept)
+
+    def restart(self, kept: int) -> None:
+        store = self.store
+        self.begin = store.end_offset
+        self.releaser = PageReleaser(
+            self.volume, store._log, store._dispatcher, store._queues, store.consumer_offsets, kept, lambda: self.now
+        )
+
+    async def send(
+        self, size: int, topic: str = "topic", queue_id: int = 0, *, consumed: bool = False, durable: bool = True
+    ) -> None:
+        """Grow the log by about so many bytes, with a look of the releaser at every 500."""
+        end = self.store.end_offset + size
+        while self.store.end_offset < end:
+            put(self.store, message("x" * 400, topic=topic, queue_id=queue_id))
+            if consumed:
+                self.consume_all(topic=topic, queue_id=queue_id)
+            if durable:
+                self.store._flusher.flush()
+            await self.look()
+
+    async def look(self) -> None:
+        """The next look of a releaser that may have found it blocked."""
+        self.now += BLOCKED_SECONDS
+        self.store._log.release_cold()
+        await self.releaser.run(Here())
+
+    def consume_all(self, group: str = "group", topic: str = "topic", queue_id: int = 0) -> None:
+        self.store.consumer_offsets.commit(topic, group, queue_id, self.store.queue_bounds(topic, queue_id)[1])
+
+    @property
+    def behind(self) -> int:
+        """How many of the bytes at the end of the log are left to the kernel, where all before them were released."""
+        at = self.begin
+        for begin, end in self.volume.unloaded:
+            assert begin == at
+            at = end
+        return self.store.end_offset - at
+
+    @property
+    def kept(self) -> int:
+        """Bytes after the last that were released."""
+        return self.store.end_offset - self.volume.unloaded[-1][1]
+
+
+STEP = KEPT // MARKS_PER_KEPT + 1000
+SEVERAL_LOOKS = 50 * BLOCKED_SECONDS
+
+
+async def test_what_everybody_has_consumed_is_released_but_for_the_newest_bytes() -> None:
+    released = Released()
+    await released.send(1000)
+    for _ in range(20):
+        released.consume_all("a")
+        released.consume_all("b")
+        await released.send(3000)
+    assert KEPT <= released.behind <= KEPT + STEP + 3000
+
+
+async def test_a_topic_without_a_group_is_kept_for_the_first_one_but_not_for_long() -> None:
+    released = Released()
+    await released.send(4 * KEPT)
+    assert released.volume.unloaded == []
+    released.now += PATIENCE_SECONDS
+    await released.send(KEPT)
+    assert KEPT <= released.behind <= KEPT + STEP
+
+
+async def test_what_lies_in_queues_that_do_not_grow_is_not_waited_for() -> None:
+    released = Released()
+    await released.send(1000, topic="old")
+    released.consume_all("left", topic="old")
+    await released.send(1000, topic="old")
+    await released.send(1000, topic="older")
+    released.restart(KEPT)
+    await released.send(500)
+    released.consume_all()
+    for _ in range(10):
+        await released.send(3000)
+        released.consume_all()
+    assert released.behind <= KEPT + STEP + 3000
+
+
+async def test_a_letter_that_nobody_reads_is_waited_for_once_and_not_each_time_one_comes() -> None:
+    released = Released()
+    await released.send(500, topic="dead letters")
+    for _ in range(6):
+        released.now += PATIENCE_SECONDS / 2
+        await released.send(KEPT)
+        released.consume_all()
+    await released.send(500, topic="dead letters")
+    await released.send(2 * KEPT)
+    released.consume_all()
+    await released.look()
+    assert released.behind <= KEPT + STEP
+
+
+async def test_one_group_that_is_behind_in_one_queue_keeps_what_it_has_yet_to_consume() -> None:
+    released = Released()
+    for queue_id in (0, 1):
+        await released.send(2000, queue_id=queue_id)
+        released.consume_all("slow", queue_id=queue_id)
+    consumed = released.store.end_offset
+    for _ in range(10):
+        await released.send(1500, queue_id=0)
+        await released.send(1500, queue_id=1)
+        released.consume_all("fast", queue_id=0)
+        released.consume_all("fast", queue_id=1)
+        released.consume_all("slow", queue_id=0)
+    assert released.store.end_offset - released.behind <= consumed
+    released.consume_all("slow", queue_id=1)
+    await released.look()
+    assert released.behind <= KEPT + STEP
+
+
+async def test_a_group_that_has_not_moved_for_long_is_not_waited_for_until_it_moves_again() -> None:
+    released = Released()
+    await released.send(500)
+    released.consume_all()
+    await released.send(2 * KEPT)
+    everything = released.store.end_offset
+    assert released.behind >= everything - STEP
+    released.now = PATIENCE_SECONDS
+    await released.look()
+    assert released.behind >= everything - STEP
+    released.now += SEVERAL_LOOKS
+    await released.look()
+    assert released.behind <= KEPT + STEP
+    released.store.consumer_offsets.commit("topic", "group", 0, 3)
+    before = len(released.volume.unloaded)
+    await released.send(2 * KEPT)
+    assert len(released.volume.unloaded) == before
+
+
+async def test_a_queue_that_is_stuck_is_not_waited_for_though_its_group_consumes_the_others() -> None:
+    """An unreadable message in an orderly queue, for instance."""
+    released = Released()
+    await released.send(500, queue_id=1)
+    released.consume_all(queue_id=1)
+    released.consume_all(queue_id=0)
+    for _ in range(100):
+        released.now += PATIENCE_SECONDS / 90
+        await released.send(1000, queue_id=0, consumed=True)
+        await released.send(500, queue_id=1)
+    await released.look()
+    assert released.kept <= KEPT + STEP
+
+
+async def test_a_queue_that_gets_nothing_more_is_not_waited_for_in_what_comes_later() -> None:
+    released = Released()
+    await released.send(2000, queue_id=1)
+    released.store.consumer_offsets.commit("topic", "group", 1, 1)
+    await released.send((MOST_MARKS + 2) * STEP, consumed=True)
+    released.now += BLOCKED_SECONDS
+    await released.send(2 * STEP, consumed=True)
+    assert released.kept <= KEPT + STEP
+
+
+@pytest.mark.parametrize("topic", ["rmq_sys_REVIVE_LOG_DefaultCluster", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+async def test_topics_of_the_broker_are_not_waited_for(topic: str) -> None:
+    released = Released()
+    for _ in range(20):
+        await released.send(1000, consumed=True)
+        await released.send(1000, topic=topic)
+        released.store.consumer_offsets.commit(topic, "CID_RMQ_SYS_REVIVE_GROUP", 0, 1)
+    assert released.behind <= KEPT + STEP
+
+
+async def test_what_is_mapped_stays() -> None:
+    """The kernel would keep it, and nobody would come back."""
+    released = Released()
+    released.store._log._hot_bytes = 3 * KEPT
+    await released.send(6 * KEPT, consumed=True)
+    assert released.behind >= 3 * KEPT
+    assert released.volume.unloaded != []
+
+
+async def test_what_no_queue_has_yet_is_not_taken_for_consumed() -> None:
+    released = Released()
+    await released.send(500, consumed=True)
+    for _ in range(100):
+        released.store.append([message("x" * 400)])
+        released.store._flusher.flush()
+        await released.look()
+    assert released.volume.unloaded == []
+    released.store.dispatch()
+    await released.look()
+    assert released.volume.unloaded == []
+
+
+async def test_a_slow_group_that_moves_is_waited_for_however_long_it_takes() -> None:
+    released = Released()
+    await released.send(500)
+    released.consume_all()
+    await released.send(2 * KEPT)
+    for offset in range(3, 9):
+        released.now += PATIENCE_SECONDS - 1
+        released.store.consumer_offsets.commit("topic", "group", 0, offset)
+        await released.look()
+    assert released.store.end_offset - released.behind <= 8 * 600
+
+
+async def test_with_one_that_is_very_far_behind_the_oldest_is_left_to_the_kernel() -> None:
+    released = Released()
+    await released.send(500)
+    released.consume_all()
+    await released.send((MOST_MARKS + 10) * STEP)
+    assert released.volume.unloaded == []
+    released.consume_all()
+    await released.look()
+    begin, end = released.volume.unloaded[0][0], released.volume.unloaded[-1][1]
+    log_end = released.store.end_offset
+    assert (MOST_MARKS - 1) * KEPT // MARKS_PER_KEPT <= log_end - begin <= (MOST_MARKS + 1) * STEP
+    assert log_end - end <= KEPT + STEP
+
+
+async def test_what_is_not_durable_stays() -> None:
+    released = Released()
+    await released.send(2 * KEPT, consumed=True, durable=False)
+    assert released.volume.unloaded == []
+    released.store._flusher.flush()
+    await released.look()
+    assert released.behind <= KEPT + STEP
+
+
+async def test_nothing_is_released_with_0() -> None:
+    released = Released(kept=0)
+    await released.send(10 * KEPT, consumed=True)
+    assert released.volume.unloaded == []
+
+
+async def test_what_was_there_before_the_start_is_left_to_the_kernel() -> None:
+    released = Released(kept=0)
+    await released.send(3 * KEPT, consumed=True)
+    begin = released.store.end_offset
+    released.restart(KEPT)
+    await released.send(3 * KEPT, consumed=True)
+    assert released.volume.unloaded[0][0] == begin
+
+
+async def test_a_file_that_cannot_be_opened_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = Released()
+    await released.send(KEPT, consumed=True)
+    asked: list[str] = []
+
+    def fail(path: str, *, create: bool = False) -> MemoryFile:
+        asked.append(path)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    monkeypatch.setattr(released.volume, "open", fail)
+    await released.send(2000, consumed=True)
+    assert asked
+
+
+async def test_the_timers_of_a_store_release_pages() -> None:
+    volume = Volume()
+    store = MessageStore(small_config(segment_size=SEGMENT, hot_bytes=1000, kept_page_bytes=KEPT), fs=volume)
+    store.open()
+    store.set_loop(asyncio.get_running_loop())
+    deadline = asyncio.get_running_loop().time() + 30
+    while not volume.unloaded and asyncio.get_running_loop().time() < deadline:
+        put(store, message("x" * 400))
+        store.consumer_offsets.commit("topic", "group", 0, store.queue_bounds("topic", 0)[1])
+        await asyncio.sleep(0.01)  # the timers have half a second
+    assert volume.unloaded
+    store.close()
+
+
+async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_disk(tmp_path: Path) -> None:
+    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 22, hot_bytes=1 << 18))
+    store.open()
+    store.set_loop(asyncio.get_running_loop())
+    releaser = PageReleaser(store._fs, store._log, store._dispatcher, store._queues, store.consumer_offsets, MIB)
+    for number in range(3000):
+        put(store, message(f"{number:01000d}"))
+        assert not store.get_messages("topic", 0, number, 1, MIB).cold  # maps the page
+        store.consumer_offsets.commit("topic", "group", 0, number + 1)
+        if number % 100 == 99:
+            store._flusher.flush()
+            store._log.release_cold()
+            await releaser.run(Here())
+    pages = pages_in_memory(Path(store._log.segments[0].path))
+    released, newest = pages[: releaser._begin // mmap.PAGESIZE], pages[(store.end_offset - MIB) // mmap.PAGESIZE :]
+    assert len(released) >= 300
+    assert sum(released) <= MARKS_PER_KEPT * 3 or not leaves_memory(tmp_path)  # where two stretches share a page
+    assert all(newest[: MIB // mmap.PAGESIZE])
+    result = await store.get_messages_cold("topic", 0, 5, 1, MIB)
+    assert f"{5:01000d}".encode() in bytes(result.buffers[0])
+    store.close()
+
+
+def pages_in_memory(path: Path) -> list[bool]:
+    """For each page of a file whether it is in the page cache (mincore)."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
+        flags = (ctypes.c_ubyte * (len(mapping) // mmap.PAGESIZE))()
+        here = ctypes.c_char.from_buffer(mapping)
+        assert (
+            ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(here)), ctypes.c_size_t(len(mapping)), flags)
+            == 0
+        )
+        del here
+        return [bool(flag & 1) for flag in flags]
+
+
+def leaves_memory(folder: Path) -> bool:
+    """Whether a volume's pages can be given back: those of a volume that is memory itself cannot."""
+    file = RealFileSystem().open(str(folder / "page"), create=True)
+    file.write_at(0, [bytes(4096)], 4096)
+    file.sync()
+    os.posix_fadvise(file._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    is_gone = file.read_cached(0, 4096) is None
+    file.close()
+    return is_gone
