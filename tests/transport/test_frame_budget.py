@@ -148,6 +148,19 @@ async def test_above_the_budget_nobody_is_waited_for() -> None:
     server.budget.close()
 
 
+@pytest.mark.parametrize("piece", [1000, 65_536, 262_144])
+async def test_no_read_leaves_more_than_the_budget(piece: int) -> None:
+    crowd = [Holder(f"{number}", 15 * MIB, 6 * MIB - 1) for number in range(10)]
+    reader = Holder("reader", 5 * MIB, BUDGET - 60 * MIB - 2 * 65_536)
+    server = Server(reader, *crowd)
+    assert not reader.waits_for_room
+    while not any(each.aborted for each in server.holders):
+        reader.frames.feed(bytes(piece))
+        server.budget.kept(piece + PIECE_BYTES)
+        assert server.budget.kept_bytes <= BUDGET
+    server.budget.close()
+
+
 async def test_sums_are_made_when_enough_was_kept() -> None:
     server = Server()
     waiting = [Holder(f"{number}", 16 * MIB, 4 * MIB) for number in range(13)]

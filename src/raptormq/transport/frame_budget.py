@@ -115,7 +115,7 @@ class FrameBudget:
         self._watch(holders)
         total = self._close_some(holders, total)
         self._choose_readers(total)
-        self._allowance = self._most_bytes // 64
+        self._allowance = min(self._most_bytes // 64, self._most_bytes - total)
         self._was_short = True
         self._look_again(LOOK_SECONDS)
 
