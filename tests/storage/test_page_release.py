@@ -9,11 +9,13 @@ import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 import pytest
 
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage import MessageStore, StoreConfig
+from raptormq.storage.background import Background
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.page_release import BLOCKED_SECONDS, MARKS_PER_KEPT, MOST_MARKS, PATIENCE_SECONDS, PageReleaser
 from raptormq.storage.real_filesystem import RealFileSystem
@@ -218,7 +220,7 @@ async def test_a_queue_that_gets_nothing_more_is_not_waited_for_in_what_comes_la
     assert released.kept <= KEPT + STEP
 
 
-@pytest.mark.parametrize("topic", ["rmq_sys_REVIVE_LOG_DefaultCluster", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+@pytest.mark.parametrize("topic", ["rmq_sys_REVIVE_LOG_DefaultCluster", SCHEDULE_TOPIC, TIMER_TOPIC])
 async def test_topics_of_the_broker_are_not_waited_for(topic: str) -> None:
     released = Released()
     for _ in range(20):
@@ -314,16 +316,32 @@ async def test_a_file_that_cannot_be_opened_stops_nothing(monkeypatch: pytest.Mo
     assert asked
 
 
+class Timers(Here):
+    """In place of a store's background: what its timers call is called when told."""
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[], object]] = []
+
+    def every(self, interval_ms: int, work: Callable[[], object]) -> None:
+        self.works.append(work)
+
+    async def ring(self) -> None:
+        for work in self.works:
+            if asyncio.iscoroutine(result := work()):
+                await result
+
+
 async def test_the_timers_of_a_store_release_pages() -> None:
-    volume = Volume()
+    volume, timers = Volume(), Timers()
     store = MessageStore(small_config(segment_size=SEGMENT, hot_bytes=1000, kept_page_bytes=KEPT), fs=volume)
     store.open()
-    store.set_loop(asyncio.get_running_loop())
-    deadline = asyncio.get_running_loop().time() + 30
-    while not volume.unloaded and asyncio.get_running_loop().time() < deadline:
-        put(store, message("x" * 400))
+    assert store._opened is not None
+    store._opened.housekeeping.start(cast("Background", timers))
+    for _ in range(4):
+        put(store, *(message("x" * 400) for _ in range(20)))
         store.consumer_offsets.commit("topic", "group", 0, store.queue_bounds("topic", 0)[1])
-        await asyncio.sleep(0.01)  # the timers have half a second
+        store._flusher.flush()
+        await timers.ring()
     assert volume.unloaded
     store.close()
 

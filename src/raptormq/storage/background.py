@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 _THREADS = 2
+_SLICE_S = 0.002
 
 
 class Runner(Protocol):
@@ -67,3 +69,13 @@ class Background:
         for task in self._tasks:
             task.cancel()
         self._threads.shutdown(wait=True)
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield ``items``; others have a turn of the loop every 2 ms."""
+    pause_at = time.monotonic() + _SLICE_S
+    for item in items:
+        yield item
+        if time.monotonic() > pause_at:
+            await asyncio.sleep(0)
+            pause_at = time.monotonic() + _SLICE_S

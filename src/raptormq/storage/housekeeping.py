@@ -8,12 +8,12 @@ slices or done in a thread, so that the event loop is never held up for more tha
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from raptormq.errors import StorageError
-from raptormq.storage.background import Background, Runner
+from raptormq.storage.background import Background, Runner, in_turns
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
@@ -29,7 +29,6 @@ from raptormq.storage.retention import Retention
 from raptormq.storage.write_gate import WriteGate
 
 _QUEUES_PER_STEP = 8
-_SLICE_S = 0.002
 _INDEX_PAGES_PER_STEP = 64
 _PAGES_INTERVAL_MS = 500
 _QUEUES = "queues"
@@ -221,11 +220,6 @@ class Housekeeping:
 
 
 async def _in_slices(work: Callable[[int], bool], step: int = _QUEUES_PER_STEP) -> None:
-    """Call ``work`` with a few queues (or pages) at a time until it says that it is done, with a turn of the loop
-    every 2 ms.
-    """
-    pause_at = time.monotonic() + _SLICE_S
-    while not work(step):
-        if time.monotonic() > pause_at:
-            await asyncio.sleep(0)
-            pause_at = time.monotonic() + _SLICE_S
+    """Call ``work`` with a few queues (or pages) at a time until it says that it is done; others have their turns."""
+    async for _ in in_turns(iter(partial(work, step), True)):
+        pass

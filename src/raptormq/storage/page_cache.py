@@ -7,6 +7,7 @@ neither can close one under the other's hands.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -72,9 +73,12 @@ def fetch(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
 
 
 def release(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
-    """Let the kernel have the pages of ``extents`` for something else; files that are gone by now are skipped."""
-    for file, offset, size in _opened(filesystem, extents):
-        file.unload(offset, size)
+    """Let the kernel have the pages of ``extents`` for something else; files that are gone by now are skipped. A disk
+    that fails is for the writes to tell of.
+    """
+    with contextlib.suppress(OSError):
+        for file, offset, size in _opened(filesystem, extents):
+            file.unload(offset, size)
 
 
 def _opened(filesystem: FileSystem, extents: Iterable[Extent]) -> Iterator[tuple[File, int, int]]:

@@ -15,23 +15,19 @@ Neighbour: :mod:`~raptormq.storage.page_warmer` has the pages in memory that are
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from raptormq.protocol.topic_names import is_system_topic
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Runner, in_turns
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consumer_offsets import ConsumerOffsets
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.page_cache import Extent, release
+from raptormq.storage.page_cache import release
 from raptormq.storage.queue_table import QueueTable
-
-T = TypeVar("T")
 
 MARKS_PER_KEPT = 4
 """Marks that are made while ``kept_bytes`` are written."""
@@ -40,7 +36,6 @@ PATIENCE_SECONDS = 15 * 60
 """A queue that a group has yet to consume, and whose offset has not changed for so long, is not waited for."""
 BLOCKED_SECONDS = 5.0
 """Time until it is looked again who is behind; clients commit every 5 seconds, too."""
-_SLICE_SECONDS = 0.001
 _NOBODY_YET = [""]
 """In place of the groups of a topic that has none: somebody may be about to consume it from its beginning."""
 
@@ -109,12 +104,12 @@ class PageReleaser:
                 break
             self._begin = self._marks.popleft().log_offset
         if self._begin > begin:
-            await runner.run(_release, self._filesystem, self._log.extents(begin, self._begin))
+            await runner.run(release, self._filesystem, self._log.extents(begin, self._begin))
 
     async def _mark(self) -> None:
         self._marked = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it
         mark = _Mark(self._marked, {})
-        async for topic in _in_turns(self._queues.topics()):
+        async for topic in in_turns(self._queues.topics()):
             if is_system_topic(topic):
                 continue
             ends = self._ends_of(topic)
@@ -132,7 +127,7 @@ class PageReleaser:
     async def _groups(self) -> dict[str, list[str]]:
         """Return the groups of each topic, and forget the waiting of those that are gone."""
         groups = defaultdict(list)
-        async for topic, group in _in_turns(self._offsets.topics_and_groups()):
+        async for topic, group in in_turns(self._offsets.topics_and_groups()):
             groups[topic].append(group)
         self._waiting = {
             place: each for place, each in self._waiting.items() if place[1] in groups.get(place[0], _NOBODY_YET)
@@ -143,7 +138,7 @@ class PageReleaser:
         """Whether somebody is expected to consume what came into the queues before ``mark``."""
         long_ago = self._clock() - PATIENCE_SECONDS
         is_awaited = False
-        async for topic, group, ends in _in_turns(_rows(mark, groups)):
+        async for topic, group, ends in in_turns(_rows(mark, groups)):
             row = self._offsets.row(topic, group)
             behind = {queue_id for queue_id, end in ends.items() if row.get(queue_id, end if row else 0) < end}
             for queue_id in behind:
@@ -163,19 +158,3 @@ def _rows(mark: _Mark, groups: dict[str, list[str]]) -> Iterator[tuple[str, str,
     for topic, ends in mark.ends.items():
         for group in groups.get(topic, _NOBODY_YET):
             yield topic, group, ends
-
-
-def _release(filesystem: FileSystem, extents: list[Extent]) -> None:
-    """In a thread. A disk that fails is for the writes to tell of."""
-    with contextlib.suppress(OSError):
-        release(filesystem, extents)
-
-
-async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield ``items``; others have the loop after every millisecond."""
-    pause_at = time.monotonic() + _SLICE_SECONDS
-    for item in items:
-        yield item
-        if time.monotonic() >= pause_at:
-            await asyncio.sleep(0)
-            pause_at = time.monotonic() + _SLICE_SECONDS
