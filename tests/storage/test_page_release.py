@@ -15,7 +15,6 @@ import pytest
 
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage import MessageStore, StoreConfig
-from raptormq.storage.background import Background
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.page_release import BLOCKED_SECONDS, MARKS_PER_KEPT, MOST_MARKS, PATIENCE_SECONDS, PageReleaser
 from raptormq.storage.real_filesystem import RealFileSystem
@@ -319,7 +318,7 @@ async def test_a_file_that_cannot_be_opened_stops_nothing(monkeypatch: pytest.Mo
 class Timers(Here):
     """In place of a store's background: what its timers call is called when told."""
 
-    def __init__(self) -> None:
+    def __init__(self, _: asyncio.AbstractEventLoop) -> None:
         self.works: list[Callable[[], object]] = []
 
     def every(self, interval_ms: int, work: Callable[[], object]) -> None:
@@ -330,19 +329,26 @@ class Timers(Here):
             if asyncio.iscoroutine(result := work()):
                 await result
 
+    def stop(self) -> None:
+        """See `Background`."""
 
-async def test_the_timers_of_a_store_release_pages() -> None:
-    volume, timers = Volume(), Timers()
+
+async def test_the_timers_of_a_store_release_pages_and_its_warmer_spares_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("raptormq.storage.store.Background", Timers)
+    volume = Volume()
     store = MessageStore(small_config(segment_size=SEGMENT, hot_bytes=1000, kept_page_bytes=KEPT), fs=volume)
     store.open()
-    assert store._opened is not None
-    store._opened.housekeeping.start(cast("Background", timers))
+    store.set_loop(asyncio.get_running_loop())
+    timers = cast("Timers", store._background)
     for _ in range(4):
         put(store, *(message("x" * 400) for _ in range(20)))
         store.consumer_offsets.commit("topic", "group", 0, store.queue_bounds("topic", 0)[1])
         store._flusher.flush()
         await timers.ring()
-    assert volume.unloaded
+    ahead = store._warmer._spared_to - store.end_offset
+    assert 0 < ahead <= sum(end - begin for begin, end in volume.unloaded)
     store.close()
 
 

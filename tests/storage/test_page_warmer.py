@@ -12,7 +12,7 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.page_cache import Extent
-from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, STEP_BYTES, PageWarmer
+from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, MOST_SPARED_BYTES, STEP_BYTES, PageWarmer
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.write_gate import WriteGate
 from tests.storage.stores import Clock
@@ -150,6 +150,28 @@ async def test_nothing_is_read_before_the_start_and_after_the_stop() -> None:
     busy.warmer.stop()
     await busy.finish()
     assert await busy.grow(100 * MIB) == []
+
+
+async def test_nothing_is_read_while_the_log_grows_by_what_was_given_back() -> None:
+    warmed = Warmed(a_log(segments=3))
+    warmed.warmer.spare(10 * MIB)
+    assert await warmed.grow(4 * MIB) == []
+    warmed.warmer.spare(10 * MIB)
+    assert await warmed.grow(16 * MIB - 1) == []
+    path = warmed.log.segments[0].path
+    assert await warmed.grow(1) == [[Extent(path, 20 * MIB, LEAST_AHEAD_BYTES)]]
+    warmed.warmer.spare(10 * MIB)
+    await warmed.finish()
+    assert await warmed.grow(10 * MIB - 1) == []
+    assert await warmed.grow(1) == [[Extent(path, 30 * MIB, 2 * LEAST_AHEAD_BYTES)]]
+
+
+async def test_what_was_given_back_long_ago_is_not_counted_upon() -> None:
+    warmed = Warmed(a_log(segments=MOST_SPARED_BYTES // SEGMENT + 1))
+    for _ in range(3):
+        warmed.warmer.spare(MOST_SPARED_BYTES - MIB)
+    assert await warmed.grow(MOST_SPARED_BYTES - 1) == []
+    assert await warmed.grow(1) != []
 
 
 class UnreadableFileSystem(MemoryFileSystem):

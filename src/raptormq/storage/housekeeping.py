@@ -55,8 +55,8 @@ class Housekeeping:
     checkpoint_file: CheckpointFile
     one_checkpoint: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def start(self, background: Background) -> None:
-        """Begin with the timers."""
+    def start(self, background: Background, on_released: Callable[[int], object]) -> None:
+        """Begin with the timers. ``on_released`` is called with the size, in bytes, of pages that were given back."""
         config = self.config
 
         async def checkpoint() -> None:
@@ -80,7 +80,8 @@ class Housekeeping:
         )
 
         async def pages() -> None:
-            await releaser.run(background)
+            if released := await releaser.run(background):
+                on_released(released)
 
         async def doomed() -> None:
             if self.queues.files.doomed:

@@ -87,24 +87,27 @@ class PageReleaser:
         self._waiting: dict[_Place, _Waiting] = {}
         self._next_look = 0.0
 
-    async def run(self, runner: Runner) -> None:
-        """Release what may be released by now; to be called about twice a second."""
+    async def run(self, runner: Runner) -> int:
+        """Release what may be released by now, and return how many bytes; to be called about twice a second."""
         if not self._kept_bytes:
-            return
+            return 0
         if self._dispatcher.dispatched_offset - self._marked >= max(self._kept_bytes // MARKS_PER_KEPT, 1):
             await self._mark()
         limit = min(self._log.flushed_offset, self._log.end_offset - self._kept_bytes, self._log.unmapped_offset)
         begin, now = self._begin, self._clock()
         if not self._marks or self._marks[0].log_offset > limit or now < self._next_look:
-            return
+            return 0
         groups = await self._groups()
         while self._marks and self._marks[0].log_offset <= limit:
             if await self._is_awaited(self._marks[0], groups):
                 self._next_look = now + BLOCKED_SECONDS
                 break
             self._begin = self._marks.popleft().log_offset
-        if self._begin > begin:
-            await runner.run(release, self._filesystem, self._log.extents(begin, self._begin))
+        if self._begin == begin:
+            return 0
+        extents = self._log.extents(begin, self._begin)
+        await runner.run(release, self._filesystem, extents)
+        return sum(extent.size for extent in extents)
 
     async def _mark(self) -> None:
         self._marked = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it

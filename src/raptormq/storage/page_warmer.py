@@ -4,6 +4,9 @@ A write into a page that is not in memory waits for the kernel to find one and, 
 to back it: 33 KiB take 13 to 130 us instead of 6. The event loop would spend more on that than on everything else it
 does with a batch of messages, so a thread reads ahead of the log's end instead; as nothing was ever written there, no
 disk is waited for. How far ahead grows with the speed of the log, so that a broker with little to do keeps little.
+
+Pages that :mod:`~raptormq.storage.page_release` has given back are as good: while the log grows by as much as they
+were, nothing is read, which saves their being filled with zeros.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ MOST_AHEAD_BYTES = 16 << 20
 STEP_BYTES = 2 << 20
 """More is read as soon as so much is used up: on a host that has to back each page, large pieces would keep a CPU busy
 for so long that clients notice."""
+MOST_SPARED_BYTES = 512 << 20
+"""Of pages that were given back; what lies free for long may go to another process, or to the host."""
 _FAST_SECONDS = 0.1
 """A log that takes its next step within that time is read further ahead."""
 _NEVER = sys.maxsize
@@ -40,6 +45,7 @@ class PageWarmer:
         self._runner: Runner | None = None
         self._task: asyncio.Task[None] | None = None
         self._wanted_at = _NEVER  # the end of the log at which more is wanted
+        self._spared_to = 0
         self._warm_to = 0
         self._ahead = LEAST_AHEAD_BYTES
         self._last = 0.0
@@ -55,9 +61,14 @@ class PageWarmer:
         if self._task is not None:
             self._task.cancel()
 
+    def spare(self, size: int) -> None:
+        """Read nothing while the log grows by ``size`` bytes: so much was given back to the kernel just now."""
+        end = self._log.end_offset
+        self._spared_to = min(max(self._spared_to, end) + size, end + MOST_SPARED_BYTES)
+
     def appended(self) -> None:
         """The log has grown; from the loop's thread."""
-        if self._log.end_offset >= self._wanted_at:
+        if self._log.end_offset >= max(self._wanted_at, self._spared_to):
             self._wanted_at = _NEVER
             self._task = asyncio.get_running_loop().create_task(self._read_ahead())
 

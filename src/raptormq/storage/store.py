@@ -122,7 +122,7 @@ class MessageStore:
         """
         assert self._opened is not None
         self._background = Background(loop)
-        self._opened.housekeeping.start(self._background)
+        self._opened.housekeeping.start(self._background, self._warmer.spare)
         self.converter.start(self._background, self._opened.housekeeping)
         self._warmer.start(self._background)
 
