@@ -12,6 +12,9 @@ import pytest
 from raptormq.storage.filesystem import DiskUsage, FileSystem, read_file, write_file
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
+from tests.storage.page_cache_state import leaves_memory, pages_in_memory
+
+MIB = 1 << 20
 
 
 @dataclass
@@ -190,3 +193,16 @@ def test_a_power_cut_tears_writes_between_sectors() -> None:
     seen = {volume.after_power_cut(random.Random(seed)).open("/file").read_at(0, 2048) for seed in range(60)}
     assert {data[at : at + 512] for data in seen for at in range(0, 2048, 512)} == {bytes(512), b"x" * 512}
     assert len(seen) > 8
+
+
+def test_a_read_of_a_mapped_file_brings_no_more_than_its_page_into_memory(tmp_path: Path) -> None:
+    file = RealFileSystem().open(str(tmp_path / "file"), create=True)
+    file.allocate(MIB)
+    file.sync()
+    file.unload(0, MIB)
+    view = file.map(MIB)
+    assert view[0] == 0
+    pages = pages_in_memory(tmp_path / "file")
+    assert sum(pages) == 1 or not leaves_memory(tmp_path)
+    view.release()
+    file.close()

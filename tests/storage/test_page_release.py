@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import mmap
 import os
@@ -17,7 +16,7 @@ from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage import MessageStore, StoreConfig
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.page_release import BLOCKED_SECONDS, MARKS_PER_KEPT, MOST_MARKS, PATIENCE_SECONDS, PageReleaser
-from raptormq.storage.real_filesystem import RealFileSystem
+from tests.storage.page_cache_state import leaves_memory, pages_in_memory
 from tests.storage.stores import message, open_store, put, small_config
 
 P = ParamSpec("P")
@@ -373,27 +372,3 @@ async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_di
     result = await store.get_messages_cold("topic", 0, 5, 1, MIB)
     assert f"{5:01000d}".encode() in bytes(result.buffers[0])
     store.close()
-
-
-def pages_in_memory(path: Path) -> list[bool]:
-    """For each page of a file whether it is in the page cache (mincore)."""
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
-        flags = (ctypes.c_ubyte * (len(mapping) // mmap.PAGESIZE))()
-        here = ctypes.c_char.from_buffer(mapping)
-        assert (
-            ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(here)), ctypes.c_size_t(len(mapping)), flags)
-            == 0
-        )
-        del here
-        return [bool(flag & 1) for flag in flags]
-
-
-def leaves_memory(folder: Path) -> bool:
-    """Whether a volume's pages can be given back: those of a volume that is memory itself cannot."""
-    file = RealFileSystem().open(str(folder / "page"), create=True)
-    file.write_at(0, [bytes(4096)], 4096)
-    file.sync()
-    os.posix_fadvise(file._fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    is_gone = file.read_cached(0, 4096) is None
-    file.close()
-    return is_gone

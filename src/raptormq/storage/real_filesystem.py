@@ -127,7 +127,9 @@ class RealFile:
 
     def map(self, size: int) -> memoryview:
         """See :class:`~raptormq.storage.filesystem.File`."""
-        return memoryview(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        mapping = mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        mapping.madvise(mmap.MADV_RANDOM)  # a page fault would read ahead, up to 8 MiB, and whoever reads waits for it
+        return memoryview(mapping)
 
     def release(self, view: memoryview, size: int) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""
