@@ -15,7 +15,14 @@ import pytest
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage import MessageStore, StoreConfig
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
-from raptormq.storage.page_release import BLOCKED_SECONDS, MARKS_PER_KEPT, MOST_MARKS, PATIENCE_SECONDS, PageReleaser
+from raptormq.storage.page_release import (
+    BLOCKED_SECONDS,
+    MARKS_PER_KEPT,
+    MOST_MARKS,
+    NEWCOMERS_TIMES,
+    PATIENCE_SECONDS,
+    PageReleaser,
+)
 from tests.storage.page_cache_state import leaves_memory, pages_in_memory
 from tests.storage.stores import message, open_store, put, small_config
 
@@ -69,9 +76,16 @@ class Released:
         )
 
     async def send(
-        self, size: int, topic: str = "topic", queue_id: int = 0, *, consumed: bool = False, durable: bool = True
+        self,
+        size: int,
+        topic: str = "topic",
+        queue_id: int = 0,
+        *,
+        consumed: bool = False,
+        durable: bool = True,
+        pause: float = BLOCKED_SECONDS,
     ) -> None:
-        """Grow the log by about so many bytes, with a look of the releaser at every 500."""
+        """Grow the log by about so many bytes, with a look of the releaser at every 500 and so many seconds."""
         end = self.store.end_offset + size
         while self.store.end_offset < end:
             put(self.store, message("x" * 400, topic=topic, queue_id=queue_id))
@@ -79,11 +93,11 @@ class Released:
                 self.consume_all(topic=topic, queue_id=queue_id)
             if durable:
                 self.store._flusher.flush()
-            await self.look()
+            await self.look(pause)
 
-    async def look(self) -> None:
-        """The next look of a releaser that may have found it blocked."""
-        self.now += BLOCKED_SECONDS
+    async def look(self, pause: float = BLOCKED_SECONDS) -> None:
+        """The next look of a releaser, by default of one that may have found it blocked."""
+        self.now += pause
         self.store._log.release_cold()
         await self.releaser.run(Here())
 
@@ -121,11 +135,34 @@ async def test_what_everybody_has_consumed_is_released_but_for_the_newest_bytes(
 
 async def test_a_topic_without_a_group_is_kept_for_the_first_one_but_not_for_long() -> None:
     released = Released()
-    await released.send(4 * KEPT)
+    await released.send(NEWCOMERS_TIMES * KEPT)
     assert released.volume.unloaded == []
     released.now += PATIENCE_SECONDS
-    await released.send(KEPT)
+    await released.send(1000)
     assert KEPT <= released.behind <= KEPT + STEP
+
+
+@pytest.mark.parametrize("pause", [0.5, BLOCKED_SECONDS])
+async def test_a_topic_without_a_group_keeps_so_many_bytes_for_the_first_one(pause: float) -> None:
+    """Also when it grows by much between two looks at who is behind."""
+    released = Released()
+    for _ in range(10):
+        await released.send(KEPT, pause=pause)
+        assert released.behind <= NEWCOMERS_TIMES * KEPT + STEP
+    assert released.behind >= NEWCOMERS_TIMES * KEPT
+
+
+async def test_a_group_that_is_behind_keeps_more_than_a_topic_without_one() -> None:
+    released = Released()
+    await released.send(500, topic="consumed")
+    released.consume_all(topic="consumed")
+    for _ in range(10):
+        await released.send(KEPT // 4, topic="consumed")
+        await released.send(KEPT // 20, topic="nobody's")
+    assert released.volume.unloaded == []
+    released.consume_all(topic="consumed")
+    await released.look()
+    assert NEWCOMERS_TIMES * KEPT <= released.behind <= NEWCOMERS_TIMES * KEPT + STEP
 
 
 async def test_what_lies_in_queues_that_do_not_grow_is_not_waited_for() -> None:

@@ -110,8 +110,8 @@ class StoreConfig:
     """
 
     kept_page_bytes: int = 1024 * MIB
-    """The newest bytes of the log whose pages are left to the kernel even when all groups have consumed them, key
-    ``logBytesKeptInPageCache``; 0: all.
+    """The newest bytes of the log whose pages are left to the kernel even when all groups have consumed them (three
+    times as many where there is no group), key ``logBytesKeptInPageCache``; 0: all.
     """
 
     store_host: bytes = field(default=b"\x7f\0\0\1\0\0\x2a\x9f")

@@ -5,16 +5,18 @@ page that was used least recently; in a container, or on a virtual machine whose
 costs more than everything else a broker does with a batch. Messages that all groups have consumed are hardly read
 again, and a page that has just been given back is the cheapest one to write to.
 
-What stays is left to the kernel as ever: the newest bytes, whatever they are; what a group has yet to consume, and
-topics without any group, unless that has not changed for a quarter of an hour; and what is older than this process.
-Topics of the broker's own are not waited for: their readers read from the disk what is not in memory. How far queues
-had come when the log had a certain length is written down now and then; no message is read to find out.
+What stays is left to the kernel as ever: the newest bytes, whatever they are; what a group has yet to consume, unless
+it has not moved for a quarter of an hour; and what is older than this process. A topic without any group keeps more of
+its newest bytes, for the first one. Topics of the broker's own are not waited for. Whoever comes later than that reads
+from the disk, in long pieces. How far queues had come when the log had a certain length is written down now and then;
+no message is read to find out.
 
 Neighbour: :mod:`~raptormq.storage.page_warmer` has the pages in memory that are written to next.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -32,12 +34,16 @@ from raptormq.storage.queue_table import QueueTable
 MARKS_PER_KEPT = 4
 """Marks that are made while ``kept_bytes`` are written."""
 MOST_MARKS = 16
+NEWCOMERS_TIMES = 3
+"""Times ``kept_bytes`` behind the end of the log, a topic without a group is not kept for a first one any longer."""
 PATIENCE_SECONDS = 15 * 60
 """A queue that a group has yet to consume, and whose offset has not changed for so long, is not waited for."""
 BLOCKED_SECONDS = 5.0
 """Time until it is looked again who is behind; clients commit every 5 seconds, too."""
-_NOBODY_YET = [""]
+_NEWCOMERS = [""]
 """In place of the groups of a topic that has none: somebody may be about to consume it from its beginning."""
+
+_NEVER = sys.maxsize
 
 _Place = tuple[str, str, int]
 """Topic, group and id of a queue."""
@@ -85,7 +91,8 @@ class PageReleaser:
         self._marks: deque[_Mark] = deque()
         self._ends = {topic: self._ends_of(topic) for topic in queues.topics()}
         self._waiting: dict[_Place, _Waiting] = {}
-        self._next_look = 0.0
+        self._next_look = 0.0  # or when the log ends at:
+        self._next_look_end = 0
 
     async def run(self, runner: Runner) -> int:
         """Release what may be released by now, and return how many bytes; to be called about twice a second."""
@@ -94,13 +101,14 @@ class PageReleaser:
         if self._dispatcher.dispatched_offset - self._marked >= max(self._kept_bytes // MARKS_PER_KEPT, 1):
             await self._mark()
         limit = min(self._log.flushed_offset, self._log.end_offset - self._kept_bytes, self._log.unmapped_offset)
-        begin, now = self._begin, self._clock()
-        if not self._marks or self._marks[0].log_offset > limit or now < self._next_look:
+        is_time = self._clock() >= self._next_look or self._log.end_offset >= self._next_look_end
+        begin = self._begin
+        if not self._marks or self._marks[0].log_offset > limit or not is_time:
             return 0
         groups = await self._groups()
         while self._marks and self._marks[0].log_offset <= limit:
             if await self._is_awaited(self._marks[0], groups):
-                self._next_look = now + BLOCKED_SECONDS
+                self._look_later(self._marks[0])
                 break
             self._begin = self._marks.popleft().log_offset
         if self._begin == begin:
@@ -124,6 +132,15 @@ class PageReleaser:
         if len(self._marks) > MOST_MARKS:  # somebody is far behind: the kernel knows what it has room for
             self._begin = self._marks.popleft().log_offset
 
+    def _look_later(self, blocking: _Mark) -> None:
+        self._next_look = self._clock() + BLOCKED_SECONDS
+        end = self._newcomers_end(blocking)
+        self._next_look_end = end if end > self._log.end_offset else _NEVER
+
+    def _newcomers_end(self, mark: _Mark) -> int:
+        """Return the end of the log from which on what was there at ``mark`` is not kept for a first group."""
+        return mark.log_offset + NEWCOMERS_TIMES * self._kept_bytes
+
     def _ends_of(self, topic: str) -> dict[int, int]:
         return {queue.queue_id: queue.max_offset for queue in self._queues.queues_of(topic)}
 
@@ -133,15 +150,16 @@ class PageReleaser:
         async for topic, group in in_turns(self._offsets.topics_and_groups()):
             groups[topic].append(group)
         self._waiting = {
-            place: each for place, each in self._waiting.items() if place[1] in groups.get(place[0], _NOBODY_YET)
+            place: each for place, each in self._waiting.items() if place[1] in groups.get(place[0], _NEWCOMERS)
         }
         return groups
 
     async def _is_awaited(self, mark: _Mark, groups: dict[str, list[str]]) -> bool:
         """Whether somebody is expected to consume what came into the queues before ``mark``."""
         long_ago = self._clock() - PATIENCE_SECONDS
+        newcomers = _NEWCOMERS if self._log.end_offset < self._newcomers_end(mark) else []
         is_awaited = False
-        async for topic, group, ends in in_turns(_rows(mark, groups)):
+        async for topic, group, ends in in_turns(_rows(mark, groups, newcomers)):
             row = self._offsets.row(topic, group)
             behind = {queue_id for queue_id, end in ends.items() if row.get(queue_id, end if row else 0) < end}
             for queue_id in behind:
@@ -156,8 +174,8 @@ class PageReleaser:
         return before.since
 
 
-def _rows(mark: _Mark, groups: dict[str, list[str]]) -> Iterator[tuple[str, str, dict[int, int]]]:
-    """Yield who might have yet to consume what, and up to where."""
+def _rows(mark: _Mark, groups: dict[str, list[str]], newcomers: list[str]) -> Iterator[tuple[str, str, dict[int, int]]]:
+    """Yield who might have yet to consume what, and up to where; ``newcomers`` stand for groups that are to come."""
     for topic, ends in mark.ends.items():
-        for group in groups.get(topic, _NOBODY_YET):
+        for group in groups.get(topic, newcomers):
             yield topic, group, ends
