@@ -1,13 +1,45 @@
-"""What of a file is in the page cache, asked of the kernel."""
+"""What of a file is in the page cache, asked of the kernel; and a volume in memory that notes what is given back."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Unloading(MemoryFile):
+    """A file that tells its volume what it need not keep in memory."""
+
+    def unload(self, offset: int, size: int) -> None:
+        assert isinstance(self._volume, Volume)
+        begin = int(self._path.rpartition("/")[2]) + offset
+        self._volume.unloaded.append((begin, begin + size))
+
+
+class Volume(MemoryFileSystem):
+    def __init__(self) -> None:
+        super().__init__()
+        self.unloaded: list[tuple[int, int]] = []
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        file = super().open(path, create=create)
+        return Unloading(self, path, file._node)
+
+
+class Here:
+    """Runs at once."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(*args, **kwargs)
 
 
 def pages_in_memory(path: Path) -> list[bool]:

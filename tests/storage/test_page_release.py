@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import mmap
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 import pytest
 
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
-from raptormq.storage import MessageStore, StoreConfig
-from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
+from raptormq.storage.memory_filesystem import MemoryFile
 from raptormq.storage.page_release import (
     BLOCKED_SECONDS,
     MARKS_PER_KEPT,
@@ -23,40 +18,14 @@ from raptormq.storage.page_release import (
     PATIENCE_SECONDS,
     PageReleaser,
 )
-from tests.storage.page_cache_state import leaves_memory, pages_in_memory
-from tests.storage.stores import message, open_store, put, small_config
+from tests.storage.page_cache_state import Here, Volume
+from tests.storage.stores import message, open_store, put
 
 P = ParamSpec("P")
 T = TypeVar("T")
 KEPT = 8000
 SEGMENT = 1 << 14
 MIB = 1 << 20
-
-
-class Unloading(MemoryFile):
-    """A file that tells its volume what it need not keep in memory."""
-
-    def unload(self, offset: int, size: int) -> None:
-        assert isinstance(self._volume, Volume)
-        begin = int(self._path.rpartition("/")[2]) + offset
-        self._volume.unloaded.append((begin, begin + size))
-
-
-class Volume(MemoryFileSystem):
-    def __init__(self) -> None:
-        super().__init__()
-        self.unloaded: list[tuple[int, int]] = []
-
-    def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        file = super().open(path, create=create)
-        return Unloading(self, path, file._node)
-
-
-class Here:
-    """Runs at once."""
-
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return work(*args, **kwargs)
 
 
 class Released:
@@ -349,63 +318,3 @@ async def test_a_file_that_cannot_be_opened_stops_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(released.volume, "open", fail)
     await released.send(2000, consumed=True)
     assert asked
-
-
-class Timers(Here):
-    """In place of a store's background: what its timers call is called when told."""
-
-    def __init__(self, _: asyncio.AbstractEventLoop) -> None:
-        self.works: list[Callable[[], object]] = []
-
-    def every(self, interval_ms: int, work: Callable[[], object]) -> None:
-        self.works.append(work)
-
-    async def ring(self) -> None:
-        for work in self.works:
-            if asyncio.iscoroutine(result := work()):
-                await result
-
-    def stop(self) -> None:
-        """See `Background`."""
-
-
-async def test_the_timers_of_a_store_release_pages_and_its_warmer_spares_as_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("raptormq.storage.store.Background", Timers)
-    volume = Volume()
-    store = MessageStore(small_config(segment_size=SEGMENT, hot_bytes=1000, kept_page_bytes=KEPT), fs=volume)
-    store.open()
-    store.set_loop(asyncio.get_running_loop())
-    timers = cast("Timers", store._background)
-    for _ in range(4):
-        put(store, *(message("x" * 400) for _ in range(20)))
-        store.consumer_offsets.commit("topic", "group", 0, store.queue_bounds("topic", 0)[1])
-        store._flusher.flush()
-        await timers.ring()
-    ahead = store._warmer._spared_to - store.end_offset
-    assert 0 < ahead <= sum(end - begin for begin, end in volume.unloaded)
-    store.close()
-
-
-async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_disk(tmp_path: Path) -> None:
-    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 22, hot_bytes=1 << 18))
-    store.open()
-    store.set_loop(asyncio.get_running_loop())
-    releaser = PageReleaser(store._fs, store._log, store._dispatcher, store._queues, store.consumer_offsets, MIB)
-    for number in range(3000):
-        put(store, message(f"{number:01000d}"))
-        assert not store.get_messages("topic", 0, number, 1, MIB).cold  # maps the page
-        store.consumer_offsets.commit("topic", "group", 0, number + 1)
-        if number % 100 == 99:
-            store._flusher.flush()
-            store._log.release_cold()
-            await releaser.run(Here())
-    pages = pages_in_memory(Path(store._log.segments[0].path))
-    released, newest = pages[: releaser._begin // mmap.PAGESIZE], pages[(store.end_offset - MIB) // mmap.PAGESIZE :]
-    assert len(released) >= 300
-    assert sum(released) <= MARKS_PER_KEPT * 3 or not leaves_memory(tmp_path)  # where two stretches share a page
-    assert all(newest[: MIB // mmap.PAGESIZE])
-    result = await store.get_messages_cold("topic", 0, 5, 1, MIB)
-    assert f"{5:01000d}".encode() in bytes(result.buffers[0])
-    store.close()
