@@ -12,6 +12,8 @@ import pytest
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.checkpoint import decode_checkpoint
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.index_file import ENTRY_BYTES, HEADER_BYTES
+from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.page_cache import Extent, fetch
 from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue, small_config
@@ -196,3 +198,18 @@ def test_a_folder_that_cannot_be_renamed_is_removed_at_once(caplog: pytest.LogCa
     store.delete_topic("topic")
     assert disk.names("/store/consumequeue") == []
     assert "cannot be renamed" in caplog.text
+
+
+async def test_entries_of_the_key_index_are_written_long_before_a_checkpoint() -> None:
+    fault = Fault(kind="write", path="/index/", error=errno.ENOSPC)
+    volume = FaultyFileSystem(MemoryFileSystem(), fault)
+    store = open_store(volume, **FAST | {"checkpoint_interval_ms": 1_000_000, "segment_size": 1 << 20})
+    put(store, *(PendingRecord("topic", 0, b"x", b"KEYS\x01key\x02") for _ in range(5_000)))
+    assert store._index is not None
+    (file,) = store._index._files
+    assert file.unwritten_bytes == 5_000 * ENTRY_BYTES
+    store.set_loop(asyncio.get_running_loop())
+    await until(lambda: file.unwritten_bytes == 0)
+    assert fault.nth < 0  # it struck, and was overcome
+    assert volume.open(file.path).read_at(0, HEADER_BYTES) == bytes(HEADER_BYTES)  # no round was necessary
+    store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import struct
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from raptormq.errors import DiskFull
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.index_file import IndexFile
+from raptormq.storage.index_file import Entries, IndexFile
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
@@ -158,6 +159,48 @@ async def test_the_newest_file_is_known_although_the_time_of_day_went_back() -> 
     again = opened(volume.after_kill(), clock, entries=2_000)
     assert await lost(again, range(3_000)) == []
     again.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_kill_while_a_thread_writes_entries_between_rounds(seed: int) -> None:
+    """In whatever order a piece is taken, written and said to be, with appends, rounds and new files in between."""
+    chance = random.Random(seed)
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock, entries=2_000)
+    index = store._index
+    assert index is not None
+    under_way: Entries | None = None
+    count = written = 0
+    for step in range(100):
+        match chance.randrange(5):
+            case 0:
+                append(store, range(count, count + 150))
+                count += 150
+            case 1 | 2 if under_way is None:
+                assert index.end  # what is noted is entered
+                under_way = index.unwritten_entries(20, chance.choice([20, 2_000, 20_000]))
+            case 1 | 2 if under_way is not None:
+                under_way.write(volume)
+                index.entries_written(under_way)
+                under_way, written = None, written + 1
+            case 3:
+                index.flush(chance.choice([1, 4]))
+            case 4:
+                clock.now += MINUTE
+                settle(store)
+        if step % 6 == 0:
+            again = opened(volume.after_kill(), clock, entries=2_000)
+            assert await lost(again, range(count)) == []
+            again.close()
+    assert written > 3
+    store.close()
+
+
+def test_entries_of_a_file_that_is_gone_are_not_written() -> None:
+    volume = MemoryFileSystem()
+    entries = Entries("/index/20231114000000000", 1, 80, bytes(20))
+    entries.write(volume)
+    assert not volume.exists(entries.path)
 
 
 @pytest.mark.parametrize("damage", [(36, 0x7FFFFFFF), (36, -5), (40, 0x7FFFFFF0), (44, 20_000)])

@@ -8,6 +8,7 @@ slices or done in a thread, so that the event loop is never held up for more tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,8 @@ from raptormq.storage.write_gate import WriteGate
 
 _QUEUES_PER_STEP = 8
 _INDEX_PAGES_PER_STEP = 64
+_LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES = 64 << 10, 16 << 20
+"""Of the key index, written by a thread at a time; a few are left to the checkpoint."""
 _PAGES_INTERVAL_MS = 500
 _QUEUES = "queues"
 _INDEX = "index"
@@ -74,6 +77,7 @@ class Housekeeping:
             if self.log.wants_spare():
                 await background.run(self.log.make_spare)
             await self._write_tails()
+            await self._write_entries(background)
 
         releaser = PageReleaser(
             self.filesystem, self.log, self.dispatcher, self.queues, self.offsets, config.kept_page_bytes
@@ -132,6 +136,15 @@ class Housekeeping:
             self.gate.fail(_INDEX, f"cannot write to the index in {self.config.paths.key_index}", error)
         self.gate.clear_full(_INDEX)
         return done
+
+    async def _write_entries(self, background: Runner) -> None:
+        if self.index is None:
+            return
+        entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES)
+        if entries is not None:
+            with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
+                await background.run(entries.write, self.filesystem)
+                self.index.entries_written(entries)
 
     async def make_durable(self, background: Runner) -> None:
         """Write everything derived that was dispatched before this call and make it durable.

@@ -12,13 +12,16 @@ Big-endian; 5,000,000 slots and 20,000,000 entries by default, sparse::
         entries                 hash i32 | physical offset i64 | seconds after beginTimestamp i32 | older entry i32
 
 A file is written behind in the order entries, slots, header, so that after a killed process every slot leads to entries
-that are there; what the header does not count yet is put in again by the replay of the log.
+that are there; what the header does not count yet is put in again by the replay of the log. A thread may write entries
+before: where no slot leads nobody looks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +38,30 @@ _SLOT_BYTES = 4
 _PAGE_BYTES = 4096
 _PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
 _Column = NDArray[np.int32]
+
+
+class Entries(NamedTuple):
+    """Entries that a file lacks, to be written by any thread."""
+
+    path: str
+    first: int
+    """Number of the first one."""
+    at: int
+    data: bytes
+
+    def write(self, filesystem: FileSystem) -> None:
+        """Write them, unless the file is gone by now. It is opened by name, so that neither side can close a descriptor
+        under the other's hands.
+
+        Raises:
+            OSError: the disk has no room, or failed.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            file = filesystem.open(self.path)
+            try:
+                file.write_at(self.at, [self.data], len(self.data))
+            finally:
+                file.close()
 
 
 class IndexFile:
@@ -74,7 +101,7 @@ class IndexFile:
         self._file_header = self._header()
         self._slots = np.zeros(slot_count, dtype=np.int32) if is_new else None
         """All slots; those of an older file are read when the first entry is added."""
-        self._tail = bytearray()
+        self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
         self._tail_from = self._next
         self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
         """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
@@ -179,14 +206,29 @@ class IndexFile:
     def _write_entries(self, limit: int) -> bool:
         """Write up to ``limit`` bytes of entries; True when none is left. Slots may then be written: they lead to
         entries that are there."""
-        count = min(len(self._tail), limit) // ENTRY_BYTES
-        if count:
-            at = self._entries_at + self._tail_from * ENTRY_BYTES
-            part = self._tail[: count * ENTRY_BYTES]  # a copy: a view in an error that is kept would hold the size
-            self._file.write_at(at, [part], len(part))
+        if self._tail:
+            entries = self.unwritten(limit)
+            self._file.write_at(entries.at, [entries.data], len(entries.data))
+            self.written(entries)
+        return not self._tail
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Size of the entries that the file lacks."""
+        return len(self._tail)
+
+    def unwritten(self, limit: int) -> Entries:
+        """Return the first entries that the file lacks, up to ``limit`` bytes of them."""
+        size = min(len(self._tail), limit) // ENTRY_BYTES * ENTRY_BYTES
+        data = bytes(self._tail[:size])  # a copy: a view in an error that is kept would hold the size
+        return Entries(self.path, self._tail_from, self._entries_at + self._tail_from * ENTRY_BYTES, data)
+
+    def written(self, entries: Entries) -> None:
+        """The file has ``entries`` now; a flush may have written them, too."""
+        count = entries.first + len(entries.data) // ENTRY_BYTES - self._tail_from
+        if count > 0:
             del self._tail[: count * ENTRY_BYTES]
             self._tail_from += count
-        return not self._tail
 
     def _header(self) -> bytes:
         return _HEADER.pack(

@@ -19,7 +19,7 @@ from raptormq.errors import RecordError
 from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.index_file import IndexFile
+from raptormq.storage.index_file import Entries, IndexFile
 from raptormq.storage.key_hash import key_hash
 from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingBatch, PendingRecord
 from raptormq.storage.noted_keys import KeyRows, NotedKeys
@@ -180,6 +180,21 @@ class KeyIndex:
                     return False
                 file.release_slots()
         return True
+
+    def unwritten_entries(self, least: int, most: int) -> Entries | None:
+        """Return between ``least`` and ``most`` bytes of entries for a thread to write, so that few are left to
+        :meth:`flush`; None where there are not so many.
+        """
+        for file in self._files:
+            if file.unwritten_bytes >= least:
+                return file.unwritten(most)
+        return None
+
+    def entries_written(self, entries: Entries) -> None:
+        """A thread has written what :meth:`unwritten_entries` returned."""
+        for file in self._files:
+            if file.path == entries.path:
+                file.written(entries)
 
     def take_unsynced(self) -> frozenset[str]:
         """Return the files to be made durable, with their names, which the caller does."""
