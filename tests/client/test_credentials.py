@@ -19,11 +19,19 @@ def test_the_environment_comes_first(tmp_path: Path) -> None:
     assert credentials_from_environment(home | keys) == Credentials("a", "s")
 
 
-@pytest.mark.parametrize("text", ["", "accessKey: only\n", "#accessKey: a\n#secretKey: b\n"])
-def test_a_file_without_both_keys_gives_none(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "accessKey:\nsecretKey: ''\n", "#accessKey: a\n#secretKey: b\n"])
+def test_a_file_without_keys_gives_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tools.yml").write_text(text)
     assert credentials_from_environment({"ROCKETMQ_HOME": str(tmp_path)}) is None
+
+
+@pytest.mark.parametrize("text", ["accessKey: only\n", "accessKey: a\nsecretKey:\n", "secretKey: s\n"])
+def test_half_of_a_pair_in_a_file_is_a_mistake(tmp_path: Path, text: str) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "tools.yml").write_text(text)
+    with pytest.raises(ConfigError, match=r"conf/tools\.yml: give both accessKey and secretKey, or neither"):
+        credentials_from_environment({"ROCKETMQ_HOME": str(tmp_path)})
 
 
 def test_half_of_a_pair_is_a_mistake() -> None:

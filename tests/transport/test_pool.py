@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raptormq.errors import ConnectError
+from raptormq.errors import ConnectError, RequestTimeout
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.transport.pool import ConnectionPool
@@ -24,3 +24,10 @@ async def test_a_peer_that_hangs_up_on_a_handshake_is_told_of() -> None:
         with pytest.raises(ConnectError, match=rf"^no connection to 127.0.0.1:{port}: \S"):
             await pool.request(f"127.0.0.1:{port}", request(RequestCode.GET_ROUTEINFO_BY_TOPIC), 5.0)
         await pool.close()
+
+
+async def test_a_caller_whose_time_is_over_is_told_so_and_not_of_a_negative_one() -> None:
+    pool = ConnectionPool()
+    with pytest.raises(RequestTimeout, match=r"^no connection to 127.0.0.1:9 within 0 s$"):
+        await pool.request("127.0.0.1:9", request(RequestCode.GET_ROUTEINFO_BY_TOPIC), -0.13)
+    await pool.close()

@@ -22,7 +22,7 @@ def credentials_from_environment(environment: Mapping[str, str] = os.environ) ->
     """Return the credentials of this process, None when nobody gave it any.
 
     Raises:
-        ConfigError: one half is missing, or tools.yml cannot be read.
+        ConfigError: one half is missing, there or in tools.yml, or that cannot be read.
     """
     access_key, secret_key = environment.get("RAPTORMQ_ACCESS_KEY"), environment.get("RAPTORMQ_SECRET_KEY")
     if access_key and secret_key:
@@ -38,7 +38,7 @@ def read_tools_file(path: Path) -> Credentials | None:
     """Return the credentials of a tools.yml, None when it has none; only its flat ``key: value`` lines count.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or one half is missing.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -50,7 +50,9 @@ def read_tools_file(path: Path) -> Credentials | None:
         if colon and not line.startswith((" ", "#")):
             values[key.strip()] = _scalar(value.strip())
     access_key, secret_key = values.get("accessKey", ""), values.get("secretKey", "")
-    return Credentials(access_key, secret_key) if access_key and secret_key else None
+    if bool(access_key) != bool(secret_key):
+        raise ConfigError(f"{path}: give both accessKey and secretKey, or neither")
+    return Credentials(access_key, secret_key) if access_key else None
 
 
 def _scalar(text: str) -> str:

@@ -30,8 +30,8 @@ class Run(NamedTuple):
 
 
 _HEAD_BYTES = 64
-_RETRY_MS = 1000
 _PAGE_BYTES = 4096
+_RETRY_MS = 1000
 """Time between attempts to allocate a segment on a full disk."""
 
 

@@ -124,6 +124,7 @@ class ConnectionPool:
         Raises:
             ConnectError, ConnectionClosed, RequestTimeout: see :mod:`raptormq.errors`.
         """
+        timeout = max(0.0, timeout)
         connection = self.open_connection(address)
         if connection is None:
             loop = asyncio.get_running_loop()
