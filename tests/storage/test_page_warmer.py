@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import pytest
+
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.page_cache import Extent
-from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, MOST_SPARED_BYTES, STEP_BYTES, PageWarmer
+from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, STEP_BYTES, PageWarmer
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.write_gate import WriteGate
 from tests.storage.stores import Clock
@@ -166,11 +168,12 @@ async def test_nothing_is_read_while_the_log_grows_by_what_was_given_back() -> N
     assert await warmed.grow(1) == [[Extent(path, 30 * MIB, 2 * LEAST_AHEAD_BYTES)]]
 
 
-async def test_what_was_given_back_long_ago_is_not_counted_upon() -> None:
-    warmed = Warmed(a_log(segments=MOST_SPARED_BYTES // SEGMENT + 1))
+async def test_what_was_given_back_long_ago_is_not_counted_upon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raptormq.storage.page_warmer.MOST_SPARED_BYTES", 10 * MIB)
+    warmed = Warmed(a_log())
     for _ in range(3):
-        warmed.warmer.spare(MOST_SPARED_BYTES - MIB)
-    assert await warmed.grow(MOST_SPARED_BYTES - 1) == []
+        warmed.warmer.spare(9 * MIB)
+    assert await warmed.grow(10 * MIB - 1) == []
     assert await warmed.grow(1) != []
 
 
