@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import ParamSpec, TypeVar
 
 import pytest
 
@@ -21,11 +20,8 @@ from raptormq.storage.page_release import (
 from tests.storage.page_cache_state import Here, Volume
 from tests.storage.stores import message, open_store, put
 
-P = ParamSpec("P")
-T = TypeVar("T")
 KEPT = 8000
 SEGMENT = 1 << 14
-MIB = 1 << 20
 
 
 class Released:

@@ -48,12 +48,9 @@ class DurabilityJob:
 
     def _sync(self, paths: frozenset[str]) -> None:
         for path in paths:
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, with its topic or by retention
-                file = self.filesystem.open(path)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+            # Some are deleted meanwhile, with their topic or by retention.
+            with contextlib.suppress(FileNotFoundError), contextlib.closing(self.filesystem.open(path)) as file:
+                file.sync()
 
 
 def take_job(

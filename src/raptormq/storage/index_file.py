@@ -56,12 +56,8 @@ class Entries(NamedTuple):
         Raises:
             OSError: the disk has no room, or failed.
         """
-        with contextlib.suppress(FileNotFoundError):
-            file = filesystem.open(self.path)
-            try:
-                file.write_at(self.at, [self.data], len(self.data))
-            finally:
-                file.close()
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(filesystem.open(self.path)) as file:
+            file.write_at(self.at, [self.data], len(self.data))
 
 
 class IndexFile:
@@ -220,7 +216,7 @@ class IndexFile:
     def unwritten(self, limit: int) -> Entries:
         """Return the first entries that the file lacks, up to ``limit`` bytes of them."""
         size = min(len(self._tail), limit) // ENTRY_BYTES * ENTRY_BYTES
-        data = bytes(self._tail[:size])  # a copy: a view in an error that is kept would hold the size
+        data = bytes(memoryview(self._tail)[:size])  # a copy: a view in an error that is kept would hold the size
         return Entries(self.path, self._tail_from, self._entries_at + self._tail_from * ENTRY_BYTES, data)
 
     def written(self, entries: Entries) -> None:
