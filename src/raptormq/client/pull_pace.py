@@ -6,6 +6,7 @@ pull more often than is worth it, all of them pause longer, and it goes back as 
     pause    5 ms while few pulls are made          <= 25 ms, whatever arrives
     next pause = this pause x pulls per second / wanted pulls per second
 
+A queue whose pull has waited for `RARE_S` and longer brings one batch, whatever the pause, and is asked again at once.
 Neighbour: `queue_reader` pulls and pauses. Source: none; RocketMQ pulls at once (pullInterval).
 """
 
@@ -15,6 +16,8 @@ SHORTEST_S = 0.005
 LONGEST_S = 0.025
 WANTED_PER_S = 800.0
 """Pulls of all queues of a consumer: at 100 MB/s each brings 128 KiB."""
+RARE_S = 0.25
+"""Ten times the longest pause."""
 _WINDOW_S = 0.05
 
 

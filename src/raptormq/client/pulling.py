@@ -37,6 +37,8 @@ class PullStatus(enum.Enum):
 
 
 _UNHELD_PAUSE_S = 0.2
+# Plain integers: an operator of IntFlag costs a microsecond, once per pull.
+_SUSPEND, _SUBSCRIPTION, _COMMIT_OFFSET = map(int, (PullFlag.SUSPEND, PullFlag.SUBSCRIPTION, PullFlag.COMMIT_OFFSET))
 _STATUSES = {int(status.value): status for status in PullStatus}
 
 
@@ -103,18 +105,18 @@ class PullRequest:
 
     def command(self) -> RemotingCommand:
         """Return the request as it travels."""
-        flags = PullFlag.SUSPEND if self.suspend_ms > 0 else PullFlag(0)
+        flags = _SUSPEND if self.suspend_ms > 0 else 0
         if self.send_subscription:
-            flags |= PullFlag.SUBSCRIPTION
+            flags |= _SUBSCRIPTION
         if self.commit_offset is not None:
-            flags |= PullFlag.COMMIT_OFFSET
+            flags |= _COMMIT_OFFSET
         header = PullMessageRequestHeader(
             consumer_group=self.group,
             topic=self.queue.topic,
             queue_id=self.queue.queue_id,
             queue_offset=self.offset,
             max_msg_nums=self.max_count,
-            sys_flag=int(flags),
+            sys_flag=flags,
             commit_offset=self.commit_offset or 0,
             suspend_timeout_millis=self.suspend_ms,
             sub_version=self.subscription.version,
@@ -125,43 +127,40 @@ class PullRequest:
         )
         return request(RequestCode.PULL_MESSAGE, header)
 
+    def result(self, answer: RemotingCommand, address: str) -> PullResult:
+        """Read the answer of the broker at `address`; raises ServerError and HeaderError as `pull` does."""
+        status = _STATUSES.get(answer.code)
+        if status is None:
+            raise ServerError(answer.code, answer.remark, address)
+        header = decode_header(PullMessageResponseHeader, answer.ext_fields)
+        return PullResult(
+            self.queue,
+            status,
+            header.next_begin_offset,
+            header.min_offset,
+            header.max_offset,
+            answer.body,
+            header.suggest_which_broker_id,
+            self.offset,
+            self.keys,
+        )
+
 
 async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float) -> PullResult:
-    """Pull once from the broker at `address`; `timeout` (seconds) has to be longer than the suspension by
-    `LATE_ANSWER_S` and the time on the way.
+    """Pull once from the broker at `address`; when it finds nothing and cannot hold the request, wait a little in its
+    place. `timeout` (seconds) has to be longer than the suspension by `LATE_ANSWER_S` and the time on the way.
 
     Raises:
         TransportError: no answer in time, or the connection broke.
         ServerError: the broker refuses: no such topic, no permission, a subscription it does not know yet (24, 25).
         HeaderError: an answer without offsets.
     """
-    answer = await pool.request(address, wanted.command(), timeout)
-    status = _STATUSES.get(answer.code)
-    if status is None:
-        raise ServerError(answer.code, answer.remark, address)
-    header = decode_header(PullMessageResponseHeader, answer.ext_fields)
-    return PullResult(
-        wanted.queue,
-        status,
-        header.next_begin_offset,
-        header.min_offset,
-        header.max_offset,
-        answer.body,
-        header.suggest_which_broker_id,
-        wanted.offset,
-        wanted.keys,
-    )
-
-
-async def long_pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float) -> PullResult:
-    """Pull with a suspension; when a broker cannot hold the request, wait a little in its place.
-
-    Raises:
-        TransportError, ServerError, HeaderError: see `pull`.
-    """
     clock = asyncio.get_running_loop().time
     asked = clock()
-    result = await pull(pool, address, wanted, timeout)
-    if result.status is PullStatus.NO_NEW_MESSAGE and clock() - asked < _UNHELD_PAUSE_S:
-        await asyncio.sleep(_UNHELD_PAUSE_S)  # else an idle queue would be asked thousands of times a second
+    answer = await pool.request(address, wanted.command(), timeout)
+    result = wanted.result(answer, address)
+    if wanted.suspend_ms > 0 and result.status is PullStatus.NO_NEW_MESSAGE:
+        pause = min(_UNHELD_PAUSE_S, wanted.suspend_ms / 2000)
+        if clock() - asked < pause:
+            await asyncio.sleep(pause)  # else an idle queue would be asked thousands of times a second
     return result

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ConsumerConfig
@@ -19,8 +19,8 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.message_batch import MessageBatch
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
-from raptormq.client.pull_pace import PullPace
-from raptormq.client.pulling import PullRequest, PullResult, PullStatus, long_pull
+from raptormq.client.pull_pace import RARE_S, PullPace
+from raptormq.client.pulling import PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
 from raptormq.client.start_offset import start_offset
@@ -133,15 +133,17 @@ class QueueReader:
 
     async def _run(self) -> None:
         failures = 0
+        clock = asyncio.get_running_loop().time
         while True:
             try:
                 if self.progress is None:
                     self.progress = ProcessQueue(await self._start_offset())
                 await self._wait_for_room(self.progress)
+                asked = clock()
                 result = await self._pull(self.progress.next_offset)
                 self._take(self.progress, result)
                 failures = 0
-                if result.next_offset >= result.max_offset and (pause := self._interval()):
+                if result.next_offset >= result.max_offset and (pause := self._interval(clock() - asked)):
                     await asyncio.sleep(pause)
             except RaptorMQError as error:
                 pause = min(_FIRST_PAUSE_S * 2**failures, _LONGEST_PAUSE_S)
@@ -152,9 +154,12 @@ class QueueReader:
                 self._broker_id = MASTER_ID
                 await asyncio.sleep(pause)
 
-    def _interval(self) -> float:
+    def _interval(self, waited: float) -> float:
+        """The pause before the next pull; `waited` is how long the last one took."""
         interval = self._config.pull_interval
-        return interval if interval is not None else self._pace.pause if self._whole() else 0.0
+        if interval is not None:
+            return interval
+        return self._pace.pause if self._whole() and waited < RARE_S else 0.0
 
     async def _start_offset(self) -> int:
         known = self._local.get(self.queue) if self._local is not None else None
@@ -178,7 +183,7 @@ class QueueReader:
             self._room.clear()
             await self._room.wait()
 
-    async def _pull(self, offset: int) -> PullResult:
+    def _pull(self, offset: int) -> Awaitable[PullResult]:
         whole = self._whole()
         wanted = PullRequest(
             self._group,
@@ -190,11 +195,10 @@ class QueueReader:
             suspend_ms=int(self._config.pull_suspend * 1000),
             max_bytes=_WHOLE_PULL_BYTES if whole else None,
         )
-
-        async def ask(address: str) -> PullResult:
-            return await long_pull(self._instance.pool, address, wanted, self._config.pull_timeout)
-
-        return await at_broker(self._instance.routes, self.queue, ask, self._broker_id)
+        instance, timeout = self._instance, self._config.pull_timeout
+        return at_broker(
+            instance.routes, self.queue, lambda address: pull(instance.pool, address, wanted, timeout), self._broker_id
+        )
 
     def _take(self, progress: ProcessQueue, result: PullResult) -> None:
         self._broker_id = result.suggested_broker_id

@@ -25,6 +25,7 @@ from raptormq.protocol.signing import sign
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.lazy_reading import LazyReader
+from raptormq.transport.pending_requests import PendingRequests
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ Buffer = bytes | bytearray | memoryview
 TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""
 _MAX_OPAQUE = 0x7FFFFFFF
-_SWEEP_SECONDS = 0.1
+_LONGEST_WAIT_SECONDS = 86_400.0
 _LARGE_BODY_BYTES = 8192
 """Copying so much costs more than another buffer in the write."""
 _BYTES_PER_TURN = 256_000
@@ -76,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.frames = FrameDecoder(self._limits.max_frame_bytes)
         """Holds the unfinished frame."""
         self._budget = budget
-        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
+        self._pending = PendingRequests()
         self._owed_since: float | None = None  # loop time of the first request since the peer was last heard
         self._next_opaque = 1
         self._read_in_turn = 0
@@ -87,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._held = False
         self._drained: asyncio.Event | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
         self._gone: asyncio.Future[None] | None = None
         self._encrypted = False
         self._loop: asyncio.AbstractEventLoop
@@ -146,12 +148,8 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        pending, self._pending = self._pending, {}
         reason = f": {exc.reason}" if isinstance(exc, SSLError) and exc.reason else ""
-        for future, _ in pending.values():
-            if not future.done():
-                text = f"the connection to {self.peer_name} ended before the answer{reason}"
-                future.set_exception(ConnectionClosed(text))
+        self._fail_pending(ConnectionClosed, f"the connection to {self.peer_name} ended before the answer{reason}")
         if self._drained is not None:
             self._drained.set()
         if self._gone is not None and not self._gone.done():
@@ -261,7 +259,7 @@ class Connection(asyncio.Protocol):
         owed = self._transport.get_write_buffer_size()
         if owed > self._limits.max_owed_bytes:
             logger.warning("dropping %s: it does not read the %d bytes it is owed", self.peer_name, owed)
-            self._fail_pending(BufferFull(f"{self.peer_name} does not read what it is owed"))
+            self._fail_pending(BufferFull, f"{self.peer_name} does not read what it is owed")
             self._transport.abort()
         elif len(out) == 1:
             self._transport.write(out[0])
@@ -301,7 +299,7 @@ class Connection(asyncio.Protocol):
     def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
         """Send a request; the future gets the response, :class:`RequestTimeout` or :class:`ConnectionClosed`.
 
-        ``timeout`` is in seconds and is kept to about 0.1 s, by one timer for all requests of the connection.
+        ``timeout`` is in seconds, at most a day, and is kept to about 0.1 s, by one timer for all requests.
 
         Raises:
             CommandError: the request cannot be encoded; nothing is sent.
@@ -316,13 +314,13 @@ class Connection(asyncio.Protocol):
         if self._limits.credentials is not None:
             sign(message, self._limits.credentials)
         now = self._loop.time()
-        self._pending[opaque] = future, now + timeout
-        if self._sweeper is None:
-            self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        due = self._pending.add(opaque, future, now + min(timeout, _LONGEST_WAIT_SECONDS))
+        if self._sweeper is None or due < self._sweep_at:
+            self._sweep_later(due)
         try:
             self.send(message)
         except CommandError:
-            del self._pending[opaque]  # the peer owes no answer
+            self._pending.take(opaque)  # the peer owes no answer
             raise
         if self._owed_since is None:
             self._owed_since = now
@@ -337,22 +335,25 @@ class Connection(asyncio.Protocol):
         self.send(message)
 
     def _answered(self, response: RemotingCommand) -> None:
-        entry = self._pending.pop(response.opaque, None)
-        if entry is not None and not entry[0].done():  # else it timed out or was cancelled: nobody waits
-            entry[0].set_result(response)
+        future = self._pending.take(response.opaque)
+        if future is not None and not future.done():  # else it timed out or was cancelled: nobody waits
+            future.set_result(response)
+
+    def _sweep_later(self, due: float) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._sweeper, self._sweep_at = self._loop.call_at(due, self._sweep), due
 
     def _sweep(self) -> None:
         self._sweeper = None
-        now = self._loop.time()
-        for opaque, (future, deadline) in list(self._pending.items()):
-            if future.done():
-                del self._pending[opaque]
-            elif deadline <= now:
-                del self._pending[opaque]
+        now = max(self._loop.time(), self._sweep_at)  # timers have whole milliseconds and may come early
+        for future in self._pending.take_overdue(now):
+            if not future.done():
                 future.set_exception(RequestTimeout(f"no answer from {self.peer_name} in time"))
                 self._drop_if_silent(now)
-        if self._pending and not self._closed:
-            self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        due = self._pending.next_due
+        if due is not None and not self._closed:
+            self._sweep_later(due)
 
     def _drop_if_silent(self, now: float) -> None:
         limit = self._limits.silence_seconds
@@ -360,11 +361,10 @@ class Connection(asyncio.Protocol):
             logger.warning("dropping %s: nothing came from it for %.1f s", self.peer_name, now - self._owed_since)
             self.abort()
 
-    def _fail_pending(self, error: Exception) -> None:
-        pending, self._pending = self._pending, {}
-        for future, _ in pending.values():
+    def _fail_pending(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
+        for future in self._pending.take_all():
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(error(text))
 
     # --- ending ---
 

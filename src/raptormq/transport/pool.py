@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from raptormq.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
@@ -118,24 +119,32 @@ class ConnectionPool:
         if not task.cancelled():
             task.exception()  # everyone who wanted to know has it; an attempt that nobody awaits any more must not warn
 
-    async def request(self, address: str, message: RemotingCommand, timeout: float) -> RemotingCommand:
-        """Send a request and return the response, whatever its code; ``timeout`` (seconds) covers connecting, too.
+    def request(self, address: str, message: RemotingCommand, timeout: float) -> Awaitable[RemotingCommand]:
+        """Send a request, at once where there is a connection; returns the response, whatever its code.
+
+        ``timeout`` (seconds) covers connecting, too.
 
         Raises:
             ConnectError, ConnectionClosed, RequestTimeout: see :mod:`raptormq.errors`.
         """
         timeout = max(0.0, timeout)
         connection = self.open_connection(address)
-        if connection is None:
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + timeout
-            try:
-                async with asyncio.timeout(timeout):
-                    connection = await self.connection(address)
-            except TimeoutError as error:
-                raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
-            timeout = max(0.0, deadline - loop.time())
-        return await connection.request(message, timeout)
+        # The future itself: consumers have thousands of requests that wait, and a coroutine around each costs.
+        return (
+            self._connect_and_request(address, message, timeout)
+            if connection is None
+            else connection.request(message, timeout)
+        )
+
+    async def _connect_and_request(self, address: str, message: RemotingCommand, timeout: float) -> RemotingCommand:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        try:
+            async with asyncio.timeout(timeout):
+                connection = await self.connection(address)
+        except TimeoutError as error:
+            raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
+        return await connection.request(message, max(0.0, deadline - clock()))
 
     async def oneway(self, address: str, message: RemotingCommand) -> None:
         """Send a request that is not answered.
