@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.client.pull_pace import LONGEST_S, SHORTEST_S, WANTED_PER_S, PullPace
+from raptormq.client.pull_pace import LONGEST_S, RARE_S, SHORTEST_S, WANTED_PER_S, PullPace
 
 
 def after(pace: PullPace, pulls_per_second: float, begin: float, seconds: float = 0.5) -> float:
@@ -33,3 +33,9 @@ def test_sixteen_busy_queues_settle_where_their_pulls_are_as_many_as_wanted() ->
         for queue in range(queues):
             pace.pulled(now + queue * 1e-6)
     assert queues / pace.pause == pytest.approx(WANTED_PER_S, rel=0.15)
+
+
+def test_a_queue_that_brings_something_now_and_then_is_asked_again_at_once() -> None:
+    pace = PullPace()
+    assert pace.pause_after(0.0) == pace.pause_after(LONGEST_S) == SHORTEST_S
+    assert pace.pause_after(RARE_S) == 0.0

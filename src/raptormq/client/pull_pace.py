@@ -16,8 +16,7 @@ SHORTEST_S = 0.005
 LONGEST_S = 0.025
 WANTED_PER_S = 800.0
 """Pulls of all queues of a consumer: at 100 MB/s each brings 128 KiB."""
-RARE_S = 0.25
-"""Ten times the longest pause."""
+RARE_S = 10 * LONGEST_S
 _WINDOW_S = 0.05
 
 
@@ -30,6 +29,10 @@ class PullPace:
         self.pause = SHORTEST_S
         self._began = 0.0
         self._pulls = 0
+
+    def pause_after(self, waited: float) -> float:
+        """The pause after a pull that took `waited` seconds; 0 where it would bring nothing."""
+        return self.pause if waited < RARE_S else 0.0
 
     def pulled(self, now: float) -> None:
         """Count a pull, and set the pause anew when enough were counted to know how often they are made."""

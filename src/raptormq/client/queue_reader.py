@@ -19,7 +19,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.message_batch import MessageBatch
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
-from raptormq.client.pull_pace import RARE_S, PullPace
+from raptormq.client.pull_pace import PullPace
 from raptormq.client.pulling import PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
@@ -159,7 +159,7 @@ class QueueReader:
         interval = self._config.pull_interval
         if interval is not None:
             return interval
-        return self._pace.pause if self._whole() and waited < RARE_S else 0.0
+        return self._pace.pause_after(waited) if self._whole() else 0.0
 
     async def _start_offset(self) -> int:
         known = self._local.get(self.queue) if self._local is not None else None
