@@ -17,6 +17,7 @@ from bench import (
     figure,
     flushing,
     idle_consumers,
+    late_group,
     machine,
     many_queues,
     output,
@@ -110,6 +111,18 @@ def wake_up_command(quick: bool) -> None:
     text = output.show(wake_up.table(measured), load_before)
     if not quick:
         output.keep("wake_up", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("late-group")
+@click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
+def late_group_command(quick: bool, rounds: int) -> None:
+    """8 million messages that nobody consumes, then read by a first group, with and without what is given back."""
+    load_before = machine.load_average()
+    measured = late_group.measure(late_group.QUICK, 1) if quick else late_group.measure(late_group.FULL, rounds)
+    text = output.show(late_group.table(measured), load_before)
+    if not quick:
+        output.keep("late_group", text, [asdict(each) for each in measured], load_before)
 
 
 @main.command("figures")
