@@ -249,6 +249,8 @@ class MemoryFileSystem:
 
     def modified_ms(self, path: str) -> int:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        if path not in self.now.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self.now.files[path].modified_ms
 
     def usage(self, path: str) -> DiskUsage:

@@ -12,14 +12,19 @@ below 75 %          segments older than ``fileReservedTime``, in the hours of ``
 85 % and more       the oldest segments, whatever their age
 90 % and more       the same, and writes are refused until there is room again
 ==================  ===========================================================================
+
+Files go from the oldest on, one after the other: a file that cannot be deleted stops those behind it, and is tried
+again by the next run, because a log with a hole cannot be opened again.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
-from raptormq.errors import ConfigError
+from raptormq.errors import ConfigError, StorageError
 from raptormq.storage.batch_queue import BatchConsumeQueue
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
@@ -58,31 +63,40 @@ class Retention:
         self._queues = queues
         self._gate = gate
         self._folder = config.paths.log
+        self._doomed: deque[Segment] = deque()
+        self._removing = threading.Lock()
         self._unvisited: Iterator[ConsumeQueue] = iter(())
         self.disk_used_ratio = 0.0
 
     def run(self, now_ms: int, *, any_hour: bool = False) -> Callable[[], None] | None:
         """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says.
 
-        What is returned deletes their files, None when there are none.
+        What is returned deletes their files, and those that could not be deleted before, or raises StorageError; None
+        when there are none.
         """
         self.disk_used_ratio = ratio = self._filesystem.usage(self._folder).used_ratio
-        doomed = self._take_segments(now_ms, ratio, any_hour)
-        if ratio >= self._config.disk_full_ratio and not doomed:
+        taken = self._take_segments(now_ms, ratio, any_hour)
+        if ratio >= self._config.disk_full_ratio and not taken:
             self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
         elif ratio < self._config.disk_full_ratio:
             self._gate.clear_full("ratio")
-        if not doomed:
+        self._doomed += taken
+        if not self._doomed:
             return None
         self._unvisited = iter(list(self._queues))
+        return self._remove
 
-        def remove() -> None:
-            for segment in doomed:
-                segment.remove()
-                # One by one: a power cut must not leave a hole in the row of files.
-                self._filesystem.sync_directory(self._folder)
-
-        return remove
+    def _remove(self) -> None:
+        """In a thread. A second run, which an administrator has asked for, waits for the first."""
+        with self._removing:
+            while self._doomed:
+                segment = self._doomed[0]
+                try:
+                    segment.remove()
+                    self._filesystem.sync_directory(self._folder)
+                except OSError as error:
+                    raise StorageError(f"cannot delete {segment.path}: {error.strerror or error}") from error
+                self._doomed.popleft()
 
     def clean_queues(self, limit: int) -> bool:
         """Remove the dead files of up to ``limit`` queues after a :meth:`run` that took segments; True when none is
@@ -123,7 +137,11 @@ class Retention:
         return doomed
 
     def _is_expired(self, segment: Segment, now_ms: int) -> bool:
-        return now_ms - self._filesystem.modified_ms(segment.path) >= self._config.file_reserved_hours * _HOUR_MS
+        try:
+            modified_ms = self._filesystem.modified_ms(segment.path)
+        except FileNotFoundError:  # somebody has made room by hand
+            return True
+        return now_ms - modified_ms >= self._config.file_reserved_hours * _HOUR_MS
 
 
 def _live_item(queue: ConsumeQueue) -> int:
