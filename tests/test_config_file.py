@@ -19,6 +19,7 @@ from raptormq.config_file import (
     read_properties,
     setting,
     size,
+    size_or_none,
     size_up_to,
     unknown_key_warnings,
 )
@@ -88,6 +89,16 @@ def test_sizes(text: str, expected: int) -> None:
 @pytest.mark.parametrize(("text", "expected"), [("2K", 2048), ("15M", 15 << 20), ("256M", 15 << 20), ("1G", 15 << 20)])
 def test_sizes_beyond_a_limit_count_as_it(text: str, expected: int) -> None:
     assert size_up_to(15 << 20)(text) == expected
+
+
+def test_a_size_may_be_switched_off_but_not_be_too_small() -> None:
+    parse = size_or_none(96 << 20)
+    assert (parse("0"), parse("96M"), parse("1G")) == (0, 96 << 20, 1 << 30)
+    for text in ("1", "16M", "95M"):
+        with pytest.raises(ValueError, match=r"^0, or a size in bytes from 96M on"):
+            parse(text)
+    with pytest.raises(ValueError, match=r"a size in bytes"):
+        parse("-1")
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,19 @@ def size_up_to(most: int) -> Parser:
     return lambda text: min(parse_any(text), most)
 
 
+def size_or_none(minimum: int) -> Parser:
+    """Return a parser of byte counts as :func:`size` that takes 0, too, for what is switched off."""
+    parse_any = size(0)
+
+    def parse(text: str) -> int:
+        value: int = parse_any(text)
+        if 0 < value < minimum:
+            raise ValueError(f"0, or a size in bytes from {minimum >> 20}M on, with K, M or G if you like")
+        return value
+
+    return parse
+
+
 def choice(*allowed: str) -> Parser:
     """Return a parser that takes exactly the words of ``allowed``."""
 

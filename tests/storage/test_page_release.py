@@ -9,83 +9,17 @@ import pytest
 
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.memory_filesystem import MemoryFile
+from raptormq.storage.page_cache import Extent, release
 from raptormq.storage.page_release import (
     BLOCKED_SECONDS,
     MARKS_PER_KEPT,
     MOST_MARKS,
     NEWCOMERS_TIMES,
     PATIENCE_SECONDS,
-    PageReleaser,
 )
-from tests.storage.page_cache_state import Here, Volume
-from tests.storage.stores import message, open_store, put
-
-KEPT = 8000
-SEGMENT = 1 << 14
-
-
-class Released:
-    """A store with a releaser, under a clock that is moved by hand."""
-
-    def __init__(self, kept: int = KEPT) -> None:
-        self.volume = Volume()
-        self.store = open_store(self.volume, segment_size=SEGMENT, hot_bytes=1000)
-        self.now = 0.0
-        self.restart(kept)
-
-    def restart(self, kept: int) -> None:
-        store = self.store
-        self.begin = store.end_offset
-        self.releaser = PageReleaser(
-            self.volume, store._log, store._dispatcher, store._queues, store.consumer_offsets, kept, lambda: self.now
-        )
-
-    async def send(
-        self,
-        size: int,
-        topic: str = "topic",
-        queue_id: int = 0,
-        *,
-        consumed: bool = False,
-        durable: bool = True,
-        pause: float = BLOCKED_SECONDS,
-    ) -> None:
-        """Grow the log by about so many bytes, with a look of the releaser at every 500 and so many seconds."""
-        end = self.store.end_offset + size
-        while self.store.end_offset < end:
-            put(self.store, message("x" * 400, topic=topic, queue_id=queue_id))
-            if consumed:
-                self.consume_all(topic=topic, queue_id=queue_id)
-            if durable:
-                self.store._flusher.flush()
-            await self.look(pause)
-
-    async def look(self, pause: float = BLOCKED_SECONDS) -> None:
-        """The next look of a releaser, by default of one that may have found it blocked."""
-        self.now += pause
-        self.store._log.release_cold()
-        await self.releaser.run(Here())
-
-    def consume_all(self, group: str = "group", topic: str = "topic", queue_id: int = 0) -> None:
-        self.store.consumer_offsets.commit(topic, group, queue_id, self.store.queue_bounds(topic, queue_id)[1])
-
-    @property
-    def behind(self) -> int:
-        """How many of the bytes at the end of the log are left to the kernel, where all before them were released."""
-        at = self.begin
-        for begin, end in self.volume.unloaded:
-            assert begin == at
-            at = end
-        return self.store.end_offset - at
-
-    @property
-    def kept(self) -> int:
-        """Bytes after the last that were released."""
-        return self.store.end_offset - self.volume.unloaded[-1][1]
-
-
-STEP = KEPT // MARKS_PER_KEPT + 1000
-SEVERAL_LOOKS = 50 * BLOCKED_SECONDS
+from tests.storage.page_cache_state import Volume
+from tests.storage.released import KEPT, SEVERAL_LOOKS, STEP, Released
+from tests.storage.stores import message
 
 
 async def test_what_everybody_has_consumed_is_released_but_for_the_newest_bytes() -> None:
@@ -314,3 +248,13 @@ async def test_a_file_that_cannot_be_opened_stops_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(released.volume, "open", fail)
     await released.send(2000, consumed=True)
     assert asked
+    assert release(released.volume, [Extent(asked[0], 0, 1000)]) == 0
+
+
+def test_what_was_released_is_counted() -> None:
+    volume = Volume()
+    volume.make_folders("/log")
+    volume.open("/log/00000000000000000000", create=True)
+    gone = Extent("/log/00000000000000001000", 0, 1000)
+    assert release(volume, [gone, Extent("/log/00000000000000000000", 100, 300)]) == 300
+    assert volume.unloaded == [(100, 400)]

@@ -192,6 +192,20 @@ async def test_a_disk_that_cannot_be_read_stops_nothing() -> None:
     assert await warmed.grow(MIB) != []
 
 
+async def test_a_thread_that_cannot_be_started_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    warmed = Warmed(a_log())
+
+    async def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    run, warmed.runner.run = warmed.runner.run, fail  # type: ignore[method-assign, assignment]
+    await warmed.grow(1)
+    await asyncio.sleep(0)
+    assert "cannot read ahead of the log" in caplog.text
+    warmed.runner.run = run  # type: ignore[method-assign]
+    assert await warmed.grow(MOST_AHEAD_BYTES) != []
+
+
 async def test_writing_needs_no_new_pages_then(tmp_path: Path) -> None:
     volume = RealFileSystem()
     log = CommitLog(volume, str(tmp_path), 8 * MIB, MIB, WriteGate(), Clock())

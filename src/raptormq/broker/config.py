@@ -27,6 +27,7 @@ from raptormq.config_file import (
     read_properties,
     setting,
     size,
+    size_or_none,
     size_up_to,
     unknown_key_warnings,
 )
@@ -43,6 +44,8 @@ _TRANSFER = size_up_to(MAX_ANSWER_BYTES)
 _PORT = integer(0, 65_535)
 _COUNT = integer(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
+_LEAST_KEPT_BYTES = 96 << 20
+"""The newest 64 to 80 MiB of the log are mapped and stay in any case; with less, nothing would ever be old enough."""
 
 
 def _permission(text: str) -> int:
@@ -264,7 +267,7 @@ class Keeping:
     disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100), live=True)
     delay_levels: str = setting(DEFAULT_LEVELS, "messageDelayLevel", parse=_delay_levels)
     max_open_queue_files: int = setting(16_384, "maxOpenQueueFiles", parse=_COUNT)
-    kept_page_bytes: int = setting(1 << 30, "logBytesKeptInPageCache", parse=size(0, 1 << 50))
+    kept_page_bytes: int = setting(1 << 30, "logBytesKeptInPageCache", parse=size_or_none(_LEAST_KEPT_BYTES))
     index_enabled: bool = setting(True, "messageIndexEnable", parse=parse_bool)
     concurrent_build: bool = setting(False, "enableBuildConsumeQueueConcurrently", parse=parse_bool)
     index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=integer(1, 100_000_000))

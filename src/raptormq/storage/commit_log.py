@@ -33,6 +33,8 @@ _HEAD_BYTES = 64
 _PAGE_BYTES = 4096
 _RETRY_MS = 1000
 """Time between attempts to allocate a segment on a full disk."""
+QUIET_MS = 60_000
+"""A log that has not grown for so long has no hot bytes any more."""
 
 
 class CommitLog:
@@ -54,6 +56,8 @@ class CommitLog:
         self._hot_bytes = hot_bytes
         self._hot_from = 0
         self._released = 0
+        self._quiet_end = -1
+        self._quiet_since = 0
         self._retry_at = 0
         self._unsynced_names = False
         self._making = threading.Lock()
@@ -261,13 +265,25 @@ class CommitLog:
         return offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes
 
     def release_cold(self) -> None:
-        """Let go of the mapped bytes that are not hot any more, which would count as memory of this process."""
-        limit = self.end_offset - self._hot_bytes
-        if limit - self._released >= min(self._hot_bytes, self.segment_size) // 4:
+        """Let go of the mapped bytes that are not hot any more, which would count as memory of this process; to be
+        called every now and then.
+        """
+        limit, step = self.end_offset - self._hot_bytes, min(self._hot_bytes, self.segment_size) // 4
+        if self._is_quiet() and self._hot_from < self.end_offset:
+            self._hot_from = limit = self.end_offset
+            step = 1
+        if limit - self._released >= step:
             for segment in self.segments:
                 if segment.end > self._released:
                     segment.release_before(limit)
             self._released = limit
+
+    def _is_quiet(self) -> bool:
+        """Whether the log has not grown for so long that the kernel may have taken its newest pages for others."""
+        now = self._clock()
+        if self.end_offset != self._quiet_end:
+            self._quiet_end, self._quiet_since = self.end_offset, now
+        return now - self._quiet_since >= QUIET_MS
 
     def read(self, offset: int, size: int, *, wait: bool) -> Buffer:
         """Return the bytes ``[offset, offset + size)``, which lie in one segment.

@@ -72,13 +72,16 @@ def fetch(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
         file.load(offset, size)
 
 
-def release(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
-    """Let the kernel have the pages of ``extents`` for something else; files that are gone by now are skipped. A disk
-    that fails is for the writes to tell of.
+def release(filesystem: FileSystem, extents: Iterable[Extent]) -> int:
+    """Let the kernel have the pages of ``extents`` for something else, and return how many bytes these are; files that
+    are gone by now are skipped. A disk that fails is for the writes to tell of.
     """
+    released = 0
     with contextlib.suppress(OSError):
         for file, offset, size in _opened(filesystem, extents):
             file.unload(offset, size)
+            released += size
+    return released
 
 
 def _opened(filesystem: FileSystem, extents: Iterable[Extent]) -> Iterator[tuple[File, int, int]]:

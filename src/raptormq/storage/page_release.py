@@ -20,6 +20,8 @@ import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import NamedTuple
 
 from raptormq.protocol.topic_names import is_system_topic
@@ -40,13 +42,16 @@ PATIENCE_SECONDS = 15 * 60
 """A queue that a group has yet to consume, and whose offset has not changed for so long, is not waited for."""
 BLOCKED_SECONDS = 5.0
 """Time until it is looked again who is behind; clients commit every 5 seconds, too."""
-_NEWCOMERS = [""]
+_NEWCOMERS = frozenset({""})
 """In place of the groups of a topic that has none: somebody may be about to consume it from its beginning."""
 
+_QUEUES_PER_STEP = 1024
 _NEVER = sys.maxsize
 
 _Place = tuple[str, str, int]
 """Topic, group and id of a queue."""
+_Row = tuple[str, str, dict[int, int]]
+"""Topic, group, and how far it has to come in which queues."""
 
 
 class _Mark(NamedTuple):
@@ -106,6 +111,7 @@ class PageReleaser:
         if not self._marks or self._marks[0].log_offset > limit or not is_time:
             return 0
         groups = await self._groups()
+        await self._forget(groups)
         while self._marks and self._marks[0].log_offset <= limit:
             if await self._is_awaited(self._marks[0], groups):
                 self._look_later(self._marks[0])
@@ -113,24 +119,34 @@ class PageReleaser:
             self._begin = self._marks.popleft().log_offset
         if self._begin == begin:
             return 0
-        extents = self._log.extents(begin, self._begin)
-        await runner.run(release, self._filesystem, extents)
-        return sum(extent.size for extent in extents)
+        return await runner.run(release, self._filesystem, self._log.extents(begin, self._begin))
 
     async def _mark(self) -> None:
         self._marked = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it
         mark = _Mark(self._marked, {})
-        async for topic in in_turns(self._queues.topics()):
+        topics = self._queues.topics()
+        for gone in self._ends.keys() - topics:
+            self._end_life(gone)
+        async for topic in in_turns(topics):
             if is_system_topic(topic):
                 continue
             ends = self._ends_of(topic)
             before = self._ends.get(topic, {})
+            if any(end < before.get(queue_id, 0) for queue_id, end in ends.items()):
+                self._end_life(topic)  # and it has begun another one
+                before = {}
             if grown := {queue_id: end for queue_id, end in ends.items() if end > before.get(queue_id, 0)}:
                 mark.ends[topic] = grown
                 self._ends[topic] = ends
         self._marks.append(mark)
         if len(self._marks) > MOST_MARKS:  # somebody is far behind: the kernel knows what it has room for
             self._begin = self._marks.popleft().log_offset
+
+    def _end_life(self, topic: str) -> None:
+        """A topic was deleted: nobody consumes what its queues held."""
+        del self._ends[topic]
+        for mark in self._marks:
+            mark.ends.pop(topic, None)
 
     def _look_later(self, blocking: _Mark) -> None:
         self._next_look = self._clock() + BLOCKED_SECONDS
@@ -144,20 +160,27 @@ class PageReleaser:
     def _ends_of(self, topic: str) -> dict[int, int]:
         return {queue.queue_id: queue.max_offset for queue in self._queues.queues_of(topic)}
 
-    async def _groups(self) -> dict[str, list[str]]:
-        """Return the groups of each topic, and forget the waiting of those that are gone."""
-        groups = defaultdict(list)
+    async def _groups(self) -> dict[str, set[str]]:
+        """Return the groups of each topic."""
+        groups = defaultdict(set)
         async for topic, group in in_turns(self._offsets.topics_and_groups()):
-            groups[topic].append(group)
-        self._waiting = {
-            place: each for place, each in self._waiting.items() if place[1] in groups.get(place[0], _NEWCOMERS)
-        }
+            groups[topic].add(group)
         return groups
 
-    async def _is_awaited(self, mark: _Mark, groups: dict[str, list[str]]) -> bool:
+    async def _forget(self, groups: dict[str, set[str]]) -> None:
+        """Forget the waiting of groups and queues that are gone, and of groups that have come further."""
+        waiting: dict[_Place, _Waiting] = {}
+        async for place, each in in_turns(self._waiting.items()):
+            topic, group, queue_id = place
+            is_here = group in groups.get(topic, _NEWCOMERS) and self._queues.get(topic, queue_id) is not None
+            if is_here and self._offsets.row(topic, group).get(queue_id, 0) == each.offset:
+                waiting[place] = each
+        self._waiting = waiting
+
+    async def _is_awaited(self, mark: _Mark, groups: dict[str, set[str]]) -> bool:
         """Whether somebody is expected to consume what came into the queues before ``mark``."""
         long_ago = self._clock() - PATIENCE_SECONDS
-        newcomers = _NEWCOMERS if self._log.end_offset < self._newcomers_end(mark) else []
+        newcomers = _NEWCOMERS if self._log.end_offset < self._newcomers_end(mark) else frozenset()
         is_awaited = False
         async for topic, group, ends in in_turns(_rows(mark, groups, newcomers)):
             row = self._offsets.row(topic, group)
@@ -174,8 +197,20 @@ class PageReleaser:
         return before.since
 
 
-def _rows(mark: _Mark, groups: dict[str, list[str]], newcomers: list[str]) -> Iterator[tuple[str, str, dict[int, int]]]:
-    """Yield who might have yet to consume what, and up to where; ``newcomers`` stand for groups that are to come."""
+def _rows(
+    mark: _Mark, groups: dict[str, set[str]], newcomers: AbstractSet[str]
+) -> Iterator[tuple[str, str, dict[int, int]]]:
+    """Yield who might have yet to consume what, and up to where, so many queues at a time that no step is long;
+    ``newcomers`` stand for groups that are to come.
+    """
     for topic, ends in mark.ends.items():
+        parts = [ends] if len(ends) <= _QUEUES_PER_STEP else list(_parts(ends))
         for group in groups.get(topic, newcomers):
-            yield topic, group, ends
+            for part in parts:
+                yield topic, group, part
+
+
+def _parts(ends: dict[int, int]) -> Iterator[dict[int, int]]:
+    items = iter(ends.items())
+    while part := dict(islice(items, _QUEUES_PER_STEP)):
+        yield part

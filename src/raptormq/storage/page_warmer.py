@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from raptormq.storage.background import Runner
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.page_cache import Extent, fetch
+
+logger = logging.getLogger(__name__)
 
 LEAST_AHEAD_BYTES = 1 << 20
 MOST_AHEAD_BYTES = 16 << 20
@@ -79,7 +82,12 @@ class PageWarmer:
         end = max(self._log.end_offset + self._ahead, begin)  # the cushion may have been larger
         extents = self._log.extents(begin, end)
         self._warm_to = begin + sum(extent.size for extent in extents)
-        await self._runner.run(_read, self._filesystem, extents)
+        try:
+            await self._runner.run(_read, self._filesystem, extents)
+        except Exception:  # no thread can be started, no memory: writing is only slower without
+            logger.exception("cannot read ahead of the log")
+            self._wanted_at = self._log.end_offset + MOST_AHEAD_BYTES
+            return
         is_short = self._warm_to < end  # the next file is not there yet
         self._wanted_at = self._warm_to if is_short else end - self._ahead + min(self._ahead // 2, STEP_BYTES)
 

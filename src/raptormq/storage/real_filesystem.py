@@ -135,7 +135,8 @@ class RealFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         mapping = view.obj
         assert isinstance(mapping, mmap.mmap)
-        mapping.madvise(mmap.MADV_DONTNEED, 0, size - size % mmap.PAGESIZE)
+        with contextlib.suppress(OSError):  # EINVAL in a process that is locked into memory: then it stays there
+            mapping.madvise(mmap.MADV_DONTNEED, 0, size - size % mmap.PAGESIZE)
 
     def close(self) -> None:
         """See :class:`~raptormq.storage.filesystem.File`."""

@@ -46,11 +46,10 @@ class Segment:
 
     def release_before(self, offset: int) -> None:
         """Let go of the mapping of everything below log offset ``offset``; slices that were handed out stay valid."""
-        if self._view is not None:
+        if self._view is not None and offset > self.base:
+            self.file.release(self._view, min(offset, self.end) - self.base)
             if offset >= self.end:
                 self._view = None
-            elif offset > self.base:
-                self.file.release(self._view, offset - self.base)
 
     def create(self) -> None:
         """Make and allocate the file; nothing is left behind when that fails.

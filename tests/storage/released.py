@@ -1,0 +1,74 @@
+"""A store whose log is given back page by page, under a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from raptormq.storage.page_release import BLOCKED_SECONDS, MARKS_PER_KEPT, PageReleaser
+from tests.storage.page_cache_state import Here, Volume
+from tests.storage.stores import message, open_store, put
+
+KEPT = 8000
+SEGMENT = 1 << 14
+
+
+class Released:
+    """A store with a releaser, under a clock that is moved by hand."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self.volume = Volume()
+        self.store = open_store(self.volume, segment_size=SEGMENT, hot_bytes=1000)
+        self.now = 0.0
+        self.restart(kept)
+
+    def restart(self, kept: int) -> None:
+        store = self.store
+        self.begin = store.end_offset
+        self.releaser = PageReleaser(
+            self.volume, store._log, store._dispatcher, store._queues, store.consumer_offsets, kept, lambda: self.now
+        )
+
+    async def send(
+        self,
+        size: int,
+        topic: str = "topic",
+        queue_id: int = 0,
+        *,
+        consumed: bool = False,
+        durable: bool = True,
+        pause: float = BLOCKED_SECONDS,
+    ) -> None:
+        """Grow the log by about so many bytes, with a look of the releaser at every 500 and so many seconds."""
+        end = self.store.end_offset + size
+        while self.store.end_offset < end:
+            put(self.store, message("x" * 400, topic=topic, queue_id=queue_id))
+            if consumed:
+                self.consume_all(topic=topic, queue_id=queue_id)
+            if durable:
+                self.store._flusher.flush()
+            await self.look(pause)
+
+    async def look(self, pause: float = BLOCKED_SECONDS) -> None:
+        """The next look of a releaser, by default of one that may have found it blocked."""
+        self.now += pause
+        self.store._log.release_cold()
+        await self.releaser.run(Here())
+
+    def consume_all(self, group: str = "group", topic: str = "topic", queue_id: int = 0) -> None:
+        self.store.consumer_offsets.commit(topic, group, queue_id, self.store.queue_bounds(topic, queue_id)[1])
+
+    @property
+    def behind(self) -> int:
+        """How many of the bytes at the end of the log are left to the kernel, where all before them were released."""
+        at = self.begin
+        for begin, end in self.volume.unloaded:
+            assert begin == at
+            at = end
+        return self.store.end_offset - at
+
+    @property
+    def kept(self) -> int:
+        """Bytes after the last that were released."""
+        return self.store.end_offset - self.volume.unloaded[-1][1]
+
+
+STEP = KEPT // MARKS_PER_KEPT + 1000
+SEVERAL_LOOKS = 50 * BLOCKED_SECONDS
