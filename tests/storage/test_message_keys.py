@@ -10,7 +10,7 @@ from raptormq.protocol.properties import find_value
 from raptormq.storage.key_hash import key_hash
 from raptormq.storage.message_keys import hashes_of_keys
 
-WORD = st.text("abé0", min_size=1, max_size=3)
+WORD = st.text("abé0 \t\u3000", min_size=1, max_size=3)
 PAIRS = st.lists(st.tuples(st.sampled_from(["UNIQ_KEY", "KEYS", "A_UNIQ_KEY", "MYKEYS", "x"]), WORD), max_size=4)
 
 
@@ -18,7 +18,7 @@ def one_by_one(topics: list[str], texts: list[bytes]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for index, (topic, text) in enumerate(zip(topics, texts, strict=True)):
         unique = find_value(text, b"UNIQ_KEY\x01")
-        keys = ([unique] if unique else []) + find_value(text, b"KEYS\x01").split()
+        keys = ([unique] if unique else []) + [key for key in find_value(text, b"KEYS\x01").split(b" ") if key]
         found += [(key_hash(topic, key.decode()), index) for key in keys]
     return found
 

@@ -57,7 +57,7 @@ def _common_tags(before: bytes, behind: bytes) -> bytes | None:
     text = before + _STAND_IN + behind
     if find_value(text, _UNIQUE_KEY) != _STAND_IN or _UNIQUE_KEY in behind or find_value(text, b"INNER_NUM\x01"):
         return None
-    return None if find_value(text, b"KEYS\x01").strip() else find_value(text, b"TAGS\x01")
+    return None if find_value(text, b"KEYS\x01").strip(b" ") else find_value(text, b"TAGS\x01")
 
 
 def scan_keyed(data: bytes) -> KeyedRecords | None:

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_THREADS = 2
+_THREADS = 3
 _SLICE_S = 0.002
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from raptormq.errors import RecordError
-from raptormq.protocol.properties import KEYS, PAIR_SEPARATOR, UNIQUE_KEY, find_property
+from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, PAIR_SEPARATOR, UNIQUE_KEY, find_property
 from raptormq.protocol.record import (
     BLANK_BYTES,
     MAGIC_V1,
@@ -119,7 +119,7 @@ class MessageFinder:
 
 
 def _has(message: StoredMessage, key: str) -> bool:
-    words = (find_property(message.properties, KEYS) or "").split()
+    words = (find_property(message.properties, KEYS) or "").split(KEY_SEPARATOR)
     return key in words or key == find_property(message.properties, UNIQUE_KEY)
 
 

@@ -61,7 +61,7 @@ def _of_some(
     owners_of_words: list[int] = []
     for index, text in enumerate(texts):
         if _KEYS in text:
-            found = find_value(text, _KEYS).split()
+            found = [word for word in find_value(text, _KEYS).split(b" ") if word]
             words += found
             owners_of_words += [index] * len(found)
     word_owners = np.array(owners_of_words, dtype=np.int64)
@@ -89,7 +89,7 @@ def _only_difference(joined: bytes, texts: Sequence[bytes]) -> NDArray[np.uint8]
         return None
     first, count = texts[0], len(texts)
     begin = first.rfind(_UNIQUE_KEY)
-    if begin < 0 or (begin and first[begin - 1] != _PAIR) or find_value(first, _KEYS).strip():
+    if begin < 0 or (begin and first[begin - 1] != _PAIR) or find_value(first, _KEYS).strip(b" "):
         return None
     begin += len(_UNIQUE_KEY)
     end = first.find(b"\x02", begin)

@@ -59,7 +59,7 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
     if sys_flag & _COMPRESSED or is_sealed(body):
         count = inner_count(text)
     else:
-        has_keys = "KEYS\x01" in text and bool((find_property(text, names.KEYS) or "").encode().strip())
+        has_keys = "KEYS\x01" in text and bool((find_property(text, names.KEYS) or "").strip(names.KEY_SEPARATOR))
         count, texts, keys, tag = look_inside(body, unique_key, has_keys=has_keys)
         if said is not None and inner_count(text) != count:
             raise RecordError(f"the batch says that it holds {said} messages, and holds {count}")
