@@ -34,8 +34,10 @@ class Commits:
         self._group = group
         self._interval = interval
         self._committed: dict[MessageQueue, int] = {}
-        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """One commit at a time at each broker, see `commit_order`."""
+        self._known: set[tuple[str, str]] = set()
+        """Brokers and topics of which something was committed, see `commit_order`."""
+        self._turns: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One commit at a time for each queue, and the first ones at a broker one after the other."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
@@ -52,11 +54,13 @@ class Commits:
         changed = {reader.queue: reader for reader in readers if self._changed(reader) is not None}
 
         async def commit(queue: MessageQueue, reader: QueueReader) -> None:
-            async with self._turns[queue.broker_name]:
+            place = queue.broker_name, queue.topic
+            async with self._turns[queue if place in self._known else place]:
                 # Only now: in its turn the queue may be another member's, whose progress must not be put back.
                 if (offset := self._changed(reader)) is not None:
                     await self._commit_one(queue, offset)
                     self._committed[queue] = offset
+                    self._known.add(place)
 
         failures = await commit_in_order(changed, commit)
         for text, queues in _by_text(failures).items():  # of a broker with 1,000 queues one line is enough
@@ -66,6 +70,8 @@ class Commits:
     def forget(self, queue: MessageQueue) -> None:
         """Forget what was committed: another member goes on."""
         self._committed.pop(queue, None)
+        if (turn := self._turns.get(queue)) is not None and not turn.locked():
+            del self._turns[queue]
 
     def _changed(self, reader: QueueReader) -> int | None:
         """What is to commit, if anything."""
