@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +22,9 @@ from tests.storage.stores import Clock, small_config
 MINUTE = 60_000
 
 
-def opened(volume: FileSystem, clock: Clock, entries: int = 20_000) -> MessageStore:
-    store = MessageStore(
-        small_config(segment_size=1 << 20, index_slots=5_000, index_entries=entries), fs=volume, clock=clock
-    )
+def opened(volume: FileSystem, clock: Clock, entries: int = 20_000, **settings: Any) -> MessageStore:
+    config = small_config(segment_size=1 << 20, index_slots=5_000, index_entries=entries, **settings)
+    store = MessageStore(config, fs=volume, clock=clock)
     store.open()
     return store
 
@@ -242,4 +242,53 @@ async def test_messages_in_the_place_of_lost_ones_are_found() -> None:
     again = opened(volume.after_power_cut(), clock)
     append(again, range(1_000, 1_600))
     assert await lost(again, range(10)) + await lost(again, range(1_000, 1_600)) == []
+    again.close()
+
+
+@pytest.mark.parametrize("calls", range(11, 15))
+async def test_a_crash_then_a_run_without_the_index_costs_no_key_from_before_the_checkpoint(calls: int) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock)
+    append(store, range(1_000))
+    settle(store)
+    clock.now += MINUTE
+    append(store, range(1_000, 1_010))
+    settle(store)
+    append(store, range(1_010, 3_000))
+    assert store._index is not None
+    store._index.begin_flush()
+    flush(store, calls)
+    volume = volume.after_kill()
+    opened(volume, clock, index_enabled=False).close()
+    again = opened(volume, clock)
+    append(again, range(3_000, 4_000))
+    assert await lost(again, range(1_010)) + await lost(again, range(3_000, 4_000)) == []
+    again.close()
+
+
+async def test_the_last_message_before_a_crash_is_found_by_all_of_its_keys() -> None:
+    """One with more keys than a file has entries: they are in two files, and only one is written."""
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock, entries=50)
+    words = [f"w{number}" for number in range(80)]
+    store.append([PendingRecord("t", 0, b"", f"KEYS\x01{' '.join(words)}\x02".encode())])
+    store.dispatch()
+    assert store._index is not None
+    store._index.begin_flush()
+    for file in store._index._files[:-1]:
+        while not file.flush(1):
+            pass
+    again = opened(volume.after_kill(), clock, entries=50)
+    assert [word for word in words if len(await again.find_by_key("t", word, 0, 1 << 62, 9)) != 1] == []
+    again.close()
+
+
+def test_slots_are_loaded_by_the_start_not_by_the_first_message() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = opened(volume, clock)
+    append(store, range(10))
+    store.close()
+    again = opened(volume, clock)
+    assert again._index is not None
+    assert again._index._files[-1]._slots is not None
     again.close()

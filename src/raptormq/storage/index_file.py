@@ -96,7 +96,7 @@ class IndexFile:
         self._next = max(1, next_entry)
         self._file_header = self._header()
         self._slots = np.zeros(slot_count, dtype=np.int32) if is_new else None
-        """All slots; those of an older file are read when the first entry is added."""
+        """All slots; those of an older file are there after :meth:`prepare`."""
         self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
         self._tail_from = self._next
         self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
@@ -115,7 +115,8 @@ class IndexFile:
 
     def put(self, hashes: NDArray[np.int32], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
         """Add entries, one row each, in the order of the log; there is room for them."""
-        slots = self._slots if self._slots is not None else self._load_slots()
+        slots = self._slots
+        assert slots is not None, "prepare() comes first"
         if self._next == 1:
             self.begin_timestamp, self.begin_offset = int(timestamps[0]), int(offsets[0])
         numbers = np.arange(self._next, self._next + len(hashes), dtype=np.int32)
@@ -145,14 +146,15 @@ class IndexFile:
         older[order[again]] = number[again - 1]
         return older
 
-    def _load_slots(self) -> NDArray[np.int32]:
+    def prepare(self) -> None:
+        """Take an older file that is to be added to: load its slots, and let each lead to an entry that the header
+        counts. After a crash some lead further, and none of the next runs need have noticed.
+
+        Raises:
+            OSError: the disk failed.
+        """
         data = self._file.read_at(HEADER_BYTES, self._slot_count * _SLOT_BYTES)
         self._slots = slots = np.frombuffer(data, dtype=">i4").astype(np.int32)
-        return slots
-
-    def repair(self) -> None:
-        """After a crash: let every slot lead to an entry that the header counts."""
-        slots = self._load_slots()
         for slot in np.flatnonzero(slots >= self._next).tolist():
             found = int(slots[slot])
             while found >= self._next:

@@ -71,9 +71,11 @@ class KeyIndex:
             self._files.remove(file)
             self._remove(file)
         self._files.sort(key=lambda file: file.begin_offset)  # not by name: the time of day may have gone back
-        if self._files and crashed:  # no other: a file is written to its end before the next one counts anything
-            self._files[-1].repair()
+        if self._files:  # no other: a file is written to its end before the next one counts anything
+            self._files[-1].prepare()
         self._end_offset = max((file.end_offset for file in self._files), default=-1)
+        if crashed:
+            self._end_offset -= 1  # of that message some keys may be missing; what is entered twice is found once
 
     def log_ends_at(self, offset: int) -> None:
         """Messages from ``offset`` on are new, even if a power cut has left entries of others in their place."""
