@@ -180,7 +180,7 @@ async def test_a_kill_while_a_thread_writes_entries_between_rounds(seed: int) ->
                 assert index.end  # what is noted is entered
                 under_way = index.unwritten_entries(20, chance.choice([20, 2_000, 20_000]))
             case 1 | 2 if under_way is not None:
-                under_way.write(volume)
+                assert under_way.write(volume)
                 index.entries_written(under_way)
                 under_way, written = None, written + 1
             case 3:
@@ -199,7 +199,7 @@ async def test_a_kill_while_a_thread_writes_entries_between_rounds(seed: int) ->
 def test_entries_of_a_file_that_is_gone_are_not_written() -> None:
     volume = MemoryFileSystem()
     entries = Entries("/index/20231114000000000", 1, 80, bytes(20))
-    entries.write(volume)
+    assert not entries.write(volume)
     assert not volume.exists(entries.path)
 
 

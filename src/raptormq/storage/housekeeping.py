@@ -138,13 +138,14 @@ class Housekeeping:
         return done
 
     async def _write_entries(self, background: Runner) -> None:
-        if self.index is None:
+        if self.index is None or self.one_checkpoint.locked():
             return
         entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES)
         if entries is not None:
-            with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
-                await background.run(entries.write, self.filesystem)
-                self.index.entries_written(entries)
+            async with self.one_checkpoint:  # on a slow disk both would have both threads, and reads wait for them
+                with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
+                    if await background.run(entries.write, self.filesystem):
+                        self.index.entries_written(entries)
 
     async def make_durable(self, background: Runner) -> None:
         """Write everything derived that was dispatched before this call and make it durable.

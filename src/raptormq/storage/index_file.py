@@ -37,6 +37,8 @@ _ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("o
 _SLOT_BYTES = 4
 _PAGE_BYTES = 4096
 _PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
+_PIECE_BYTES = 128 << 10
+"""Written at once; file systems lock a file for as long as a write takes, 50 ms for 16 MiB."""
 _Column = NDArray[np.int32]
 
 
@@ -49,15 +51,22 @@ class Entries(NamedTuple):
     at: int
     data: bytes
 
-    def write(self, filesystem: FileSystem) -> None:
-        """Write them, unless the file is gone by now. It is opened by name, so that neither side can close a descriptor
-        under the other's hands.
+    def write(self, filesystem: FileSystem) -> bool:
+        """Write them; False when the file is gone by now. It is opened by name, so that neither side can close a
+        descriptor under the other's hands, and written in pieces: the event loop's writes to it wait for one at most.
 
         Raises:
             OSError: the disk has no room, or failed.
         """
-        with contextlib.suppress(FileNotFoundError), contextlib.closing(filesystem.open(self.path)) as file:
-            file.write_at(self.at, [self.data], len(self.data))
+        data = memoryview(self.data)
+        try:
+            with contextlib.closing(filesystem.open(self.path)) as file:
+                for start in range(0, len(data), _PIECE_BYTES):
+                    piece = data[start : start + _PIECE_BYTES]
+                    file.write_at(self.at + start, [piece], len(piece))
+        except FileNotFoundError:
+            return False
+        return True
 
 
 class IndexFile:

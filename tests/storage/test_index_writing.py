@@ -1,0 +1,98 @@
+"""How the entries of the index by keys are written by a thread, beside the event loop and the checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.index_file import Entries
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
+from raptormq.storage.store import MessageStore
+from tests.storage.stores import open_store, put
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HeldRunner:
+    """A thread that waits until it may begin."""
+
+    def __init__(self) -> None:
+        self.may_begin = asyncio.Event()
+        self.works: list[str] = []
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.works.append(getattr(work, "__qualname__", ""))
+        await self.may_begin.wait()
+        return work(*args, **kwargs)
+
+
+def store_with_entries(volume: MemoryFileSystem) -> MessageStore:
+    store = open_store(volume, segment_size=1 << 20)
+    put(store, *(PendingRecord("topic", 0, b"%d" % number, b"KEYS\x01k%d\x02" % number) for number in range(5_000)))
+    return store
+
+
+def test_entries_are_written_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    volume, sizes = MemoryFileSystem(), []
+    write_at = MemoryFile.write_at
+
+    def measured(self: MemoryFile, offset: int, parts: Sequence[Buffer], size: int) -> None:
+        sizes.append(size)
+        write_at(self, offset, parts, size)
+
+    monkeypatch.setattr(MemoryFile, "write_at", measured)
+    data = bytes(range(256)) * 2_000
+    volume.open("/20231114000000000", create=True)
+    assert Entries("/20231114000000000", 1, 80, data).write(volume)
+    assert max(sizes) <= 128 << 10
+    assert volume.open("/20231114000000000").read_at(80, len(data) + 1) == data
+
+
+async def test_a_checkpoint_waits_for_entries_that_are_being_written() -> None:
+    store, runner = store_with_entries(MemoryFileSystem()), HeldRunner()
+    assert store._opened is not None
+    keeping = store._opened.housekeeping
+    entries = asyncio.create_task(keeping._write_entries(runner))
+    await asyncio.sleep(0)
+    checkpoint = asyncio.create_task(keeping.make_durable(runner))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert runner.works == ["Entries.write"]
+    runner.may_begin.set()
+    await entries
+    await checkpoint
+    store.close()
+
+
+async def test_no_entries_are_written_during_a_checkpoint() -> None:
+    store, runner = store_with_entries(MemoryFileSystem()), HeldRunner()
+    assert store._opened is not None
+    keeping = store._opened.housekeeping
+    checkpoint = asyncio.create_task(keeping.make_durable(runner))
+    while not runner.works:
+        await asyncio.sleep(0)
+    put(store, *(PendingRecord("topic", 0, b"x", b"KEYS\x01key\x02") for _ in range(5_000)))
+    await keeping._write_entries(runner)
+    assert len(runner.works) == 1
+    runner.may_begin.set()
+    await checkpoint
+    store.close()
+
+
+async def test_entries_of_a_file_that_was_deleted_are_found_as_long_as_the_broker_runs() -> None:
+    volume, runner = MemoryFileSystem(), HeldRunner()
+    store = store_with_entries(volume)
+    assert store._opened is not None
+    assert store._index is not None
+    volume.remove(store._index._files[0].path)
+    runner.may_begin.set()
+    await store._opened.housekeeping._write_entries(runner)
+    assert store._index._files[0].unwritten_bytes
+    assert len(await store.find_by_key("topic", "k7", 0, 1 << 62, 9)) == 1
+    store.close()
