@@ -133,7 +133,7 @@ async def test_files_roll_when_full_and_go_with_the_log(tmp_path: Path) -> None:
 
 
 def test_the_bytes_are_rocketmq_s(tmp_path: Path) -> None:
-    file = IndexFile(RealFileSystem(), str(tmp_path / "20231114000000000"), 5, 8)
+    file = IndexFile.create(RealFileSystem(), str(tmp_path / "20231114000000000"), 5, 8)
     file.put(np.array([12, 7], np.int32), np.array([1000, 2000]), np.array([50_000, 53_999]))
     assert file.flush(64)
     file.close()
@@ -148,7 +148,7 @@ def test_the_bytes_are_rocketmq_s(tmp_path: Path) -> None:
 def test_a_great_many_entries_are_written_a_few_at_a_time_and_found_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = IndexFile(RealFileSystem(), str(tmp_path / "20231114000000000"), 5_000, 20_000)
+    file = IndexFile.create(RealFileSystem(), str(tmp_path / "20231114000000000"), 5_000, 20_000)
     sizes: list[int] = []
     write_at = RealFile.write_at
 
@@ -167,7 +167,7 @@ def test_a_great_many_entries_are_written_a_few_at_a_time_and_found_meanwhile(
     file.close()
 
 
-async def test_a_file_that_is_no_index_is_removed_and_the_store_starts(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_index_is_set_aside_and_the_store_starts(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "20231114000000000").write_bytes(b"garbage")
     store = MessageStore(config(tmp_path))
@@ -176,6 +176,7 @@ async def test_a_file_that_is_no_index_is_removed_and_the_store_starts(tmp_path:
     store.dispatch()
     assert await found(store, "t", "k") == [b"k"]
     assert not (tmp_path / "index" / "20231114000000000").exists()
+    assert (tmp_path / "index" / "20231114000000000.aside").read_bytes() == b"garbage"
     store.close()
 
 

@@ -100,7 +100,7 @@ async def test_whatever_found_no_room_is_written_later(nth: int) -> None:
 
 def test_an_error_that_is_kept_does_not_keep_the_index_from_growing() -> None:
     fault = Fault(kind="write", error=errno.ENOSPC)
-    file = IndexFile(FaultyFileSystem(MemoryFileSystem(), fault), "/20231114000000000", 5, 80)
+    file = IndexFile.create(FaultyFileSystem(MemoryFileSystem(), fault), "/20231114000000000", 5, 80)
     hashes = np.arange(10, dtype=np.int32)
     file.put(hashes, hashes.astype(np.int64), np.full(10, 50_000))
     with pytest.raises(OSError, match="space") as kept:

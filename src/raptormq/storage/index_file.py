@@ -70,27 +70,58 @@ class Entries(NamedTuple):
 
 
 class IndexFile:
-    """A file of ``slot_count`` slots for ``entry_count`` entries; belongs to one thread."""
+    """A file of ``slot_count`` slots and as many entries as its size has room for; belongs to one thread."""
 
-    def __init__(self, filesystem: FileSystem, path: str, slot_count: int, entry_count: int) -> None:
-        """Open a file, created when there is none.
+    def __init__(self, filesystem: FileSystem, path: str, slot_count: int) -> None:
+        """Open a file; before it is added to, it has to be prepared.
 
         Raises:
-            OSError: it cannot be opened or grown.
-            ValueError: it is of another size, or counts more than it holds.
+            OSError: it cannot be opened or read.
+            ValueError: it is no index file, or one of another number of slots.
         """
         self.path = path
         self._slot_count = slot_count
-        self._entry_count = entry_count
         self._entries_at = HEADER_BYTES + slot_count * _SLOT_BYTES
-        size = self._entries_at + entry_count * ENTRY_BYTES
-        self._file: File = filesystem.open(path, create=True)
-        is_new = self._file.size() == 0
-        if is_new:
-            self._file.truncate(size)
-        if self._file.size() != size:
+        self._slots: NDArray[np.int32] | None = None
+        """All slots; those of an older file are there after :meth:`prepare`."""
+        self._file: File = filesystem.open(path)
+        try:
+            self._read_header()
+        except BaseException:
             self._file.close()
-            raise ValueError(f"{path} is not of {size} bytes")
+            raise
+        self._file_header = self._header()
+        self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
+        self._tail_from = self._next
+        self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
+        """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
+        self._round: list[int] = []
+        self._round_header = b""
+
+    @classmethod
+    def create(cls, filesystem: FileSystem, path: str, slot_count: int, entry_count: int) -> IndexFile:
+        """Make a file for ``entry_count`` entries, ready to be added to.
+
+        Raises:
+            OSError: it cannot be made, and is not there.
+            MemoryError: the same.
+        """
+        try:
+            with contextlib.closing(filesystem.open(path, create=True)) as file:
+                file.truncate(HEADER_BYTES + slot_count * _SLOT_BYTES + entry_count * ENTRY_BYTES)
+            made = cls(filesystem, path, slot_count)
+            made._slots = np.zeros(slot_count, dtype=np.int32)
+        except (OSError, MemoryError):
+            with contextlib.suppress(OSError):
+                filesystem.remove(path)
+            raise
+        return made
+
+    def _read_header(self) -> None:
+        size = self._file.size()
+        self._entry_count, rest = divmod(size - self._entries_at, ENTRY_BYTES)
+        if size and (self._entry_count < 1 or rest):
+            raise ValueError(f"{size} bytes are not those of {self._slot_count} slots and entries")
         (
             self.begin_timestamp,
             self.end_timestamp,
@@ -98,20 +129,18 @@ class IndexFile:
             self.end_offset,
             self._used_slots,
             next_entry,
-        ) = _HEADER.unpack(self._file.read_at(0, HEADER_BYTES))
-        if not 0 <= next_entry <= entry_count:
-            self._file.close()
-            raise ValueError(f"{path} counts {next_entry} of {entry_count} entries")
+        ) = _HEADER.unpack(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        if not 0 <= next_entry <= max(0, self._entry_count):
+            raise ValueError(f"it counts {next_entry} of {self._entry_count} entries")
         self._next = max(1, next_entry)
-        self._file_header = self._header()
-        self._slots = np.zeros(slot_count, dtype=np.int32) if is_new else None
-        """All slots; those of an older file are there after :meth:`prepare`."""
-        self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
-        self._tail_from = self._next
-        self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
-        """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
-        self._round: list[int] = []
-        self._round_header = b""
+        if len(self) and not self._is_first_where_it_should_be():
+            raise ValueError(f"its entries do not begin behind {self._slot_count} slots")
+
+    def _is_first_where_it_should_be(self) -> bool:
+        """Whether the file has so many slots: nothing but the first entry tells, and a slot that leads to it or on."""
+        data = self._file.read_at(self._entries_at + ENTRY_BYTES, ENTRY_BYTES)
+        hashed, offset, _, older = _ENTRY.unpack(data)
+        return any(data) and offset == self.begin_offset and older == 0 and self._slot(hashed, wait=True) > 0
 
     def __len__(self) -> int:
         return int(self._next) - 1

@@ -8,6 +8,7 @@ by the time of their creation.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from operator import itemgetter
@@ -32,6 +33,9 @@ _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _NOTED_AT_MOST = 1024
 """Messages are entered in groups of this size; one by one they would cost ten times as much."""
 _PROPERTIES = itemgetter(3)
+_NAME = re.compile("[0-9]{17}")
+_ASIDE = ".aside"
+"""What is behind the name of a file that is kept, but not used."""
 
 
 class KeyIndex:
@@ -53,29 +57,35 @@ class KeyIndex:
     # --- life ---
 
     def open(self, *, crashed: bool) -> None:
-        """Load the files; one that is no index file is removed, since the index can be missed and a start cannot, and
-        so is one that counts nothing: what was put into it comes again.
+        """Load the files. One that is no index file with so many slots is set aside, since the index can be missed and
+        a start cannot; one that counts nothing is removed: what was put into it comes again.
 
         Raises:
             OSError: the disk failed.
         """
         self._filesystem.make_folders(self._folder)
         for name in self._filesystem.names(self._folder):
-            path = f"{self._folder}/{name}"
-            try:
-                self._files.append(IndexFile(self._filesystem, path, self._slot_count, self._entry_count))
-            except ValueError as error:
-                logger.warning("removed from the index: %s", error)
-                self._filesystem.remove(path)
-        for file in [file for file in self._files if not len(file)]:
-            self._files.remove(file)
-            self._remove(file)
+            if _NAME.fullmatch(name):
+                self._open_file(f"{self._folder}/{name}")
         self._files.sort(key=lambda file: file.begin_offset)  # not by name: the time of day may have gone back
         if self._files:  # no other: a file is written to its end before the next one counts anything
             self._files[-1].prepare()
         self._end_offset = max((file.end_offset for file in self._files), default=-1)
         if crashed:
             self._end_offset -= 1  # of that message some keys may be missing; what is entered twice is found once
+
+    def _open_file(self, path: str) -> None:
+        try:
+            file = IndexFile(self._filesystem, path, self._slot_count)
+        except (ValueError, IsADirectoryError) as error:
+            aside = f"{path}{_ASIDE}"
+            self._filesystem.replace(path, aside)
+            logger.warning("keys in %s are not found, it is %s now: %s", path, aside, error)
+            return
+        if len(file):
+            self._files.append(file)
+        else:
+            self._remove(file)
 
     def log_ends_at(self, offset: int) -> None:
         """Messages from ``offset`` on are new, even if a power cut has left entries of others in their place."""
@@ -150,9 +160,9 @@ class KeyIndex:
     def _new_file(self) -> IndexFile:
         now = self._clock()
         name = time.strftime("%Y%m%d%H%M%S", time.localtime(now / 1000)) + f"{now % 1000:03d}"
-        while any(file.path.endswith(name) for file in self._files):
+        while self._filesystem.exists(f"{self._folder}/{name}"):
             name = str(int(name) + 1)
-        file = IndexFile(self._filesystem, f"{self._folder}/{name}", self._slot_count, self._entry_count)
+        file = IndexFile.create(self._filesystem, f"{self._folder}/{name}", self._slot_count, self._entry_count)
         self._files.append(file)
         return file
 

@@ -1,0 +1,102 @@
+"""What a start makes of what it finds in the folder of the index by keys."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from raptormq.storage.config import StoreConfig
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.index_file import IndexFile
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.store import MessageStore
+
+NAME = "20231114000000000"
+
+
+def opened(root: Path, volume: FileSystem | None = None, slots: int = 50, entries: int = 200) -> MessageStore:
+    config = StoreConfig(root, segment_size=1 << 20, index_slots=slots, index_entries=entries)
+    store = MessageStore(config, fs=volume or RealFileSystem(), clock=lambda: 1_700_000_000_000)
+    store.open()
+    return store
+
+
+def append(store: MessageStore, numbers: range) -> None:
+    store.append([PendingRecord("t", 0, b"x", b"KEYS\x01k%d\x02" % number) for number in numbers])
+    store.dispatch()
+
+
+async def found(store: MessageStore, numbers: range) -> list[int]:
+    return [number for number in numbers if len(await store.find_by_key("t", f"k{number}", 0, 1 << 62, 9)) == 1]
+
+
+async def test_only_names_of_17_digits_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "index" / "lost+found").mkdir(parents=True)
+    (tmp_path / "index" / NAME).mkdir()
+    (tmp_path / "index" / "notes.txt").write_text("mine")
+    (tmp_path / "index" / "empty").touch()
+    store = opened(tmp_path)
+    append(store, range(10))
+    assert await found(store, range(10)) == [*range(10)]
+    store.close()
+    names = {path.name for path in (tmp_path / "index").iterdir()}
+    assert {"lost+found", "notes.txt", "empty", f"{NAME}.aside"} < names
+    assert (tmp_path / "index" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "index" / "empty").stat().st_size == 0
+
+
+def test_an_empty_file_is_removed_without_being_grown() -> None:
+    volume = FaultyFileSystem(MemoryFileSystem(), Fault(kind="truncate", path="/index/", error=errno.EIO, repeats=True))
+    volume.make_folders("/store/index")
+    volume.open(f"/store/index/{NAME}", create=True)
+    opened(Path("/store"), volume).close()
+    assert volume.names("/store/index") == []
+
+
+def test_a_file_that_cannot_grow_is_neither_left_nor_kept_open(tmp_path: Path) -> None:
+    volume = FaultyFileSystem(RealFileSystem(), Fault(kind="truncate", error=errno.ENOSPC))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="space"):
+        IndexFile.create(volume, str(tmp_path / NAME), 50, 200)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("entries", [100, 1_000])
+async def test_another_number_of_entries_costs_no_key(tmp_path: Path, entries: int) -> None:
+    store = opened(tmp_path)
+    append(store, range(300))
+    store.close()
+    again = opened(tmp_path, entries=entries)
+    append(again, range(300, 1_500))
+    assert await found(again, range(1_500)) == [*range(1_500)]
+    again.close()
+    once_more = opened(tmp_path)
+    assert await found(once_more, range(1_500)) == [*range(1_500)]
+    once_more.close()
+
+
+@pytest.mark.parametrize("slots", [45, 49, 51, 55, 60, 100])
+async def test_files_of_another_number_of_slots_are_set_aside(
+    tmp_path: Path, slots: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(tmp_path)
+    append(store, range(150))
+    store.close()
+    (path,) = (tmp_path / "index").iterdir()
+    again = opened(tmp_path, slots=slots)
+    assert f"it is {path}.aside now" in caplog.text
+    append(again, range(150, 300))
+    assert await found(again, range(300)) == [*range(150, 300)]
+    again.close()
+    path.unlink()
+    path.with_name(f"{path.name}.aside").rename(path)
+    as_before = opened(tmp_path)
+    assert await found(as_before, range(150)) == [*range(150)]
+    as_before.close()
