@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -13,7 +14,7 @@ from raptormq.storage.index_file import Entries
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import open_store, put
+from tests.storage.stores import Clock, open_store, put
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,6 +83,30 @@ async def test_no_entries_are_written_during_a_checkpoint() -> None:
     assert len(runner.works) == 1
     runner.may_begin.set()
     await checkpoint
+    store.close()
+
+
+async def test_files_of_the_index_are_removed_by_a_thread() -> None:
+    removed: list[tuple[str, int]] = []
+
+    class Observed(MemoryFileSystem):
+        def remove(self, path: str) -> None:
+            removed.append((path, threading.get_ident()))
+            super().remove(path)
+
+    volume, clock = Observed(), Clock()
+    store = open_store(volume, clock, segment_size=1 << 16, index_entries=1_000)
+    for _ in range(4):
+        put(store, *(PendingRecord("topic", 0, b"x", b"KEYS\x01key\x02") for _ in range(900)))
+    store.flush()
+    clock.now += 100 * 3_600_000
+    store.set_loop(asyncio.get_running_loop())
+    before = volume.names("/store/index")
+    await store.clean(any_hour=True)
+    assert len(before) > len(volume.names("/store/index")) >= 1
+    threads = {thread for path, thread in removed if "/index/" in path}
+    assert threads
+    assert threading.get_ident() not in threads
     store.close()
 
 

@@ -103,8 +103,12 @@ class Housekeeping:
         if (remove := self.retention.run(self.clock(), any_hour=any_hour)) is not None:
             await background.run(remove)
             if self.index is not None:
-                self.index.remove_before(self.log.min_offset)
+                await background.run(self._remove, self.index.take_before(self.log.min_offset))
         await _in_slices(self.retention.clean_queues)
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self.filesystem.remove(path)
 
     def _remove_doomed(self) -> None:
         try:
