@@ -10,6 +10,8 @@ from raptormq.protocol.record import StoredMessage, iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import FlushDiskType, GetStatus, MessageStore, PendingRecord, StoreConfig
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.index_file import IndexFile
+from raptormq.storage.index_search import FileSearch
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 
 ROOT = Path("/store")
@@ -74,3 +76,11 @@ def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max
 def bodies(messages: Iterable[StoredMessage]) -> list[str]:
     """The bodies as text."""
     return [each.body.decode() for each in messages]
+
+
+def all_of(file: IndexFile, hashed: int, begin: int, end: int) -> list[int]:
+    """The log offsets that a file of the index has under a hash, as far as no thread is needed."""
+    search, found = FileSearch(file, hashed, begin, end), []
+    while not search.is_done:
+        found += search.turn(wait=True)
+    return found

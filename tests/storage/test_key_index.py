@@ -21,6 +21,7 @@ from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFile, RealFileSystem
 from raptormq.storage.store import MessageStore
+from tests.storage.stores import all_of
 
 FOREVER = (0, 1 << 62)
 
@@ -162,8 +163,8 @@ def test_a_great_many_entries_are_written_a_few_at_a_time_and_found_meanwhile(
     hashes = np.arange(10_000, dtype=np.int32)
     file.put(hashes, hashes.astype(np.int64) * 100, np.full(10_000, 50_000))
     while not file.flush(2):
-        assert list(file.find(9_999, 0, 60_000, wait=True)) == [999_900]
-        assert list(file.find(0, 0, 60_000, wait=True)) == [0]
+        assert all_of(file, 9_999, 0, 60_000) == [999_900]
+        assert all_of(file, 0, 0, 60_000) == [0]
     assert sum(sizes) == 40 + 5_000 * 4 + 10_000 * 20
     assert max(sizes) <= 2 * 4096
     file.close()

@@ -17,7 +17,7 @@ from raptormq.storage.index_file import Entries, IndexFile
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import Clock, small_config
+from tests.storage.stores import Clock, all_of, small_config
 
 MINUTE = 60_000
 
@@ -108,7 +108,7 @@ def test_an_error_that_is_kept_does_not_keep_the_index_from_growing() -> None:
     file.put(hashes, hashes.astype(np.int64) + 100, np.full(10, 50_000))
     assert file.flush(1)
     assert kept.value.errno == errno.ENOSPC
-    assert list(file.find(3, 0, 60_000, wait=True)) == [103, 3]
+    assert all_of(file, 3, 0, 60_000) == [103, 3]
 
 
 @pytest.mark.parametrize("calls", range(0, 40, 3))

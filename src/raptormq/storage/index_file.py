@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +32,13 @@ _HEADER = struct.Struct(">qqqqii")
 HEADER_BYTES = _HEADER.size
 _ENTRY = struct.Struct(">iqii")
 ENTRY_BYTES = _ENTRY.size
-_ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("older", ">i4")])
+ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("older", ">i4")])
 _SLOT_BYTES = 4
 _PAGE_BYTES = 4096
 _PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
 _PIECE_BYTES = 128 << 10
 """Written at once; file systems lock a file for as long as a write takes, 50 ms for 16 MiB."""
+EntryRows = NDArray[np.void]
 _Column = NDArray[np.int32]
 
 
@@ -80,11 +80,12 @@ class IndexFile:
             ValueError: it is no index file, or one of another number of slots.
         """
         self.path = path
-        self._slot_count = slot_count
+        self.slot_count = slot_count
         self._entries_at = HEADER_BYTES + slot_count * _SLOT_BYTES
         self._slots: NDArray[np.int32] | None = None
         """All slots; those of an older file are there after :meth:`prepare`."""
         self._file: File = filesystem.open(path)
+        self.is_open = True
         try:
             self._read_header()
         except BaseException:
@@ -121,7 +122,7 @@ class IndexFile:
         size = self._file.size()
         self._entry_count, rest = divmod(size - self._entries_at, ENTRY_BYTES)
         if size and (self._entry_count < 1 or rest):
-            raise ValueError(f"{size} bytes are not those of {self._slot_count} slots and entries")
+            raise ValueError(f"{size} bytes are not those of {self.slot_count} slots and entries")
         (
             self.begin_timestamp,
             self.end_timestamp,
@@ -132,24 +133,24 @@ class IndexFile:
         ) = _HEADER.unpack(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
         if not 0 <= next_entry <= max(0, self._entry_count):
             raise ValueError(f"it counts {next_entry} of {self._entry_count} entries")
-        self._next = max(1, next_entry)
+        self._next: int = max(1, next_entry)
         if len(self) and not self._is_first_where_it_should_be():
-            raise ValueError(f"its entries do not begin behind {self._slot_count} slots")
+            raise ValueError(f"its entries do not begin behind {self.slot_count} slots")
 
     def _is_first_where_it_should_be(self) -> bool:
         """Whether the file has so many slots: nothing but the first entry tells, and a slot that leads to it or on."""
-        data = self._file.read_at(self._entries_at + ENTRY_BYTES, ENTRY_BYTES)
+        data = self._file.read_at(self.place(1), ENTRY_BYTES)
         hashed, offset, _, older = _ENTRY.unpack(data)
         return any(data) and offset == self.begin_offset and older == 0 and self._slot(hashed, wait=True) > 0
 
     def __len__(self) -> int:
-        return int(self._next) - 1
+        return self._next - 1
 
     # --- adding ---
 
     def room(self) -> int:
         """How many entries more fit."""
-        return self._entry_count - int(self._next)
+        return self._entry_count - self._next
 
     def put(self, hashes: NDArray[np.int32], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
         """Add entries, one row each, in the order of the log; there is room for them."""
@@ -158,8 +159,8 @@ class IndexFile:
         if self._next == 1:
             self.begin_timestamp, self.begin_offset = int(timestamps[0]), int(offsets[0])
         numbers = np.arange(self._next, self._next + len(hashes), dtype=np.int32)
-        places = hashes % self._slot_count
-        entries = np.empty(len(hashes), dtype=_ENTRIES)
+        places = hashes % self.slot_count
+        entries = np.empty(len(hashes), dtype=ENTRIES)
         entries["hash"], entries["offset"] = hashes, offsets
         seconds = (timestamps - self.begin_timestamp) // 1000
         np.minimum(seconds, 0x7FFFFFFF, out=seconds)
@@ -191,12 +192,12 @@ class IndexFile:
         Raises:
             OSError: the disk failed.
         """
-        data = self._file.read_at(HEADER_BYTES, self._slot_count * _SLOT_BYTES)
+        data = self._file.read_at(HEADER_BYTES, self.slot_count * _SLOT_BYTES)
         self._slots = slots = np.frombuffer(data, dtype=">i4").astype(np.int32)
         for slot in np.flatnonzero(slots >= self._next).tolist():
             found = int(slots[slot])
             while found >= self._next:
-                older = self._entry(found, wait=True)[3] if found < self._entry_count else 0
+                older = self.entry(found, wait=True)[3] if found < self._entry_count else 0
                 found = older if 0 <= older < found else 0
             slots[slot] = found
             self._dirty[slot // _PAGE_SLOTS] = True
@@ -257,7 +258,7 @@ class IndexFile:
         """Return the first entries that the file lacks, up to ``limit`` bytes of them."""
         size = min(len(self._tail), limit) // ENTRY_BYTES * ENTRY_BYTES
         data = bytes(memoryview(self._tail)[:size])  # a copy: a view in an error that is kept would hold the size
-        return Entries(self.path, self._tail_from, self._entries_at + self._tail_from * ENTRY_BYTES, data)
+        return Entries(self.path, self._tail_from, self.place(self._tail_from), data)
 
     def written(self, entries: Entries) -> None:
         """The file has ``entries`` now; a flush may have written them, too."""
@@ -278,35 +279,44 @@ class IndexFile:
 
     # --- finding ---
 
-    def find(self, hashed: int, begin: int, end: int, *, wait: bool) -> Iterator[int]:
-        """Yield the log offsets of messages with this hash stored between ``begin`` and ``end`` (ms, give or take a
-        second), the newest first.
+    @property
+    def first_in_memory(self) -> int:
+        """Number of the first entry that the file may lack; those before it never change."""
+        return self._tail_from
+
+    def newest(self, hashed: int, *, wait: bool) -> int:
+        """Return the number of the newest entry in the chain of ``hashed``, 0 when there is none.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
         """
         number = self._slot(hashed, wait=wait)
-        while 0 < number < self._next:
-            found, offset, seconds, older = self._entry(number, wait=wait)
-            stored = self.begin_timestamp + seconds * 1000
-            if stored + 999 < begin:
-                return  # the chain runs back in time
-            if found == hashed and stored <= end:
-                yield offset
-            if older >= number:
-                return  # damaged: chains run back
-            number = older
+        return number if 0 < number <= len(self) else 0
+
+    def entry(self, number: int, *, wait: bool) -> tuple[int, int, int, int]:
+        """Return hash, log offset, seconds and older entry of an entry.
+
+        Raises:
+            PagesMissing: as above.
+        """
+        if number >= self._tail_from and self._tail:
+            return _ENTRY.unpack_from(self._tail, (number - self._tail_from) * ENTRY_BYTES)
+        return _ENTRY.unpack(self._read(self.place(number), ENTRY_BYTES, wait))
+
+    def entries_in_memory(self, first: int, after: int) -> EntryRows:
+        """Return entries from :attr:`first_in_memory` on."""
+        begin, end = (first - self._tail_from) * ENTRY_BYTES, (after - self._tail_from) * ENTRY_BYTES
+        return np.frombuffer(self._tail[begin:end], dtype=ENTRIES)
+
+    def place(self, number: int) -> int:
+        """Return where in the file an entry is."""
+        return self._entries_at + number * ENTRY_BYTES
 
     def _slot(self, hashed: int, *, wait: bool) -> int:
-        slot = hashed % self._slot_count
+        slot = hashed % self.slot_count
         if self._slots is not None:
             return int(self._slots[slot])
         return int.from_bytes(self._read(HEADER_BYTES + slot * _SLOT_BYTES, _SLOT_BYTES, wait), "big", signed=True)
-
-    def _entry(self, number: int, *, wait: bool) -> tuple[int, int, int, int]:
-        if number >= self._tail_from and self._tail:
-            return _ENTRY.unpack_from(self._tail, (number - self._tail_from) * ENTRY_BYTES)
-        return _ENTRY.unpack(self._read(self._entries_at + number * ENTRY_BYTES, ENTRY_BYTES, wait))
 
     def _read(self, at: int, size: int, wait: bool) -> bytes | bytearray:
         data = self._file.read_at(at, size) if wait else self._file.read_cached(at, size)
@@ -321,4 +331,5 @@ class IndexFile:
 
     def close(self) -> None:
         """Close the file."""
+        self.is_open = False
         self._file.close()

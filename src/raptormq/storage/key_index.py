@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import itemgetter
 
 import numpy as np
@@ -21,6 +21,7 @@ from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import Entries, IndexFile
+from raptormq.storage.index_search import FileSearch
 from raptormq.storage.key_hash import key_hash
 from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingBatch, PendingRecord
 from raptormq.storage.noted_keys import KeyRows, NotedKeys
@@ -240,17 +241,15 @@ class KeyIndex:
         file = self._files[-1] if self._files else None
         return (file.end_timestamp, file.end_offset) if file is not None else (0, 0)
 
-    def find(self, topic: str, key: str, begin: int, end: int, *, wait: bool) -> Iterator[int]:
-        """Yield log offsets of messages that may have ``key`` (a hash decides), the newest first.
-
-        Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
-        """
+    def searches(self, topic: str, key: str, begin: int, end: int) -> list[FileSearch]:
+        """Return searches for messages that may have ``key`` (a hash decides), file by file, the newest first."""
         self._enter_noted()
         hashed = key_hash(topic, key)
-        for file in reversed(self._files):
-            if len(file) and file.begin_timestamp <= end and file.end_timestamp >= begin:
-                yield from file.find(hashed, begin, end, wait=wait)
+        return [
+            FileSearch(file, hashed, begin, end)
+            for file in reversed(self._files)
+            if len(file) and file.begin_timestamp <= end and file.end_timestamp >= begin
+        ]
 
 
 def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:

@@ -24,11 +24,12 @@ from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.flush_service import FlushCallback, FlushService
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.key_index import KeyIndex
+from raptormq.storage.key_query import KeyQueries
 from raptormq.storage.lifecycle import OpenStore, open_store
 from raptormq.storage.log_batch import Appended, AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
 from raptormq.storage.message_finder import MessageFinder
 from raptormq.storage.message_reader import MessageReader
-from raptormq.storage.page_cache import COLD_ATTEMPTS, PagesMissing, with_pages
+from raptormq.storage.page_cache import PagesMissing, with_pages
 from raptormq.storage.page_warmer import PageWarmer
 from raptormq.storage.property_scan import PropertyFilter
 from raptormq.storage.queue_converter import QueueConverter
@@ -42,8 +43,6 @@ from raptormq.storage.wishes import Wishes
 from raptormq.storage.write_gate import WriteGate
 
 T = TypeVar("T")
-_COLD_QUERY_ATTEMPTS = 256
-"""A chain of the index is read link by link."""
 
 
 def now_ms() -> int:
@@ -84,6 +83,7 @@ class MessageStore:
         self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else []), *builders])
         self._reader = MessageReader(self._log, self._queues)
         self._finder = MessageFinder(self._log)
+        self._key_queries = KeyQueries(self._index, self._finder, self._fs) if self._index is not None else None
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._flusher = FlushService(
             self._log, self._gate, sync=self._sync, interval_ms=config.flush_interval_ms,
@@ -262,8 +262,8 @@ class MessageStore:
         wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches)
         return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, wishes, wait=wait))
 
-    async def _warmed(self, attempt: Callable[[bool], T], attempts: int = COLD_ATTEMPTS) -> T:
-        return await with_pages(attempt, self._background, self._fs, attempts)
+    async def _warmed(self, attempt: Callable[[bool], T]) -> T:
+        return await with_pages(attempt, self._background, self._fs)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset that is still there and the offset after the last one; zeros for a queue without
@@ -321,15 +321,9 @@ class MessageStore:
         """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
         their unique key or as a word of KEYS, the newest first.
         """
-        index = self._index
-        if index is None:
+        if self._key_queries is None:
             return []
-        return await self._warmed(
-            lambda wait: self._finder.with_key(
-                index.find(topic, key, begin, end, wait=wait), topic, key, (begin, end), limit, wait=wait
-            ),
-            _COLD_QUERY_ATTEMPTS,
-        )
+        return await self._key_queries.find(topic, key, (begin, end), limit, self._background)
 
     def index_end(self) -> tuple[int, int]:
         """Return store time (ms) and log offset of the newest message that is found by its keys."""
