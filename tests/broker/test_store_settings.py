@@ -8,6 +8,7 @@ import pytest
 
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.store_settings import open_queue_files, store_config
+from raptormq.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,17 @@ def test_how_much_of_the_log_stays_in_the_page_cache() -> None:
     assert store_config(BrokerConfig.from_pairs({}), bytes(8)).kept_page_bytes == 1 << 30
     given = BrokerConfig.from_pairs({"logBytesKeptInPageCache": "256M"})
     assert store_config(given, bytes(8)).kept_page_bytes == 256 << 20
+
+
+@pytest.mark.parametrize("pairs", [{"maxIndexNum": "99999"}, {"maxIndexNum": "1000", "maxHashSlotNum": "50050"}])
+def test_index_files_with_few_entries_and_many_slots_are_refused(pairs: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="maxIndexNum = .* is too little for maxHashSlotNum"):
+        store_config(BrokerConfig.from_pairs(pairs), bytes(8))
+
+
+def test_index_files_need_not_be_large() -> None:
+    with pytest.raises(ConfigError, match="maxIndexNum"):
+        BrokerConfig.from_pairs({"maxIndexNum": "999"})
+    settings = store_config(BrokerConfig.from_pairs({"maxIndexNum": "1000", "maxHashSlotNum": "50000"}), bytes(8))
+    assert (settings.index_entries, settings.index_slots) == (1_000, 50_000)
+    assert store_config(BrokerConfig.from_pairs({"maxIndexNum": "100000"}), bytes(8)).index_entries == 100_000

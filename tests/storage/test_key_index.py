@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raptormq.errors import DiskFull
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.tags import java_hash
 from raptormq.storage.config import StoreConfig
@@ -194,7 +195,8 @@ async def test_an_index_that_cannot_grow_costs_no_message(tmp_path: Path, monkey
     store.append([record("t", "k")])
     assert len(store.dispatch()) == 1
     assert await found(store, "t", "k") == []
-    store.close()
+    with pytest.raises(DiskFull):
+        store.close()
 
 
 async def test_without_the_index_nothing_is_found_and_nothing_written(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ class Keeping:
     index_enabled: bool = setting(True, "messageIndexEnable", parse=parse_bool)
     concurrent_build: bool = setting(False, "enableBuildConsumeQueueConcurrently", parse=parse_bool)
     index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=integer(1, 100_000_000))
-    index_entries: int = setting(20_000_000, "maxIndexNum", parse=integer(2, 400_000_000))
+    index_entries: int = setting(20_000_000, "maxIndexNum", parse=integer(1_000, 400_000_000))
     check_crc: bool = setting(True, "checkCRCOnRecover", parse=parse_bool)
 
 

@@ -6,11 +6,15 @@ import resource
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
+from raptormq.errors import ConfigError
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.delay_levels import parse_delay_levels
 
 _RECORD_OVERHEAD_BYTES = 70_000
 """Room for topic, properties and the fixed part of a record beside its body."""
+
+_SLOTS_PER_ENTRY = 50
+"""Each index file that is not written yet has its slots in memory: no more than 200 bytes an entry."""
 
 
 def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
@@ -20,6 +24,12 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         ConfigError: sizes that do not go together.
     """
     keeping = config.keeping
+    least_entries = keeping.index_slots // _SLOTS_PER_ENTRY
+    if keeping.index_entries < least_entries:
+        raise ConfigError(
+            f"maxIndexNum = {keeping.index_entries} is too little for maxHashSlotNum = {keeping.index_slots}: "
+            f"expected at least {least_entries}, or fewer slots"
+        )
     settings = StoreConfig(
         root_dir=Path(keeping.root_dir),
         commit_log_dir=Path(keeping.commit_log_dir) if keeping.commit_log_dir else None,

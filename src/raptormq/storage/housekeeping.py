@@ -36,6 +36,7 @@ _LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES = 64 << 10, 16 << 20
 _PAGES_INTERVAL_MS = 500
 _QUEUES = "queues"
 _INDEX = "index"
+_KEYS = "keys"
 _CHECKPOINT = "checkpoint"
 _OFFSETS = "offsets"
 
@@ -129,7 +130,14 @@ class Housekeeping:
 
     def _begin_index(self) -> None:
         if self.index is not None:
-            self.index.begin_flush()
+            self._enter_keys(self.index.begin_flush)
+
+    def _enter_keys(self, enter: Callable[[], None]) -> None:
+        try:
+            enter()
+        except OSError as error:
+            self.gate.fail(_KEYS, f"cannot make a file of the index in {self.config.paths.key_index}", error)
+        self.gate.clear_full(_KEYS)
 
     def _write_index(self, limit: int) -> bool:
         if self.index is None:
@@ -142,7 +150,10 @@ class Housekeeping:
         return done
 
     async def _write_entries(self, background: Runner) -> None:
-        if self.index is None or self.one_checkpoint.locked():
+        if self.index is None:
+            return
+        self._enter_keys(self.index.enter)
+        if self.one_checkpoint.locked():
             return
         entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES)
         if entries is not None:

@@ -84,6 +84,8 @@ class IndexFile:
         self._entries_at = HEADER_BYTES + slot_count * _SLOT_BYTES
         self._slots: NDArray[np.int32] | None = None
         """All slots; those of an older file are there after :meth:`prepare`."""
+        self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
+        """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
         self._file: File = filesystem.open(path)
         self.is_open = True
         try:
@@ -94,8 +96,6 @@ class IndexFile:
         self._file_header = self._header()
         self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
         self._tail_from = self._next
-        self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
-        """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
         self._round: list[int] = []
         self._round_header = b""
 
@@ -107,15 +107,16 @@ class IndexFile:
             OSError: it cannot be made, and is not there.
             MemoryError: the same.
         """
+        slots = np.zeros(slot_count, dtype=np.int32)
         try:
             with contextlib.closing(filesystem.open(path, create=True)) as file:
                 file.truncate(HEADER_BYTES + slot_count * _SLOT_BYTES + entry_count * ENTRY_BYTES)
             made = cls(filesystem, path, slot_count)
-            made._slots = np.zeros(slot_count, dtype=np.int32)
         except (OSError, MemoryError):
             with contextlib.suppress(OSError):
                 filesystem.remove(path)
             raise
+        made._slots = slots
         return made
 
     def _read_header(self) -> None:
@@ -153,21 +154,31 @@ class IndexFile:
         return self._entry_count - self._next
 
     def put(self, hashes: NDArray[np.int32], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
-        """Add entries, one row each, in the order of the log; there is room for them."""
+        """Add entries, one row each, in the order of the log; there is room for them.
+
+        Raises:
+            MemoryError: none was added.
+        """
         slots = self._slots
         assert slots is not None, "prepare() comes first"
-        if self._next == 1:
-            self.begin_timestamp, self.begin_offset = int(timestamps[0]), int(offsets[0])
+        begin_timestamp = self.begin_timestamp if len(self) else int(timestamps[0])
         numbers = np.arange(self._next, self._next + len(hashes), dtype=np.int32)
         places = hashes % self.slot_count
         entries = np.empty(len(hashes), dtype=ENTRIES)
         entries["hash"], entries["offset"] = hashes, offsets
-        seconds = (timestamps - self.begin_timestamp) // 1000
+        seconds = (timestamps - begin_timestamp) // 1000
         np.minimum(seconds, 0x7FFFFFFF, out=seconds)
         entries["seconds"] = np.maximum(seconds, 0, out=seconds)
-        entries["older"] = self._chain(slots, places, numbers)
-        self._tail += entries.tobytes()
-        self._dirty[places // _PAGE_SLOTS] = True
+        pages, before, used_slots = places // _PAGE_SLOTS, slots[places], self._used_slots
+        try:
+            entries["older"] = self._chain(slots, places, numbers)
+            self._tail += entries.tobytes()
+        except MemoryError:
+            slots[places], self._used_slots = before, used_slots
+            raise
+        self._dirty[pages] = True
+        if not len(self):
+            self.begin_timestamp, self.begin_offset = begin_timestamp, int(offsets[0])
         self._next += len(hashes)
         self.end_timestamp, self.end_offset = int(timestamps[-1]), int(offsets[-1])
 

@@ -7,9 +7,13 @@ by the time of their creation.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
+import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from operator import itemgetter
 
@@ -33,6 +37,8 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _NOTED_AT_MOST = 1024
 """Messages are entered in groups of this size; one by one they would cost ten times as much."""
+_WAITING_AT_MOST = 1 << 22
+"""Keys that wait while no file can be made: 84 MB, and more than come until the store takes no more writes."""
 _PROPERTIES = itemgetter(3)
 _NAME = re.compile("[0-9]{17}")
 _ASIDE = ".aside"
@@ -53,6 +59,9 @@ class KeyIndex:
         self._files: list[IndexFile] = []
         self._unsynced: set[str] = set()
         self._noted = NotedKeys()
+        self._waiting: deque[KeyRows] = deque()
+        """What could not be entered yet, in the order of the log."""
+        self._has_dropped = False
         self._end_offset = -1
 
     # --- life ---
@@ -141,23 +150,51 @@ class KeyIndex:
         if noted.count >= _NOTED_AT_MOST:
             self._enter_noted()
 
-    def _enter_noted(self) -> None:
-        """Enter the noted keys into the files."""
-        noted, self._noted = self._noted, NotedKeys()
-        if not noted.count:
-            return
-        rows = noted.rows()
+    def enter(self) -> None:
+        """Enter the noted keys into the files.
+
+        Raises:
+            OSError: not all could be. They wait for the next call, unless they are too many: then none is entered any
+                more, and a start that recovers from the last checkpoint has to.
+        """
         try:
-            while len(rows[0]):
-                file = self._files[-1] if self._files else self._new_file()
-                count = _whole_messages(rows[1], file.room())
-                if not count:
-                    file = self._new_file()
-                    count = _whole_messages(rows[1], file.room()) or file.room()
-                file.put(rows[0][:count], rows[1][:count], rows[2][:count])
-                rows = KeyRows(rows[0][count:], rows[1][count:], rows[2][count:])
-        except OSError as error:  # consumers must get their messages all the same
-            logger.error("messages from offset %d on cannot be found by key: %s", rows[1][0], error)
+            if self._noted.count:
+                rows, self._noted = self._noted.rows(), NotedKeys()
+                self._wait(rows)
+            while self._waiting:
+                self._enter_some(self._waiting)
+        except MemoryError as error:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
+        if self._has_dropped:
+            raise OSError(errno.EIO, "too many keys have waited for room")
+
+    def _enter_noted(self) -> None:
+        """Enter the noted keys as far as possible: the next flush tells of trouble, messages are had all the same."""
+        with contextlib.suppress(OSError):
+            self.enter()
+
+    def _wait(self, rows: KeyRows) -> None:
+        if self._has_dropped or not len(rows.hashes):
+            return
+        self._waiting.append(rows)
+        if sum(len(each.hashes) for each in self._waiting) > _WAITING_AT_MOST:
+            offset = self._waiting[0].offsets[0]
+            logger.error("messages from offset %d on are not found by key before the next start", offset)
+            self._waiting.clear()
+            self._has_dropped = True
+
+    def _enter_some(self, waiting: deque[KeyRows]) -> None:
+        rows = waiting[0]
+        file = self._files[-1] if self._files else self._new_file()
+        count = _whole_messages(rows.offsets, file.room())
+        if not count:
+            file = self._new_file() if len(file) else file
+            count = _whole_messages(rows.offsets, file.room()) or file.room()
+        file.put(rows.hashes[:count], rows.offsets[:count], rows.timestamps[:count])
+        if count < len(rows.hashes):
+            waiting[0] = KeyRows(rows.hashes[count:], rows.offsets[count:], rows.timestamps[count:])
+        else:
+            waiting.popleft()
 
     def _new_file(self) -> IndexFile:
         now = self._clock()
@@ -171,8 +208,12 @@ class KeyIndex:
     # --- keeping ---
 
     def begin_flush(self) -> None:
-        """Let :meth:`flush` be about all that is there now, with what earlier calls have left undone."""
-        self._enter_noted()
+        """Let :meth:`flush` be about all that is there now, with what earlier calls have left undone.
+
+        Raises:
+            OSError: there are keys that could not be entered, see :meth:`enter`.
+        """
+        self.enter()
         for file in self._files:
             file.begin_round()
 
