@@ -20,6 +20,7 @@ from tests.storage.stores import Clock, bodies, message, open_store, put, read_q
 
 FAST: dict[str, Any] = {
     "flush_interval_ms": 1,
+    "upkeep_interval_ms": 1,
     "queue_flush_interval_ms": 1,
     "checkpoint_interval_ms": 1,
     "offsets_interval_ms": 1,

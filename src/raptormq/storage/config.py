@@ -54,8 +54,15 @@ class StoreConfig:
     flush_interval_ms: int = 500
     """Time between flushes of the log under ASYNC_FLUSH, key ``flushIntervalCommitLog``."""
 
-    queue_flush_interval_ms: int = 1000
-    """Time between writes of the buffered queue items, key ``flushIntervalConsumeQueue``."""
+    upkeep_interval_ms: int = 1000
+    """Time between looks whether the log needs a segment, entries of the key index wait, or deleted queues have files.
+    """
+
+    queue_flush_interval_ms: int = 5000
+    """Time between writes of the buffered queue items. Each queue that has some costs a write of the event loop, which
+    is the more per item the more often it is done; readers find them in memory, and a crash costs the checkpoint's time
+    anyway. RocketMQ writes them every second where they fill two pages (``flushIntervalConsumeQueue``).
+    """
 
     checkpoint_interval_ms: int = 10_000
     """Time between checkpoints (queues made durable, then the checkpoint written); bounds the work of a recovery."""

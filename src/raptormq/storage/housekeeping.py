@@ -73,11 +73,12 @@ class Housekeeping:
         async def retention() -> None:
             await self.clean(background, any_hour=False)
 
-        async def queues() -> None:
+        async def log() -> None:
             self.log.release_cold()
             if self.log.wants_spare():
                 await background.run(self.log.make_spare)
-            await self._write_tails()
+
+        async def entries() -> None:
             await self._write_entries(background)
 
         releaser = PageReleaser(
@@ -92,8 +93,10 @@ class Housekeeping:
             if self.queues.files.doomed:
                 await background.run(self._remove_doomed)
 
-        background.every(config.queue_flush_interval_ms, queues)
-        background.every(config.queue_flush_interval_ms, doomed)
+        background.every(config.upkeep_interval_ms, log)
+        background.every(config.upkeep_interval_ms, entries)
+        background.every(config.upkeep_interval_ms, doomed)
+        background.every(config.queue_flush_interval_ms, self._write_tails)
         background.every(_PAGES_INTERVAL_MS, pages)
         background.every(config.checkpoint_interval_ms, checkpoint)
         background.every(config.offsets_interval_ms, offsets)
