@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from raptormq.errors import StorageError
+from raptormq.errors import DiskFull, StorageError
 from raptormq.storage import MessageStore
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.memory_filesystem import MemoryFileSystem
@@ -85,6 +85,27 @@ def test_the_next_run_deletes_what_the_last_one_could_not() -> None:
     store.run_retention(noon())
     assert numbers(volume) == [SEGMENTS - 1]
     assert store.queue_bounds("topic", 0) == (SEGMENTS - 1, SEGMENTS)
+
+
+def test_no_more_is_taken_out_of_the_log_while_a_file_cannot_be_deleted() -> None:
+    clock = Clock(noon())
+    volume = MemoryFileSystem(clock=clock)
+    fault = Fault(10**9, kind="remove", path="commitlog", error=errno.EPERM, repeats=True)
+    store = filled(FaultyFileSystem(volume, fault), clock)
+    store.config.delete_batch_max = 2
+    volume.capacity = int(volume.used() / 0.95)
+    fault.nth = 1
+    for _ in range(SEGMENTS):
+        with pytest.raises(StorageError):
+            store.run_retention(noon())
+    assert store._log.min_offset == 2 * SEGMENT_BYTES
+    with pytest.raises(DiskFull):
+        store.append([message("refused, since nothing is gained")])
+    fault.nth = 10**9
+    for _ in range(SEGMENTS):
+        store.run_retention(noon())
+    assert numbers(volume) == [SEGMENTS - 1]
+    put(store, message("there is room again"))
 
 
 def test_a_crash_at_any_deletion_leaves_no_hole() -> None:

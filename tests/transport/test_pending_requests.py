@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from raptormq.errors import RequestTimeout
+from raptormq.errors import CommandError, RequestTimeout
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.transport.connection import Connection
 from raptormq.transport.pending_requests import BUCKET_SECONDS, Answer, PendingRequests
@@ -101,3 +102,71 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_left_out() -> None:
     await pool.request(address, request(2), 5)  # comes behind it
     await pool.close()
     await server.stop()
+
+
+async def test_requests_end_although_the_connection_cannot_because_its_peer_does_not_read() -> None:
+    """Garbage from the peer closes the connection, which waits until what is queued is sent."""
+    closing, finished, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await closing.wait()
+        writer.write(b"\xff" * 64)
+        await finished.wait()
+        writer.transport.abort()
+        gone.set()
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0, limit=1024)
+    pool = ConnectionPool()
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    connection = await pool.connection(address)
+    large = asyncio.ensure_future(pool.request(address, request(1, body=bytes(15 << 20)), 0.2))
+    small = asyncio.ensure_future(pool.request(address, request(1), 0.5))
+    await asyncio.sleep(0)
+    closing.set()
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(large, small, return_exceptions=True)
+    assert [type(each) for each in results] == [RequestTimeout, RequestTimeout]
+    assert connection.is_closed
+    finished.set()
+    await gone.wait()
+    await pool.close()
+    await connection.wait_closed()
+    server.close()
+
+
+async def test_a_request_that_cannot_be_encoded_is_forgotten() -> None:
+    server = Server(Router(), "127.0.0.1", 0)
+    await server.start()
+    pool = ConnectionPool()
+    address = f"127.0.0.1:{server.port}"
+    connection = await pool.connection(address)
+    with pytest.raises(CommandError, match=r"bytes of header .* do not fit a frame"):
+        await pool.request(address, RemotingCommand(1, {"topic": "x" * (17 << 20)}), 5)
+    assert connection._pending.take_all() == []
+    await pool.close()
+    await server.stop()
+
+
+def test_what_a_server_accepts_sends_at_once() -> None:
+    """Also on the event loop of asyncio itself."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        assert runner.run(_no_delay_of_what_is_accepted())
+
+
+async def _no_delay_of_what_is_accepted() -> int:
+    router = Router()
+    seen: list[int] = []
+
+    def look(connection: Connection, asked: RemotingCommand, header: None) -> RemotingCommand:
+        peer = connection._transport.get_extra_info("socket")
+        seen.append(peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return response_to(asked)
+
+    router.add(1, None, look)
+    server = Server(router, "127.0.0.1", 0)
+    await server.start()
+    pool = ConnectionPool()
+    await pool.request(f"127.0.0.1:{server.port}", request(1), 5)
+    await pool.close()
+    await server.stop()
+    return seen[0]

@@ -24,7 +24,7 @@ from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
-from raptormq.client.pulling import LATE_ANSWER_S, PullRequest, PullResult, PullStatus, pull
+from raptormq.client.pulling import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches, message_count
 from raptormq.client.sql import Sql, subscription_to
@@ -349,8 +349,10 @@ class PullConsumer:
             int(_POLL_SUSPEND_S * 1000),
             keys=instance.config.keys,
         )
-        timeout = instance.config.request_timeout + _POLL_SUSPEND_S
-        return await self._at_broker(queue, lambda address: pull(instance.pool, address, wanted, timeout))
+        timeout = instance.config.request_timeout + _POLL_SUSPEND_S + LATE_ANSWER_S
+        return await self._at_broker(
+            queue, lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S)
+        )
 
     async def _start_offset(self, address: str, queue: MessageQueue) -> int:
         offsets = self._running().offsets

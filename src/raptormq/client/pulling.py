@@ -36,7 +36,8 @@ class PullStatus(enum.Enum):
     """The offset is outside the queue, or was reset by an administrator: go on at `next_offset`."""
 
 
-_UNHELD_PAUSE_S = 0.2
+UNHELD_PAUSE_S = 0.2
+"""Without it an idle queue of a broker that cannot hold pulls would be asked thousands of times a second."""
 # Plain integers: an operator of IntFlag costs a microsecond, once per pull.
 _SUSPEND, _SUBSCRIPTION, _COMMIT_OFFSET = map(int, (PullFlag.SUSPEND, PullFlag.SUBSCRIPTION, PullFlag.COMMIT_OFFSET))
 _STATUSES = {int(status.value): status for status in PullStatus}
@@ -146,9 +147,17 @@ class PullRequest:
         )
 
 
-async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float) -> PullResult:
-    """Pull once from the broker at `address`; when it finds nothing and cannot hold the request, wait a little in its
-    place. `timeout` (seconds) has to be longer than the suspension by `LATE_ANSWER_S` and the time on the way.
+async def pull(
+    pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float, unheld_pause: float = 0.0
+) -> PullResult:
+    """Pull once from the broker at `address`.
+
+    Args:
+        pool: where connections are.
+        address: of the broker.
+        wanted: what to ask for.
+        timeout: seconds; longer than the suspension by `LATE_ANSWER_S` and the time on the way.
+        unheld_pause: how long to wait, in seconds, when the broker finds nothing and has not held the request.
 
     Raises:
         TransportError: no answer in time, or the connection broke.
@@ -159,8 +168,6 @@ async def pull(pool: ConnectionPool, address: str, wanted: PullRequest, timeout:
     asked = clock()
     answer = await pool.request(address, wanted.command(), timeout)
     result = wanted.result(answer, address)
-    if wanted.suspend_ms > 0 and result.status is PullStatus.NO_NEW_MESSAGE:
-        pause = min(_UNHELD_PAUSE_S, wanted.suspend_ms / 2000)
-        if clock() - asked < pause:
-            await asyncio.sleep(pause)  # else an idle queue would be asked thousands of times a second
+    if result.status is PullStatus.NO_NEW_MESSAGE and clock() - asked < unheld_pause:
+        await asyncio.sleep(unheld_pause)
     return result

@@ -20,7 +20,7 @@ from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.message_batch import MessageBatch
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
 from raptormq.client.pull_pace import PullPace
-from raptormq.client.pulling import PullRequest, PullResult, PullStatus, pull
+from raptormq.client.pulling import UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
 from raptormq.client.start_offset import start_offset
@@ -197,7 +197,10 @@ class QueueReader:
         )
         instance, timeout = self._instance, self._config.pull_timeout
         return at_broker(
-            instance.routes, self.queue, lambda address: pull(instance.pool, address, wanted, timeout), self._broker_id
+            instance.routes,
+            self.queue,
+            lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S),
+            self._broker_id,
         )
 
     def _take(self, progress: ProcessQueue, result: PullResult) -> None:

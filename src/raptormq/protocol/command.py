@@ -6,6 +6,7 @@ Source: Apache RocketMQ ``RemotingCommand``. The header inside a frame comes in 
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
@@ -114,20 +115,13 @@ def decode(payload: Payload) -> RemotingCommand:
 def encode_head(command: RemotingCommand, body_length: int) -> bytes:
     """Encode everything up to the body, which the caller sends behind it as one or more buffers of ``body_length``
     bytes.
+
+    Raises:
+        CommandError: the header cannot be encoded, or is too long.
     """
-    if command.serialize_type == SerializeType.ROCKETMQ and 0 <= command.code <= binary_header.MAX_CODE:
-        header = binary_header.encode(
-            command.code,
-            command.language,
-            command.version,
-            command.opaque,
-            command.flag,
-            command.remark,
-            command.ext_fields,
-        )
-        return join_frame(SerializeType.ROCKETMQ, header, body_length)
     # Codes above 32,767 (POP) do not fit the binary header; peers accept JSON at any time.
-    header = json_header.encode(
+    is_binary = command.serialize_type == SerializeType.ROCKETMQ and 0 <= command.code <= binary_header.MAX_CODE
+    header = (binary_header if is_binary else json_header).encode(
         command.code,
         command.language,
         command.version,
@@ -136,7 +130,10 @@ def encode_head(command: RemotingCommand, body_length: int) -> bytes:
         command.remark,
         command.ext_fields,
     )
-    return join_frame(SerializeType.JSON, header, body_length)
+    try:
+        return join_frame(SerializeType.ROCKETMQ if is_binary else SerializeType.JSON, header, body_length)
+    except (OverflowError, struct.error):
+        raise CommandError(f"{len(header)} bytes of header and {body_length} of body do not fit a frame") from None
 
 
 def encode(command: RemotingCommand) -> bytes:

@@ -65,6 +65,7 @@ class Retention:
         self._folder = config.paths.log
         self._doomed: deque[Segment] = deque()
         self._removing = threading.Lock()
+        self._is_stuck = False
         self._unvisited: Iterator[ConsumeQueue] = iter(())
         self.disk_used_ratio = 0.0
 
@@ -75,7 +76,7 @@ class Retention:
         when there are none.
         """
         self.disk_used_ratio = ratio = self._filesystem.usage(self._folder).used_ratio
-        taken = self._take_segments(now_ms, ratio, any_hour)
+        taken = [] if self._is_stuck else self._take_segments(now_ms, ratio, any_hour)
         if ratio >= self._config.disk_full_ratio and not taken:
             self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
         elif ratio < self._config.disk_full_ratio:
@@ -95,8 +96,10 @@ class Retention:
                     segment.remove()
                     self._filesystem.sync_directory(self._folder)
                 except OSError as error:
+                    self._is_stuck = True  # nobody gains anything when more is taken out of the log
                     raise StorageError(f"cannot delete {segment.path}: {error.strerror or error}") from error
                 self._doomed.popleft()
+                self._is_stuck = False
 
     def clean_queues(self, limit: int) -> bool:
         """Remove the dead files of up to ``limit`` queues after a :meth:`run` that took segments; True when none is

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ssl import SSLError
 from typing import Protocol, cast
 
-from raptormq.errors import BufferFull, CommandError, ConnectionClosed, ProtocolError, RequestTimeout
+from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, RequestTimeout
 from raptormq.protocol import command
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
@@ -314,12 +314,12 @@ class Connection(asyncio.Protocol):
         if self._limits.credentials is not None:
             sign(message, self._limits.credentials)
         now = self._loop.time()
-        due = self._pending.add(opaque, future, now + min(timeout, _LONGEST_WAIT_SECONDS))
+        due = self._pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_SECONDS)))
         if self._sweeper is None or due < self._sweep_at:
             self._sweep_later(due)
         try:
             self.send(message)
-        except CommandError:
+        except BaseException:
             self._pending.take(opaque)  # the peer owes no answer
             raise
         if self._owed_since is None:
@@ -352,7 +352,7 @@ class Connection(asyncio.Protocol):
                 future.set_exception(RequestTimeout(f"no answer from {self.peer_name} in time"))
                 self._drop_if_silent(now)
         due = self._pending.next_due
-        if due is not None and not self._closed:
+        if due is not None:  # also when it is closing: a peer that does not read keeps it from coming to an end
             self._sweep_later(due)
 
     def _drop_if_silent(self, now: float) -> None:

@@ -34,7 +34,8 @@ async def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def _listener(family: int, address: tuple[object, ...], *, both: bool) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio sets TCP_NODELAY only then on what is accepted; uvloop does so in any case.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
