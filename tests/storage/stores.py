@@ -84,3 +84,11 @@ def all_of(file: IndexFile, hashed: int, begin: int, end: int) -> list[int]:
     while not search.is_done:
         found += search.turn(wait=True)
     return found
+
+
+def write_header(file: IndexFile, volume: FileSystem) -> None:
+    """What a checkpoint does after the rest of a file of the index is written."""
+    header = file.header
+    assert header is not None
+    header.make_durable(volume)
+    file.header_written(header)

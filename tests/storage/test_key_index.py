@@ -22,7 +22,7 @@ from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFile, RealFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import all_of
+from tests.storage.stores import all_of, write_header
 
 FOREVER = (0, 1 << 62)
 
@@ -140,6 +140,7 @@ def test_the_bytes_are_rocketmq_s(tmp_path: Path) -> None:
     file = IndexFile.create(RealFileSystem(), str(tmp_path / "20231114000000000"), 5, 8)
     file.put(np.array([12, 7], np.int32), np.array([1000, 2000]), np.array([50_000, 53_999]))
     assert file.flush(64)
+    write_header(file, RealFileSystem())
     file.close()
     data = (tmp_path / "20231114000000000").read_bytes()
     assert len(data) == 40 + 5 * 4 + 8 * 20
@@ -166,6 +167,8 @@ def test_a_great_many_entries_are_written_a_few_at_a_time_and_found_meanwhile(
     while not file.flush(2):
         assert all_of(file, 9_999, 0, 60_000) == [999_900]
         assert all_of(file, 0, 0, 60_000) == [0]
+    write_header(file, RealFileSystem())
+    assert file.header is None
     assert sum(sizes) == 40 + 5_000 * 4 + 10_000 * 20
     assert max(sizes) <= 2 * 4096
     file.close()

@@ -17,7 +17,7 @@ from raptormq.storage.index_file import Entries, IndexFile
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import Clock, all_of, small_config
+from tests.storage.stores import Clock, all_of, small_config, write_header
 
 MINUTE = 60_000
 
@@ -278,6 +278,7 @@ async def test_the_last_message_before_a_crash_is_found_by_all_of_its_keys() -> 
     for file in store._index._files[:-1]:
         while not file.flush(1):
             pass
+        write_header(file, volume)
     again = opened(volume.after_kill(), clock, entries=50)
     assert [word for word in words if len(await again.find_by_key("t", word, 0, 1 << 62, 9)) != 1] == []
     again.close()

@@ -1,7 +1,8 @@
 """Makes the derived files durable and writes the checkpoint that says so.
 
 Two halves: what has to be done is taken on the thread of the store, done in any thread. The order is what makes the
-checkpoint true: tails written, log flushed, queue files flushed, then the checkpoint.
+checkpoint true: tails written, log flushed, queue files flushed, then the headers of the index, which say what it has,
+and the checkpoint.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.index_file import Header
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.queue_files import QueueFiles
 
@@ -26,7 +28,7 @@ class DurabilityJob:
     folder: str
     paths: frozenset[str]
     folders: frozenset[str]
-    index_paths: frozenset[str]
+    headers: tuple[Header, ...]
     file: CheckpointFile
     checkpoint: Checkpoint
 
@@ -40,10 +42,11 @@ class DurabilityJob:
             self.filesystem.sync_volume(self.folder)
         else:
             self._sync(self.paths)
-            self._sync(self.index_paths)
             for folder in sorted(self.folders, reverse=True):
                 with contextlib.suppress(FileNotFoundError):
                     self.filesystem.sync_directory(folder)
+        for header in self.headers:
+            header.make_durable(self.filesystem)
         self.file.save(self.checkpoint)
 
     def _sync(self, paths: frozenset[str]) -> None:
@@ -65,13 +68,17 @@ def take_job(
     after it.
     """
     paths, folders = files.take_unsynced()
-    index_paths = index.take_unsynced() if index is not None else frozenset()
-    folders |= {path.rpartition("/")[0] for path in index_paths}
-    return DurabilityJob(filesystem, folder, paths, folders, index_paths, file, checkpoint)
+    headers = tuple(index.headers()) if index is not None else ()
+    folders |= {header.path.rpartition("/")[0] for header in headers}
+    return DurabilityJob(filesystem, folder, paths, folders, headers, file, checkpoint)
 
 
-def put_back(job: DurabilityJob, files: QueueFiles, index: KeyIndex | None) -> None:
-    """Take a job again that failed."""
+def put_back(job: DurabilityJob, files: QueueFiles) -> None:
+    """Take a job again that failed; headers of the index count as lacking until :func:`done`."""
     files.put_back(job.paths, job.folders)
+
+
+def done(job: DurabilityJob, index: KeyIndex | None) -> None:
+    """A job has succeeded."""
     if index is not None:
-        index.put_back(job.index_paths)
+        index.headers_written(job.headers)

@@ -20,7 +20,7 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.durability import DurabilityJob, put_back, take_job
+from raptormq.storage.durability import DurabilityJob, done, put_back, take_job
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.key_index import KeyIndex
@@ -184,8 +184,9 @@ class Housekeeping:
                 try:
                     await background.run(self._run_job, job)
                 except BaseException:
-                    put_back(job, self.queues.files, self.index)
+                    put_back(job, self.queues.files)
                     raise
+                done(job, self.index)
 
     def _take_job(self, queue_timestamp: int, *, always: bool = False) -> DurabilityJob | None:
         """Return the next checkpoint, None when the files hold it already, unless ``always``. The log is flushed first:
@@ -244,8 +245,9 @@ class Housekeeping:
             try:
                 self._run_job(job)
             except StorageError:
-                put_back(job, self.queues.files, self.index)
+                put_back(job, self.queues.files)
                 raise
+            done(job, self.index)
 
     def _settle_offsets(self) -> None:
         if (data := self.offsets.snapshot()) is not None:

@@ -11,8 +11,9 @@ Big-endian; 5,000,000 slots and 20,000,000 entries by default, sparse::
     40  slots i32 * n           number of the newest entry of the slot, 0 for none; slot = hash % n
         entries                 hash i32 | physical offset i64 | seconds after beginTimestamp i32 | older entry i32
 
-A file is written behind in the order entries, slots, header, so that after a killed process every slot leads to entries
-that are there; what the header does not count yet is put in again by the replay of the log. A thread may write entries
+A file is written behind in the order entries, slots, header, and before the header a thread makes the others durable:
+what a header counts is there after a killed process and after a power cut. Slots that lead further are mended by the
+next start, and what the header does not count is put in again by the replay of the log. A thread may write entries
 before: where no slot leads nobody looks.
 """
 
@@ -36,6 +37,7 @@ ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("ol
 _SLOT_BYTES = 4
 _PAGE_BYTES = 4096
 _PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
+_ENTRIES_AT_ONCE = 1 << 16
 _PIECE_BYTES = 128 << 10
 """Written at once; file systems lock a file for as long as a write takes, 50 ms for 16 MiB."""
 EntryRows = NDArray[np.void]
@@ -69,6 +71,24 @@ class Entries(NamedTuple):
         return True
 
 
+class Header(NamedTuple):
+    """A header that a file lacks, to be written by any thread."""
+
+    path: str
+    data: bytes
+
+    def make_durable(self, filesystem: FileSystem) -> None:
+        """Write it when all that it counts is durable, and make it durable as well; nothing if the file is gone by now.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(filesystem.open(self.path)) as file:
+            file.sync()
+            file.write_at(0, [self.data], len(self.data))
+            file.sync()
+
+
 class IndexFile:
     """A file of ``slot_count`` slots and as many entries as its size has room for; belongs to one thread."""
 
@@ -93,7 +113,7 @@ class IndexFile:
         except BaseException:
             self._file.close()
             raise
-        self._file_header = self._header()
+        self._file_header = self._complete_header = self._header()
         self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
         self._tail_from = self._next
         self._round: list[int] = []
@@ -205,20 +225,32 @@ class IndexFile:
         """
         data = self._file.read_at(HEADER_BYTES, self.slot_count * _SLOT_BYTES)
         self._slots = slots = np.frombuffer(data, dtype=">i4").astype(np.int32)
-        for slot in np.flatnonzero(slots >= self._next).tolist():
-            found = int(slots[slot])
-            while found >= self._next:
-                older = self.entry(found, wait=True)[3] if found < self._entry_count else 0
-                found = older if 0 <= older < found else 0
-            slots[slot] = found
-            self._dirty[slot // _PAGE_SLOTS] = True
+        wrong = (slots >= self._next) | (slots < 0)
+        if wrong.any():
+            self._dirty[np.flatnonzero(wrong) // _PAGE_SLOTS] = True
+            slots[wrong] = 0
+            self._mend(slots, wrong)
+
+    def _mend(self, slots: _Column, wrong: NDArray[np.bool_]) -> None:
+        """Find the newest entries of the ``wrong`` slots. Nothing that is not counted is asked: after a power cut it
+        may be missing, and later runs have written over it.
+        """
+        after = self._next
+        while after > 1 and wrong.any():
+            first = max(1, after - _ENTRIES_AT_ONCE)
+            data = self._file.read_at(self.place(first), (after - first) * ENTRY_BYTES)
+            places = np.frombuffer(data, dtype=ENTRIES)["hash"].astype(np.int32) % self.slot_count
+            rows = np.flatnonzero(wrong[places])
+            slots[places[rows]] = rows + first  # of several for one slot the last one stays, which is the newest
+            wrong[places[rows]] = False
+            after = first
 
     # --- writing behind ---
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks something that was added."""
-        return bool(self._round or self._file_header != self._header() or self._dirty.any())
+        """Whether the file lacks something that was added, but for its header."""
+        return bool(self._round or self._complete_header != self._header() or self._dirty.any())
 
     def begin_round(self) -> None:
         """Let the next flush begin a round that counts all that is there now, whatever became of the last one."""
@@ -226,7 +258,7 @@ class IndexFile:
         self._round, self._round_header = [], b""
 
     def flush(self, pages: int) -> bool:
-        """Write about so many pages of what was added; True at the end of a round, when the header counts what was
+        """Write about so many pages of what was added; True at the end of a round, when :attr:`header` counts what was
         there at its start.
 
         Raises:
@@ -247,9 +279,18 @@ class IndexFile:
             pages -= 1
         if self._round:
             return False
-        self._file.write_at(0, [self._round_header], HEADER_BYTES)
-        self._file_header, self._round_header = self._round_header, b""
+        self._complete_header, self._round_header = self._round_header, b""
         return True
+
+    @property
+    def header(self) -> Header | None:
+        """What is to be written at last: it counts what the file has, but need not be durable yet."""
+        is_new = self._complete_header != self._file_header
+        return Header(self.path, self._complete_header) if is_new else None
+
+    def header_written(self, header: Header) -> None:
+        """The file has ``header`` now."""
+        self._file_header = header.data
 
     def _write_entries(self, limit: int) -> bool:
         """Write up to ``limit`` bytes of entries; True when none is left. Slots may then be written: they lead to

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 import numpy as np
@@ -24,7 +24,7 @@ from raptormq.errors import RecordError
 from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.index_file import Entries, IndexFile
+from raptormq.storage.index_file import Entries, Header, IndexFile
 from raptormq.storage.index_search import FileSearch
 from raptormq.storage.key_hash import key_hash
 from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingBatch, PendingRecord
@@ -57,7 +57,6 @@ class KeyIndex:
         self._entry_count = entry_count
         self._clock = clock
         self._files: list[IndexFile] = []
-        self._unsynced: set[str] = set()
         self._noted = NotedKeys()
         self._waiting: deque[KeyRows] = deque()
         """What could not be entered yet, in the order of the log."""
@@ -219,17 +218,15 @@ class KeyIndex:
 
     def flush(self, pages: int) -> bool:
         """Write about so many pages of what was added; True when everything that was there at :meth:`begin_flush` is
-        written.
+        written but the :meth:`headers`.
 
         Raises:
             OSError: nothing is lost, it comes again.
         """
         self._enter_noted()
         for file in self._files:
-            if file.is_dirty:
-                self._unsynced.add(file.path)
-                if not file.flush(pages):
-                    return False
+            if file.is_dirty and not file.flush(pages):
+                return False
             if file is not self._files[-1]:
                 if file.is_dirty:  # it went on growing in its round; the next one may not count before it does
                     return False
@@ -251,15 +248,16 @@ class KeyIndex:
             if file.path == entries.path:
                 file.written(entries)
 
-    def take_unsynced(self) -> frozenset[str]:
-        """Return the files to be made durable, with their names, which the caller does."""
-        taken = frozenset(self._unsynced)
-        self._unsynced.clear()
-        return taken
+    def headers(self) -> list[Header]:
+        """Return what has to be written, and made durable, after all else; one file's before the next one's."""
+        return [header for file in self._files if (header := file.header) is not None]
 
-    def put_back(self, paths: frozenset[str]) -> None:
-        """Take again what :meth:`take_unsynced` returned: it may not have become durable."""
-        self._unsynced |= paths
+    def headers_written(self, headers: Sequence[Header]) -> None:
+        """These headers, which :meth:`headers` returned, are durable."""
+        for header in headers:
+            for file in self._files:
+                if file.path == header.path:
+                    file.header_written(header)
 
     def take_before(self, log_min: int) -> list[str]:
         """Forget the files that only have messages before ``log_min``, except the last one; the caller removes what is
@@ -269,7 +267,6 @@ class KeyIndex:
         while len(self._files) > 1 and self._files[0].end_offset < log_min:
             file = self._files.pop(0)
             file.close()
-            self._unsynced.discard(file.path)
             taken.append(file.path)
         return taken
 

@@ -1,0 +1,89 @@
+"""What the index by keys has after a power cut that let any part of what was written through to the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.store import MessageStore
+from tests.storage.stores import Clock, small_config
+
+MINUTE = 60_000
+
+
+def opened(volume: FileSystem, clock: Clock, entries: int) -> MessageStore:
+    config = small_config(segment_size=1 << 20, index_slots=5_000, index_entries=entries)
+    store = MessageStore(config, fs=volume, clock=clock)
+    store.open()
+    return store
+
+
+def append(store: MessageStore, numbers: range) -> None:
+    store.append(
+        [PendingRecord("t", 0, b"x", b"KEYS\x01k%d\x02UNIQ_KEY\x01u%d\x02" % (number, number)) for number in numbers]
+    )
+    store.flush()
+    store.dispatch()
+
+
+def settle(store: MessageStore) -> None:
+    assert store._opened is not None
+    store._opened.housekeeping.settle()
+
+
+async def lost(store: MessageStore, numbers: range) -> list[str]:
+    keys = [f"{letter}{number}" for number in numbers[::2] for letter in "ku"]
+    return [key for key in keys if len(await store.find_by_key("t", key, 0, 1 << 62, 9)) != 1]
+
+
+@pytest.mark.parametrize("entries", [20_000, 1_500])
+@pytest.mark.parametrize("seed", range(15))
+async def test_a_power_cut_between_two_checkpoints_costs_no_key(seed: int, entries: int) -> None:
+    chance, volume, clock = random.Random(seed), MemoryFileSystem(), Clock()
+    store = opened(volume, clock, entries)
+    append(store, range(1_000))
+    settle(store)
+    clock.now += MINUTE
+    append(store, range(1_000, 1_010))
+    settle(store)
+    append(store, range(1_010, 2_000))
+    assert store._index is not None
+    store._index.begin_flush()
+    for _ in range(chance.randrange(40)):
+        store._index.flush(1)
+    volume = volume.after_power_cut(chance)
+    again = opened(volume, clock, entries)
+    append(again, range(2_000, 2_400))
+    assert await lost(again, range(2_400)) == []
+    again.close()
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_a_power_cut_within_a_checkpoint_costs_no_key(seed: int) -> None:
+    """Three lives, each of which ends at any operation of a checkpoint; files of the index come to their ends."""
+    chance, volume, clock = random.Random(seed), MemoryFileSystem(), Clock()
+    count = 0
+    for _ in range(3):
+        faulty = FaultyFileSystem(volume)
+        store = opened(faulty, clock, 1_500)
+        assert await lost(store, range(count)) == []
+        for _ in range(2):
+            append(store, range(count, count + 400))
+            count += 400
+            clock.now += MINUTE
+            settle(store)
+        append(store, range(count, count + 500))
+        count += 500
+        faulty.faults.append(Fault(chance.randrange(1, 40)))
+        with contextlib.suppress(SimulatedCrash):
+            settle(store)
+        volume = volume.after_power_cut(chance)
+    again = opened(volume, clock, 1_500)
+    assert await lost(again, range(count)) == []
+    again.close()
