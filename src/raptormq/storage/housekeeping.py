@@ -160,7 +160,7 @@ class Housekeeping:
             return
         entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES)
         if entries is not None:
-            async with self.one_checkpoint:  # on a slow disk both would have both threads, and reads wait for them
+            async with self.one_checkpoint:  # on a slow disk both would have a thread each, and reads wait for one
                 with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
                     if await background.run(entries.write, self.filesystem):
                         self.index.entries_written(entries)
