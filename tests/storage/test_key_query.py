@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import pytest
 
+from raptormq.errors import StorageError
 from raptormq.protocol.record import decode_record
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.index_file import IndexFile
@@ -218,4 +221,18 @@ async def test_a_file_that_retention_takes_during_a_query_ends_the_search_in_it(
     assert looked_through.look_through(volume) == followed.turn(wait=False) == []
     assert looked_through.is_done
     assert followed.is_done
+    store.close()
+
+
+async def test_a_disk_that_cannot_read_the_index_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = hot_store(MemoryFileSystem(), Clock(), 2_000)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(FileSearch, "turn", fail)
+    with pytest.raises(StorageError, match=r"^cannot read /store/index/\d{17}: Input/output error$"):
+        await store.find_by_key("t", "hot", 0, 1 << 62, 9)
+    monkeypatch.undo()
+    assert len(await store.find_by_key("t", "hot", 0, 1 << 62, 9)) == 9
     store.close()

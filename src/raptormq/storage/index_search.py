@@ -39,6 +39,11 @@ class FileSearch:
         self._found: list[int] = []
 
     @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._file.path
+
+    @property
     def is_done(self) -> bool:
         """Whether there is nothing more to find."""
         return self._number == 0

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from raptormq.errors import StorageError
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.index_search import LINKS, FileSearch
@@ -39,14 +40,17 @@ class KeyQueries:
         """Return up to ``limit`` records of ``topic`` stored within ``times`` (ms) that have ``key``, the newest first.
 
         Raises:
-            StorageError: a batch takes too much work.
+            StorageError: a batch takes too much work, or the disk cannot read the index.
         """
         found: list[Buffer] = []
         seen: set[int] = set()
         """Places of what is found, and of some others: a message may have a key twice."""
         for search in self.index.searches(topic, key, *times):
             while not search.is_done and len(found) < limit:
-                offsets = await self._turn(search, runner)
+                try:
+                    offsets = await self._turn(search, runner)
+                except OSError as error:
+                    raise StorageError(f"cannot read {search.path}: {error.strerror or error}") from error
                 await asyncio.sleep(0)
                 for start in range(0, len(offsets), _READ_AT_ONCE):
                     piece = [each for each in offsets[start : start + _READ_AT_ONCE] if each not in seen]
