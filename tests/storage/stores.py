@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,9 @@ def write_header(file: IndexFile, volume: FileSystem) -> None:
     assert header is not None
     header.make_durable(volume)
     file.header_written(header)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Turn the loop until something has happened; the time limit of the test ends it otherwise."""
+    while not condition():
+        await asyncio.sleep(0.001)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from raptormq.storage.index_file import ENTRY_BYTES, HEADER_BYTES
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.page_cache import Extent, fetch
-from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue, small_config
+from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue, small_config, until
 
 FAST: dict[str, Any] = {
     "flush_interval_ms": 1,
@@ -26,12 +25,6 @@ FAST: dict[str, Any] = {
     "offsets_interval_ms": 1,
     "retention_interval_ms": 1,
 }
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Turn the loop until something has happened; the time limit of the test ends it otherwise."""
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 async def test_everything_becomes_durable_without_a_call() -> None:

@@ -8,20 +8,11 @@ import random
 import pytest
 
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
-from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import Clock, small_config
-
-MINUTE = 60_000
-
-
-def opened(volume: FileSystem, clock: Clock, entries: int) -> MessageStore:
-    config = small_config(segment_size=1 << 20, index_slots=5_000, index_entries=entries)
-    store = MessageStore(config, fs=volume, clock=clock)
-    store.open()
-    return store
+from tests.storage.keyed_stores import MINUTE, opened, settle, written_after_checkpoints
+from tests.storage.stores import Clock
 
 
 def append(store: MessageStore, numbers: range) -> None:
@@ -30,11 +21,6 @@ def append(store: MessageStore, numbers: range) -> None:
     )
     store.flush()
     store.dispatch()
-
-
-def settle(store: MessageStore) -> None:
-    assert store._opened is not None
-    store._opened.housekeeping.settle()
 
 
 async def lost(store: MessageStore, numbers: range) -> list[str]:
@@ -47,12 +33,7 @@ async def lost(store: MessageStore, numbers: range) -> list[str]:
 async def test_a_power_cut_between_two_checkpoints_costs_no_key(seed: int, entries: int) -> None:
     chance, volume, clock = random.Random(seed), MemoryFileSystem(), Clock()
     store = opened(volume, clock, entries)
-    append(store, range(1_000))
-    settle(store)
-    clock.now += MINUTE
-    append(store, range(1_000, 1_010))
-    settle(store)
-    append(store, range(1_010, 2_000))
+    written_after_checkpoints(store, clock, 1_000, 990, put=append)
     assert store._index is not None
     store._index.begin_flush()
     for _ in range(chance.randrange(40)):

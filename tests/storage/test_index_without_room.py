@@ -14,12 +14,10 @@ from raptormq.storage import key_index
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
-from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import Clock, all_of, small_config
-
-MINUTE = 60_000
+from tests.storage.keyed_stores import MINUTE, append, lost, settle
+from tests.storage.stores import Clock, all_of, small_config, until
 
 
 def opened(volume: FileSystem, clock: Clock, **settings: Any) -> MessageStore:
@@ -27,20 +25,6 @@ def opened(volume: FileSystem, clock: Clock, **settings: Any) -> MessageStore:
     store = MessageStore(config, fs=volume, clock=clock)
     store.open()
     return store
-
-
-def append(store: MessageStore, numbers: range) -> None:
-    store.append([PendingRecord("t", 0, b"x", b"KEYS\x01k%d\x02" % number) for number in numbers])
-    store.dispatch()
-
-
-def settle(store: MessageStore) -> None:
-    assert store._opened is not None
-    store._opened.housekeeping.settle()
-
-
-async def lost(store: MessageStore, numbers: range) -> list[int]:
-    return [number for number in numbers[::3] if len(await store.find_by_key("t", f"k{number}", 0, 1 << 62, 9)) != 1]
 
 
 def full_after_the_first_file() -> tuple[MemoryFileSystem, FaultyFileSystem]:
@@ -89,11 +73,9 @@ async def test_room_for_the_index_is_noticed_without_a_checkpoint() -> None:
     store = opened(faulty, Clock(), upkeep_interval_ms=1, checkpoint_interval_ms=1_000_000)
     append(store, range(2_000))
     store.set_loop(asyncio.get_running_loop())
-    while store.stats().writable:
-        await asyncio.sleep(0.001)
+    await until(lambda: not store.stats().writable)
     faulty.faults.clear()
-    while not store.stats().writable:
-        await asyncio.sleep(0.001)
+    await until(lambda: store.stats().writable)
     assert await lost(store, range(2_000)) == []
     store.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import random
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,36 +16,8 @@ from raptormq.storage.index_file import Entries, IndexFile
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import Clock, all_of, small_config, write_header
-
-MINUTE = 60_000
-
-
-def opened(volume: FileSystem, clock: Clock, entries: int = 20_000, **settings: Any) -> MessageStore:
-    config = small_config(segment_size=1 << 20, index_slots=5_000, index_entries=entries, **settings)
-    store = MessageStore(config, fs=volume, clock=clock)
-    store.open()
-    return store
-
-
-def append(store: MessageStore, numbers: range) -> None:
-    store.append([PendingRecord("t", 0, b"%d" % number, b"KEYS\x01k%d\x02" % number) for number in numbers])
-    store.dispatch()
-
-
-def flush(store: MessageStore, calls: int) -> None:
-    assert store._index is not None
-    for _ in range(calls):
-        store._index.flush(1)
-
-
-def settle(store: MessageStore) -> None:
-    assert store._opened is not None
-    store._opened.housekeeping.settle()
-
-
-async def lost(store: MessageStore, numbers: range) -> list[int]:
-    return [number for number in numbers[::3] if len(await store.find_by_key("t", f"k{number}", 0, 1 << 62, 9)) != 1]
+from tests.storage.keyed_stores import MINUTE, append, flush, lost, opened, settle, written_after_checkpoints
+from tests.storage.stores import Clock, all_of, write_header
 
 
 def given_up_round(volume: FileSystem, clock: Clock, calls: int) -> MessageStore:
@@ -115,12 +86,7 @@ def test_an_error_that_is_kept_does_not_keep_the_index_from_growing() -> None:
 async def test_a_kill_while_two_files_are_to_be_written(calls: int) -> None:
     volume, clock = MemoryFileSystem(), Clock()
     store = opened(volume, clock, entries=2_000)
-    append(store, range(1_500))
-    settle(store)
-    clock.now += MINUTE
-    append(store, range(1_500, 1_510))
-    settle(store)
-    append(store, range(1_510, 4_510))
+    written_after_checkpoints(store, clock, 1_500, 3_000)
     flush(store, calls)
     survivor = volume.after_kill()
     for _ in range(2):
@@ -249,12 +215,7 @@ async def test_messages_in_the_place_of_lost_ones_are_found() -> None:
 async def test_a_crash_then_a_run_without_the_index_costs_no_key_from_before_the_checkpoint(calls: int) -> None:
     volume, clock = MemoryFileSystem(), Clock()
     store = opened(volume, clock)
-    append(store, range(1_000))
-    settle(store)
-    clock.now += MINUTE
-    append(store, range(1_000, 1_010))
-    settle(store)
-    append(store, range(1_010, 3_000))
+    written_after_checkpoints(store, clock, 1_000, 1_990)
     assert store._index is not None
     store._index.begin_flush()
     flush(store, calls)
