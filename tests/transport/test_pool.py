@@ -9,7 +9,8 @@ import pytest
 from raptormq.errors import ConnectError, RequestTimeout
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
-from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.pool import ConnectionPool, RefuseRequests
+from raptormq.transport.server import Server
 from raptormq.transport.tls import ClientTls
 
 
@@ -30,4 +31,17 @@ async def test_a_caller_whose_time_is_over_is_told_so_and_not_of_a_negative_one(
     pool = ConnectionPool()
     with pytest.raises(RequestTimeout, match=r"^no connection to 127.0.0.1:9 within 0 s$"):
         await pool.request("127.0.0.1:9", request(RequestCode.GET_ROUTEINFO_BY_TOPIC), -0.13)
+    await pool.close()
+
+
+async def test_connections_that_are_gone_are_forgotten() -> None:
+    """A broker that comes back with another address, as pods do, leaves nothing behind."""
+    pool = ConnectionPool()
+    for _ in range(5):
+        server = Server(RefuseRequests(), "127.0.0.1", 0)
+        await server.start()
+        connection = await pool.connection(f"127.0.0.1:{server.port}")
+        await server.stop()
+        await connection.wait_closed()
+    assert len(pool._connections) == 1
     await pool.close()

@@ -157,7 +157,7 @@ async def pull(
         address: of the broker.
         wanted: what to ask for.
         timeout: seconds; longer than the suspension by `LATE_ANSWER_S` and the time on the way.
-        unheld_pause: how long to wait, in seconds, when the broker finds nothing and has not held the request.
+        unheld_pause: how long to wait, in seconds, when the broker has not held the request and it leads nowhere.
 
     Raises:
         TransportError: no answer in time, or the connection broke.
@@ -168,6 +168,7 @@ async def pull(
     asked = clock()
     answer = await pool.request(address, wanted.command(), timeout)
     result = wanted.result(answer, address)
-    if result.status is PullStatus.NO_NEW_MESSAGE and clock() - asked < unheld_pause:
+    leads_nowhere = result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset == wanted.offset
+    if leads_nowhere and clock() - asked < unheld_pause:
         await asyncio.sleep(unheld_pause)
     return result

@@ -284,6 +284,11 @@ class Connection(asyncio.Protocol):
         return self._closed
 
     @property
+    def is_gone(self) -> bool:
+        """True once all that was queued has left, or is lost, and the socket is closed."""
+        return self._gone is not None and self._gone.done()
+
+    @property
     def peer_name(self) -> str:
         """``host:port`` of the peer."""
         host, port = self.peer

@@ -111,6 +111,9 @@ class ConnectionPool:
         if self._closed:
             connection.abort()
             raise ClientClosed("the connection pool is closed")
+        gone = [other for other, known in self._connections.items() if known.is_gone]
+        for other in gone:  # a cluster whose members come back with new addresses would fill the table
+            del self._connections[other]
         self._connections[address] = connection
         return connection
 
