@@ -100,6 +100,12 @@ class RaptorMQDev:
             self.broker.stop()
             self.broker = None
 
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.broker is not None:
+            self.broker.kill()
+            self.broker = None
+
     def restart(self) -> None:
         """A clean stop and a new start on the same data and ports."""
         self.stop()

@@ -2,12 +2,15 @@
 
 Over 100,000 messages a turn, of every kind (`store_contents`): what one broker stored, delayed or left undecided, the
 other one finds, delivers and asks about; indexes and offsets too. Before it goes back the queues of one topic become
-those of BatchCQ, and those of another one are converted there and back.
+those of BatchCQ, and those of another one are converted there and back. The same once more with brokers that are
+killed: no store is closed then, and nothing but the group's progress is waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import time
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from tests.interop.make_reference import PATIENCE
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import RocketMQServers, build
 from tests.interop.store_contents import (
+    FAILED_COUNT,
+    GROUP,
     SETTINGS,
     StoreContents,
     create_topics,
@@ -30,6 +35,28 @@ from tests.interop.store_differences import differences
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
+def wait_for_kept_progress(contents: StoreContents, store: Path, turns: int) -> None:
+    """Return when the group's progress is in its file: both brokers write it now and then, and a crash takes the
+    rest.
+    """
+    wanted = {queue_id: offset for (_, queue_id), offset in contents.committed.items()}
+    deadline = time.monotonic() + 30
+    while (lists := _written_progress(store, "lists")) != wanted or (
+        sum(_written_progress(store, "retried").values()) != turns * FAILED_COUNT
+    ):
+        assert time.monotonic() < deadline, f"{lists} is written, {wanted} was committed"
+        time.sleep(0.05)
+
+
+def _written_progress(store: Path, topic: str) -> dict[int, int]:
+    """Queue id -> offset; Apache RocketMQ writes the ids without quotation marks."""
+    text = ""
+    with contextlib.suppress(FileNotFoundError):  # for a moment, while Apache RocketMQ writes it anew
+        text = (store / "config" / "consumerOffset.json").read_text()
+    found = re.search(rf'"{topic}@{GROUP}"\s*:\s*\{{([^}}]*)\}}', text)
+    return {int(queue_id): int(offset) for queue_id, offset in re.findall(r"(\d+)\W+(\d+)", found[1] if found else "")}
+
+
 def delivered_while_it_ended(contents: StoreContents) -> tuple[str, ...]:
     """What may come twice of what Apache RocketMQ has left: when something becomes due while it ends, it delivers it
     after it has written down its progress.
@@ -37,23 +64,32 @@ def delivered_while_it_ended(contents: StoreContents) -> tuple[str, ...]:
     return ("delayed", "timers") if time.time() > contents.next_due else ()
 
 
-def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path, *, killed: bool) -> None:
     built = build()
     contents = StoreContents()
-    with RocketMQServers(built, tmp_path, settings=PATIENCE | SETTINGS) as rocketmq:
+    settings = SETTINGS | ({"flushConsumerOffsetInterval": "200"} if killed else {})
+    with RocketMQServers(built, tmp_path, settings=PATIENCE | settings) as rocketmq:
         asyncio.run(create_topics(rocketmq.name_servers))
         asyncio.run(fill(contents, rocketmq.name_servers, "first"))
+        if killed:
+            wait_for_kept_progress(contents, rocketmq.store, 1)
+            rocketmq.kill()
     assert contents.message_count > 100_000
     twice = delivered_while_it_ended(contents)
-    with RaptorMQDev(tmp_path, settings=SETTINGS) as raptormq:
+    with RaptorMQDev(tmp_path, settings=settings) as raptormq:
         found = asyncio.run(look_through(contents, raptormq.name_servers, twice=twice))
         assert differences(found, expected(contents)) == {}
         asyncio.run(fill(contents, raptormq.name_servers, "second"))
         for topic, queue_type in (("lists", "BatchCQ"), ("deflated", "BatchCQ"), ("deflated", "SimpleCQ")):
             state = asyncio.run(convert(raptormq, topic, queue_type))
             assert state.phase == "done", state
+        if killed:
+            wait_for_kept_progress(contents, raptormq.store, 2)
+            raptormq.kill()
+            twice = ("delayed", "timers")  # their progress is written now and then, too
     assert contents.message_count > 200_000
-    with RocketMQServers(built, tmp_path, settings=PATIENCE | SETTINGS) as rocketmq:
+    with RocketMQServers(built, tmp_path, settings=PATIENCE | settings) as rocketmq:
         # Busy, it asks about a transaction again before it has seen the answer, and delivers its message twice.
         found = asyncio.run(look_through(contents, rocketmq.name_servers, twice={"decided", *twice}))
         assert differences(found, expected(contents)) == {}
