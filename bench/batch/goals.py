@@ -184,10 +184,13 @@ def _kafka_goals() -> list[Goal]:
 def _own_goals() -> list[Goal]:
     off, on = (plan.first_run(auto_batch=batch, concurrent_build=True) for batch in (False, True))
     own, full = plan.OWN_BATCHCQ, plan.FULL_SPEED
+    many = [
+        ("10,000 queues against 16, sent", plan.QUEUES_10000, full),
+        ("our client: 10,000 queues against 16, sent", plan.OWN_10000, own),
+        ("our client: 10,000 queues against 16, publish only", plan.OWN_10000_PUBLISH, plan.OWN_PUBLISH),
+    ]
     return [
-        Goal(
-            "10,000 queues against 16, sent", Point(plan.QUEUES_10000, sent), 0.9, base=Point(full, sent), unit="msg/s"
-        ),
+        *(Goal(what, Point(load, sent), 0.9, base=Point(base, sent), unit="msg/s") for what, load, base in many),
         Goal(
             "our client: AutoBatch on against off",
             Point(plan.OWN_SIMPLECQ_PUBLISH, sent),

@@ -58,7 +58,19 @@ OWN_SINGLE_PUBLISH = replace(
     title="our client: SimpleCQ, AutoBatch off, publish only",
     auto_batch=False,
 )
-OWN_10000 = replace(OWN, name="own-queues-10000", title="our client: BatchCQ, AutoBatch, 10,000 queues", queues=10_000)
+OWN_10000 = replace(
+    OWN,
+    name="own-queues-10000",
+    title="our client: BatchCQ, AutoBatch, 10,000 queues",
+    queues=10_000,
+    timing=STEADY,
+)
+OWN_10000_PUBLISH = replace(
+    OWN_10000,
+    name="own-queues-10000-publish-only",
+    title="our client: BatchCQ, AutoBatch, publish only, 10,000 queues",
+    consumers=0,
+)
 OWN_BYTES = tuple(
     replace(OWN, name=f"own-batch-{kib}k", title=f"our client: BatchCQ, batches of {kib} KiB", batch_bytes=kib << 10)
     for kib in (8, 128)
@@ -104,6 +116,7 @@ PLAN: dict[Workload, tuple[System, ...]] = {
     **dict.fromkeys(BYTES, ALL),
     **dict.fromkeys(DELAYS, ALL),
     OWN_10000: (US,),
+    OWN_10000_PUBLISH: (US,),
     **dict.fromkeys((*OWN_BYTES, *OWN_FIXED), (US,)),
 }
 QUICK_PLAN: dict[Workload, tuple[System, ...]] = {
