@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from pathlib import Path
 
 import pytest
 
+from raptormq.broker.service import Broker
 from raptormq.errors import StorageError
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle
@@ -15,6 +17,7 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.store import now_ms
 from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.client.eventually import eventually
 from tests.clock import Clock
 
 QUICK = {"timerPrecisionMs": "100", "recallMessageEnable": "true"}
@@ -151,22 +154,47 @@ async def test_a_restart_delivers_what_waits_and_nothing_twice(tmp_path: Path) -
     assert progress[1:] == (0, 4, 4)
 
 
-async def test_a_stop_keeps_the_progress_also_when_all_is_saved(tmp_path: Path) -> None:
-    """What is saved on the way names the message that the run began with as the first that waits."""
+async def test_a_crash_leaves_the_place_of_the_first_that_waits(tmp_path: Path) -> None:
+    """From there a broker reads on: all that was delivered before would be read again, by Apache RocketMQ delivered."""
+    clock, file = Clock(), tmp_path / "config" / "timercheck"
+    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
+        for number, delay in enumerate((100, 100, 9000, 200, 8000)):
+            await peer.send("t", b"%d" % number, 0, f"TIMER_DELAY_MS\x01{delay}\x02")
+        clock.move(1_000)
+        await peer.pull("t", 2, wait_ms=20_000)
+        await saved_on_the_way(broker)
+        assert struct.unpack_from(">qqqq", file.read_bytes())[1:] == (0, 5, 2)
+        clock.move(9_000)
+        await peer.pull("t", 4, wait_ms=20_000)
+        await saved_on_the_way(broker)
+        assert struct.unpack_from(">qqqq", file.read_bytes())[1:] == (0, 5, 5)
+
+
+async def test_a_stop_keeps_the_place_also_when_all_else_is_saved(tmp_path: Path) -> None:
+    """What is saved on the way may name an earlier message as the first that waits: it is looked for seldom."""
     clock = Clock()
     async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+        assert broker._assembly is not None
+        broker._assembly.timers._search_at = math.inf
         clock.hold()
         await peer.send("t", b"x", 0, "TIMER_DELAY_MS\x01100\x02")
         clock.move(1_000)
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"x"]
-        assert broker._assembly is not None
-        timers = broker._assembly.timers
-        timers._save_at = 0.0
-        timers.arrived([(TIMER_TOPIC, 0, 1, 0)])
-        while timers._unsaved:
-            await asyncio.sleep(0.01)
+        await saved_on_the_way(broker)
+        progress = struct.unpack_from(">qqqq", (tmp_path / "config" / "timercheck").read_bytes())
+        assert progress[1:] == (0, 1, 0)
     progress = struct.unpack_from(">qqqq", (tmp_path / "config" / "timercheck").read_bytes())
     assert progress[1:] == (0, 1, 1)
+
+
+async def saved_on_the_way(broker: Broker) -> None:
+    """Return when the progress is saved, which is done every few seconds."""
+    assert broker._assembly is not None
+    timers = broker._assembly.timers
+    timers._save_at, timers._unsaved = 0.0, True  # also when it has yet to note what it has just delivered
+    timers.arrived([(TIMER_TOPIC, 0, 1, 0)])
+    await eventually(lambda: not timers._unsaved)
 
 
 async def test_what_is_due_in_the_millisecond_that_is_read_next_still_comes(tmp_path: Path) -> None:
@@ -184,6 +212,16 @@ async def test_what_is_due_in_the_millisecond_that_is_read_next_still_comes(tmp_
     async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"4000"]
         assert (await peer.pull("t", 1)).code == 19
+
+
+async def test_what_apache_rocketmq_knew_for_less_than_a_second_when_it_was_killed_still_comes(tmp_path: Path) -> None:
+    """It writes down how far it has read the queue of timers first, and then what of its own index is on the disk."""
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        await peer.send("t", b"waits", 0, "TIMER_DELAY_MS\x012000\x02")
+    progress = struct.pack(">qqqqqqq", now_ms() // 1000 * 1000, 0, 1, 1, 0, now_ms(), 1)
+    (tmp_path / "config" / "timercheck").write_bytes(progress.ljust(4_096, b"\0"))
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"waits"]
 
 
 async def test_the_times_are_found_again_when_the_queue_is_rebuilt(tmp_path: Path) -> None:

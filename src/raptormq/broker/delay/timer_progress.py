@@ -3,9 +3,13 @@
 4,096 bytes, big-endian, the rest zeros; fields of RocketMQ that mean nothing here are 0::
 
      0  lastReadTimeMs i64            all messages due before then are delivered (those due then are not), of those ...
-     8  lastTimerLogFlushPos i64      0; RocketMQ's own file has more in it as soon as a timer was set
+     8  lastTimerLogFlushPos i64      0; RocketMQ's own file has more in it a second after the first timer was set
     16  lastTimerQueueOffset i64      ... before this offset of the queue of timers
     24  masterTimerQueueOffset i64    no message before this offset waits; RocketMQ reads the queue from here on
+    32  stateVersion i64              0
+    40  timestamp i64                 0; RocketMQ's own file has a time in it, always
+
+In RocketMQ's own file ``masterTimerQueueOffset`` says how far its ``timerlog`` has the queue: what is before may wait.
 
 It is written a little after the delivery, so a crash delivers some messages twice and loses none.
 """
@@ -18,7 +22,7 @@ from typing import NamedTuple
 from raptormq.errors import StoreDamaged
 from raptormq.storage.filesystem import FileSystem, read_file, write_file
 
-_FIELDS = struct.Struct(">qqqq")
+_FIELDS = struct.Struct(">qqqq8xq")
 _FILE_BYTES = 4_096
 
 
@@ -55,8 +59,8 @@ class TimerProgressFile:
             raise StoreDamaged(f"the progress of timer messages cannot be read: {error}") from error
         if len(data) < _FIELDS.size:
             return TimerProgress()
-        read_ms, log_position, last_offset, master_offset = _FIELDS.unpack_from(data)
-        first = 0 if log_position else max(0, min(last_offset, master_offset))
+        read_ms, log_position, last_offset, master_offset, version_ms = _FIELDS.unpack_from(data)
+        first = 0 if log_position or version_ms else max(0, min(last_offset, master_offset))
         return TimerProgress(read_ms, last_offset, first)
 
     def save(self, progress: TimerProgress) -> None:
@@ -65,7 +69,7 @@ class TimerProgressFile:
         Raises:
             OSError: the old contents are still there.
         """
-        data = _FIELDS.pack(progress.read_ms, 0, progress.known_offset, progress.first_waiting)
+        data = _FIELDS.pack(progress.read_ms, 0, progress.known_offset, progress.first_waiting, 0)
         write_file(self._filesystem, f"{self._path}.new", data.ljust(_FILE_BYTES, b"\0"))
         self._filesystem.replace(f"{self._path}.new", self._path)
         self._filesystem.sync_directory(self._path.rpartition("/")[0])
