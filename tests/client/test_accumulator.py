@@ -374,7 +374,7 @@ async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_o
             return None
         if refuses:
             return ServerError(ResponseCode.MESSAGE_ILLEGAL, "the batch is compressed, it says", "broker")
-        broker.kinds.answered("t", whole=True)
+        broker.whole = True
         return None
 
     broker.error = answer

@@ -103,3 +103,23 @@ async def test_any_other_error_is_that_of_the_batch() -> None:
         with pytest.raises(ServerError, match="16"):
             await producer.send_batch(LISTED)
         assert len(peer.received[BATCH]) == 1
+
+
+async def test_messages_that_are_compressed_one_by_one_are_not_compressed_again_as_a_batch() -> None:
+    """Their batch was opened when the topic stored single messages, and leaves when it stores batches whole: consumers
+    would get what is compressed in what is compressed.
+    """
+    settings = {"auto_batch": True, "batch_max_delay_ms": 30_000.0, "compress_over_bytes": 100}
+    async with ScriptedPeer() as peer:
+        peer.on(BATCH, stored(), stored_whole(), refuse(ResponseCode.MESSAGE_ILLEGAL))
+        peer.on(SINGLE, stored(17))
+        async with producing(peer, **settings) as producer:
+            await producer.send_batch(LISTED)
+            merged = [producer.submit(message) for message in LISTED]
+            await producer.send_batch(LISTED)  # the topic is converted now
+        assert {(await future).queue_offset for future in merged} == {17}
+        assert len(peer.received[SINGLE]) == len(LISTED)
+        for request in peer.received[SINGLE]:
+            sys_flag = int(request.ext_fields["f"])
+            assert "INNER_NUM" not in request.ext_fields["i"]
+            assert decompress(request.body, sys_flag) == LISTED[0].body

@@ -44,7 +44,7 @@ class BatchSending:
         except ServerError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-        self._kinds.refused(outgoing.topic)
+        self._kinds.refused_wrapped(outgoing.topic)
         return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0))
 
     def form(self, outgoing: Outgoing) -> Outgoing:
@@ -61,6 +61,8 @@ class BatchSending:
     def _wrapped(self, outgoing: Outgoing) -> Outgoing | None:
         """Return a batch as an inner batch, when that is smaller and known to be taken."""
         if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic):
+            return None
+        if outgoing.sys_flag:  # made for single messages, each compressed: the flag of a whole batch is for all of it
             return None
         if self._delivery.sealing is not None:
             outgoing, sys_flag = self._delivery.sealing.sealed_whole(outgoing), 0

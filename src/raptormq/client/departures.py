@@ -91,7 +91,7 @@ class Departures:
             return False  # the topic may not be what it was known as
         if isinstance(outcome, RaptorMQError):
             fail(batch.take_waiters(), outcome)
-        elif len(batch) > 1 and batch.key[4] and self._kinds.stores_whole(batch.key[0]):
+        elif batch.key[4] and _is_one(outcome, batch):
             return False
         else:
             _share_out(outcome, batch)
@@ -118,7 +118,7 @@ class Departures:
         if len(batch) > 1:
             try:
                 result = await self._send(self._outgoing(batch, now_ms), queue, None, self._config.send_timeout)
-                if not (sys_flag and self._kinds.stores_whole(topic)):
+                if not (sys_flag and _is_one(result, batch)):
                     _share_out(result, batch)
                     return
                 # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
@@ -126,7 +126,7 @@ class Departures:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self.broker_knows_batches = False
                 elif sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL:
-                    self._kinds.refused(topic)
+                    self._kinds.refused_singly_compressed(topic)
                 else:
                     raise
         await asyncio.gather(*self._singles(batch))
@@ -154,14 +154,20 @@ def _has_company(batch: OpenBatch) -> bool:
     return len(batch) > 1
 
 
+def _is_one(result: SendResult, batch: OpenBatch) -> bool:
+    """Whether messages that left together were stored as one batch, which has one id. What is known of the topic may
+    have changed since the answer came.
+    """
+    return len(batch) > 1 and result.offset_message_id.count(",") + 1 != len(batch)
+
+
 def _share_out(result: SendResult, batch: OpenBatch) -> None:
     """Give each sender its part: a broker that stored single messages names one id each, else all share the batch's."""
     if len(batch) == 1:
         tell(batch.take_waiters()[0], result)
         return
-    ids = result.offset_message_id.split(",")
-    if len(ids) != len(batch):
-        ids = [result.offset_message_id] * len(batch)
+    one = _is_one(result, batch)
+    ids = [result.offset_message_id] * len(batch) if one else result.offset_message_id.split(",")
     offsets = count(result.queue_offset)
     fields = zip(repeat(result.status), batch.message_ids, ids, repeat(result.queue), offsets, repeat(None))
     # `tuple.__new__` takes half the time of the constructor, which is a Python function.
