@@ -88,9 +88,11 @@ def test_the_local_address_is_the_one_towards_the_peer() -> None:
         ("batch_max_delay_ms", 30_001),
         ("total_batch_max_bytes", 0),
         ("max_open_batches", 0),
+        ("batch_max_bytes", "32K"),
+        ("batch_max_bytes", None),
     ],
 )
-def test_limits_of_the_settings_for_batches(name: str, value: int) -> None:
+def test_limits_of_the_settings_for_batches(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=name):
         ProducerConfig(**{name: value})  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.client import Message, MessageQueue, Producer, ProducerConfig, PullConsumer
 from raptormq.client.content import as_bytes, check_parts, check_queue
-from raptormq.errors import MessageError
+from raptormq.errors import ClientError, MessageError
 from tests.client.cluster import Cluster
 
 QUEUE = MessageQueue("t", "broker-0", 0)
@@ -26,6 +26,12 @@ WRONG: dict[str, dict[str, Any]] = {
     "keys of numbers": {"keys": (1, 2)},
     "tag of a number": {"tags": 5},
     "property of a number": {"properties": {"a": 1}},
+    "list of topics": {"topic": ["t"]},
+    "list of tags": {"tags": ["a"]},
+    "list of tags beside a key": {"tags": ["a"], "keys": ("k",)},
+    "text as wait flag": {"wait_stored": "false"},
+    "list as wait flag": {"wait_stored": []},
+    "text as wait flag beside a property": {"wait_stored": "false", "properties": {"a": "b"}},
 }
 
 
@@ -51,6 +57,7 @@ NO_QUEUES = [
     MessageQueue("u", "broker-0", 0),
     MessageQueue("t", "broker-0", 2**31),
     MessageQueue("t", "broker-0", cast("int", "0")),
+    [],
 ]
 
 
@@ -94,3 +101,30 @@ async def test_who_sends_what_is_no_message_disturbs_nobody(tmp_path: Path, auto
         assert sorted(message.body for message in pulled.messages()) == sorted(
             [*map(str.encode, WRONG), b"with a queue", b"buffer", b"8bytes.."]
         )
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+async def test_what_is_no_message_is_refused_with_what_to_do(tmp_path: Path, auto_batch: bool) -> None:
+    config = ProducerConfig(auto_batch=auto_batch)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers, config=config) as producer:
+            fine = Message("t", b"x")
+            none: Any
+            for none, says in (([fine], "send_batch sends a list"), (b"x", "a Message, not bytes"), (None, "NoneType")):
+                with pytest.raises(MessageError, match=says):
+                    await producer.send(none)
+                with pytest.raises(MessageError, match=says):
+                    producer.submit(none)
+                with pytest.raises(MessageError, match=says):
+                    producer.send_with_callback(none, lambda _: None)
+                with pytest.raises(MessageError, match=says):
+                    await producer.send_oneway(none)
+            for none in (fine, [fine, b"x"], None):
+                with pytest.raises(MessageError, match="a batch is a list of messages"):
+                    await producer.send_batch(none)
+            for none in (None, 5):
+                with pytest.raises(ClientError, match="a callback is a function"):
+                    producer.send_with_callback(fine, none)
+            sent = await producer.send_batch(message for message in (fine, fine))
+            assert sent.queue_offset == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -246,9 +246,34 @@ async def the_second(batch: MessageBatch) -> list[int]:
     return [1]
 
 
+async def the_last_and_twice(batch: MessageBatch) -> list[int]:
+    return [2, 1, 1, -1]
+
+
+async def truth_values(batch: MessageBatch) -> list[int]:
+    return [True, False, True]
+
+
+async def a_number(batch: MessageBatch) -> Any:
+    return 2
+
+
+async def false(batch: MessageBatch) -> Any:
+    return False
+
+
 @pytest.mark.parametrize(
     ("listener", "given"),
-    [(fails_whole, [0, 1, 2]), (later, [0, 1, 2]), (wrong_index, [0, 1, 2]), (the_second, [1])],
+    [
+        (fails_whole, [0, 1, 2]),
+        (later, [0, 1, 2]),
+        (wrong_index, [0, 1, 2]),
+        (truth_values, [0, 1, 2]),
+        (a_number, [0, 1, 2]),
+        (false, [0, 1, 2]),
+        (the_second, [1]),
+        (the_last_and_twice, [1, 2]),
+    ],
 )
 async def test_what_fails_of_a_batch_is_given_back_and_nothing_else(listener: BatchListener, given: list[int]) -> None:
     async with listening(WholeBatches(listener)) as (calls, reader, giving, _):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.content import as_bytes, check_parts, check_queue
+from raptormq.client.content import as_bytes, check_parts, check_queue, misfit
 from raptormq.client.departures import Departures, Send
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
@@ -122,7 +122,14 @@ class Lane:
         Raises:
             MessageError: the message breaks a rule.
         """
-        shared, body, topic = self._shared, message.body, message.topic
+        shared = self._shared
+        try:
+            body, topic = message.body, message.topic
+            key = topic, queue, message.tags, message.wait_stored, 0
+            batch = self._open.get(key)
+        except (AttributeError, TypeError):  # a list, bytes; or a part that is one
+            check_queue(queue, getattr(message, "topic", ""))
+            raise misfit(message) from None
         if type(body) is not bytes:
             body = as_bytes(body)
         length = len(body)
@@ -132,8 +139,6 @@ class Lane:
             or not self._departures.broker_knows_batches
         ):
             return None
-        key = topic, queue, message.tags, message.wait_stored, 0
-        batch = self._open.get(key)
         if batch is None and not (is_mergeable_topic(topic) and self._may_open(key)):
             return None
         if (

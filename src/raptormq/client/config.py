@@ -252,11 +252,11 @@ def local_address(towards: str) -> str:
             return "127.0.0.1"
 
 
-def _require_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{name} must be positive, not {value!r}")
+def _require_positive(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or not value > 0:
+        raise ConfigError(f"{name} must be a positive number, not {value!r}")
 
 
-def _require_not_negative(name: str, value: float) -> None:
-    if not value >= 0:
-        raise ConfigError(f"{name} must not be negative, not {value!r}")
+def _require_not_negative(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or not value >= 0:
+        raise ConfigError(f"{name} must be a number that is not negative, not {value!r}")

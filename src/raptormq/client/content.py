@@ -1,11 +1,13 @@
 """What a message may be made of, looked at before it is among others: one of a batch must not spoil the batch, and one
 of a connection not the connection. Pure.
 
-Neighbours: `outgoing` and `accumulator` ask; topics and properties are checked in `outgoing`. Source: none, Java's
-compiler does it.
+Neighbours: `producer`, `outgoing` and `accumulator` ask; topics and properties are checked in `outgoing`. Source: none,
+Java's compiler does it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from raptormq.errors import MessageError
 from raptormq.protocol.message import Message, MessageQueue
@@ -38,6 +40,36 @@ def check_parts(message: Message) -> None:
     keys: object = message.keys
     if isinstance(keys, str) or not all(isinstance(key, str) for key in message.keys):
         raise MessageError(f"the keys of a message are a tuple of texts, not {keys!r}")
+
+
+def misfit(message: object) -> MessageError:
+    """Return what is to be said of something that cannot be used as a message, or of one with a part that cannot."""
+    if not isinstance(message, Message):
+        hint = (
+            "; send_batch sends a list"
+            if isinstance(message, Sequence) and not isinstance(message, bytes | str)
+            else ""
+        )
+        return MessageError(f"what is sent is a Message, not {type(message).__name__}{hint}")
+    return MessageError(
+        "topic and tags of a message are texts and its wait_stored is True or False; these are not: "
+        f"{message.topic!r}, {message.tags!r}, {message.wait_stored!r}"
+    )
+
+
+def as_messages(messages: object) -> Sequence[Message]:
+    """Return messages as a list.
+
+    Raises:
+        MessageError: they are none.
+    """
+    if not isinstance(messages, Iterable):
+        raise MessageError(f"a batch is a list of messages, not {type(messages).__name__}")
+    listed = list(messages)
+    for kind in set(map(type, listed)):
+        if not issubclass(kind, Message):
+            raise MessageError(f"a batch is a list of messages; this one holds {kind.__name__}, too")
+    return listed
 
 
 def check_queue(queue: object, topic: str) -> None:

@@ -213,7 +213,18 @@ class Listening:
 
 
 def _failed(messages: MessageBatch, answer: ConsumeResult | Iterable[int] | None) -> Sequence[MessageExt]:
-    """Return the messages that a listener wants again; an index that is none raises `IndexError`."""
+    """Return the messages that a listener wants again, each once.
+
+    Raises:
+        IndexError: an index is that of no message.
+        TypeError: the answer is none: something else, or a list of something else, as of one truth value per message.
+    """
     if answer is ConsumeResult.RECONSUME_LATER:
         return messages
-    return [messages[index] for index in answer] if isinstance(answer, Iterable) else ()
+    if answer is None or answer is ConsumeResult.SUCCESS:
+        return ()
+    places = range(len(messages))
+    indexes = list(answer)
+    if any(isinstance(index, bool) for index in indexes):
+        raise TypeError("a batch listener names messages by their indexes, not by True and False")
+    return [messages[index] for index in sorted({places[index] for index in indexes})]

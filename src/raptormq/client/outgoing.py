@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.content import as_bytes, check_parts
+from raptormq.client.content import as_bytes, check_parts, misfit
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import encode_batch
@@ -65,6 +65,8 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     Raises:
         MessageError: topic, properties or size break a rule of the broker.
     """
+    if not isinstance(message, Message):
+        raise misfit(message)
     check_sendable(message.topic)
     if message.flag or message.keys:
         check_parts(message)
@@ -190,7 +192,6 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
     )
 
 
-@lru_cache(maxsize=4096)
 def check_sendable(topic: str) -> None:
     """Check the topic of a message.
 
@@ -199,6 +200,11 @@ def check_sendable(topic: str) -> None:
     """
     if not isinstance(topic, str):
         raise MessageError(f"the topic of a message is text, not {topic!r}")
+    _check_text(topic)
+
+
+@lru_cache(maxsize=4096)
+def _check_text(topic: str) -> None:
     check_topic(topic)
     if topic in NOT_SENDABLE:
         raise MessageError(f"topic {topic} belongs to the brokers, nobody sends to it")
@@ -231,8 +237,13 @@ def _records(
 
 def _common_properties(message: Message) -> str:
     """Return the text of all properties but the unique id."""
+    if not isinstance(message.wait_stored, bool):
+        raise misfit(message)
     if not message.properties and not message.keys and not message.delay:
-        return _tag_properties(message.tags, message.wait_stored)
+        try:
+            return _tag_properties(message.tags, message.wait_stored)
+        except TypeError:  # no text, and nothing that could be looked up
+            raise misfit(message) from None
     if message.properties and not _REFUSED.isdisjoint(message.properties):
         taken = ", ".join(sorted(_REFUSED & message.properties.keys()))
         raise MessageError(f"the property names {taken} belong to the system")
@@ -243,7 +254,10 @@ def _common_properties(message: Message) -> str:
 
 @lru_cache(maxsize=4096)
 def _tag_properties(tags: str | None, wait_stored: bool) -> str:
-    return _encode_text(Message("", b"", tags, wait_stored=wait_stored).all_properties())
+    message = Message("", b"", tags, wait_stored=wait_stored)
+    if not isinstance(wait_stored, bool):
+        raise misfit(message)
+    return _encode_text(message.all_properties())
 
 
 def _own_id(properties: dict[str, str]) -> str | None:

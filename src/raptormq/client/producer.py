@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,7 @@ from typing import Any, Self
 from raptormq.client.accumulator import Lane
 from raptormq.client.batch_sending import BatchSending
 from raptormq.client.config import ClientConfig, ProducerConfig
+from raptormq.client.content import as_messages
 from raptormq.client.delivery import Delivery
 from raptormq.client.departures import Send
 from raptormq.client.instance import ClientInstance
@@ -30,7 +31,7 @@ from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
 from raptormq.client.shipping import Shipping
 from raptormq.client.waiters import CLOSED, Callback, tell
-from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
+from raptormq.errors import ClientClosed, ClientError, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
@@ -187,8 +188,11 @@ class Producer:
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
+            ClientError: the callback cannot be called.
             ClientClosed: the producer is not started or closed.
         """
+        if not callable(callback):
+            raise ClientError(f"a callback is a function of one argument, not {callback!r}")
         lane = self._lane  # which nobody has who is not running
         if lane is None or lane.add(message, queue, callback) is None:
             alone = self._send_alone(self._running(), message, queue)
@@ -204,7 +208,7 @@ class Producer:
 
     async def send_batch(
         self,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         *,
         queue: MessageQueue | None = None,
         key: str | None = None,
@@ -217,7 +221,7 @@ class Producer:
         Arguments and errors are those of `send`.
         """
         self._running()
-        outgoing = prepare_batch(messages, self._ids, time.time_ns() // 1_000_000, self._config)
+        outgoing = prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
         return await self._send_batch(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
