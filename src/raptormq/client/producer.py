@@ -108,7 +108,7 @@ class Producer:
 
     async def close(self) -> None:
         """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
-        never raises, is bounded in time.
+        never raises in the loop that it was started in, is bounded in time.
         """
         instance, self._instance, self._delivery = self._instance, None, None
         lane, self._lane = self._lane, None
