@@ -21,6 +21,8 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
+from raptormq.protocol.codes import RequestCode
+from tests.broker.harness import connected, messages
 from tests.client.cluster import Cluster
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.1, rebalance_interval=0.2)
@@ -105,3 +107,20 @@ async def test_a_seek_into_a_batch_delivers_from_exactly_that_message(tmp_path: 
                     found += await reader.poll(5)
                 assert [message.queue_offset for message in found] == list(range(start, 20))
                 assert [message.body for message in found] == [body(n) for n in range(start, 20)]
+
+
+@pytest.mark.parametrize("config", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
+async def test_a_message_of_a_list_is_found_by_its_key(tmp_path: Path, config: ProducerConfig) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await create_topic(cluster)
+        async with Producer("p", config=config, client_config=client(cluster)) as producer:
+            for start in (0, 5):  # the first tells the client what kind the topic is
+                numbers = range(start, start + 5)
+                await producer.send_batch([Message("t", body(n), "A", (f"k{n}", "all")) for n in numbers], queue=QUEUE)
+        async with connected(cluster.broker()) as peer:
+            stored = messages(await peer.pull("t", 5))
+            assert (body(7) in stored[0].body) is (config is PLAIN)
+            fields = {"topic": "t", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+            for key, found in (("k7", [7]), ("all", [*range(10)])):
+                answer = await peer.call(RequestCode.QUERY_MESSAGE, fields | {"key": key})
+                assert sorted(each.body for each in messages(answer)) == [body(n) for n in found]

@@ -82,6 +82,28 @@ def test_a_batch_as_a_whole_has_an_id_and_the_wait_flag() -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        (ProducerConfig(compress_batches=True), "k1 k2 k3"),
+        (ProducerConfig(encrypt=True), "k1 k2 k3"),
+        (ProducerConfig(compress_batches=True, compress_over_bytes=0), None),
+        (DEFAULT, None),
+    ],
+)
+def test_a_batch_that_nobody_may_look_into_carries_the_keys_of_all(config: ProducerConfig, keys: str | None) -> None:
+    messages = [Message("t", b"", keys=own) for own in (("k1", "k2"), (), ("k2",), ("k3",))]
+    outgoing = prepare_batch(messages, ids(), NOW_MS, config)
+    assert decode_properties(outgoing.properties).get("KEYS") == keys
+    own = [decode_properties(record.properties.decode()).get("KEYS") for record in decode_batch(outgoing.body)]
+    assert own == ["k1 k2", None, "k2", "k3"]
+
+
+def test_a_batch_whose_messages_have_no_keys_has_none() -> None:
+    outgoing = prepare_batch([Message("t", b"")], ids(), NOW_MS, ProducerConfig(encrypt=True))
+    assert "KEYS" not in decode_properties(outgoing.properties)
+
+
+@pytest.mark.parametrize(
     ("messages", "rule"),
     [
         ([], "at least one"),

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import as_bytes, check_parts, misfit
+from raptormq.client.united_keys import united_keys
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import encode_batch
@@ -160,6 +161,9 @@ def prepare_merged(
 def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
     """Return a list of messages ready to send as one request; none of them is compressed.
 
+    What may be compressed or encrypted as a whole carries their keys, as many as `united_keys` says: no broker finds
+    those inside.
+
     Raises:
         MessageError: one of the messages breaks a rule of its own, or the list one of a list; the text names the rule.
     """
@@ -179,6 +183,10 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
     }
     if first.tags and all(message.tags == first.tags for message in messages):
         batch_properties[names.TAGS] = first.tags  # without it a broker that stores the list whole finds no tag
+    if config.encrypt or (config.compress_batches and config.compress_over_bytes > 0):
+        united = united_keys(messages)
+        if united:
+            batch_properties[names.KEYS] = names.KEY_SEPARATOR.join(united)
     return Outgoing(
         RequestCode.SEND_BATCH_MESSAGE,
         first.topic,
