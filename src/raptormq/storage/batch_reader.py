@@ -13,12 +13,11 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 
-from raptormq.errors import BatchEncrypted
 from raptormq.protocol.properties import TAGS, find_property
-from raptormq.protocol.record import StoredMessage, encode_record
+from raptormq.protocol.record import StoredMessage, decode_record, encode_record
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem
-from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encrypted, is_wrapper
+from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encrypted, is_wrapper, refusal
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
@@ -288,10 +287,7 @@ class BatchReader:
             return True
         if found.messages:
             return False
-        raise BatchEncrypted(
-            f"messages {item.base} to {item.end - 1} of the queue are encrypted as one: the broker can neither filter "
-            "them nor take them apart for a client that does not do so itself"
-        )
+        raise refusal(decode_record(record, check_crc=False).body, item.base, item.messages)
 
     def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: _Found) -> bool:
         for message in messages:

@@ -16,13 +16,14 @@ from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
 
-from raptormq.errors import BodyTooLarge, RecordError
+from raptormq.errors import BatchEncrypted, BodyTooLarge, RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
-from raptormq.protocol.encryption import is_sealed
+from raptormq.protocol.encryption import is_sealed, key_id_of
 from raptormq.protocol.inner_batch import is_inner_batch, unwrap
 from raptormq.protocol.record import SYS_FLAG_AT, StoredMessage, decode_record
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import PagesMissing
+from raptormq.storage.record_parser import peek_body_at
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ MAX_UNPACKED_BYTES = 14 << 20
 """A batch that grows beyond this is not taken apart: one of its messages might not fit an answer."""
 AT_ONCE_BYTES = 1 << 20
 """What the event loop unpacks for one read: some milliseconds."""
+_LOOKED_AT = 8
+"""Bytes of a body that tell whether it is encrypted."""
 _KEPT_BYTES = 64 << 20
 _KEPT = 64
 
@@ -42,8 +45,26 @@ def is_wrapper(record: Buffer) -> bool:
 
 
 def is_encrypted(record: Buffer) -> bool:
-    """True for the stored record of an inner batch that was encrypted as a whole, which no broker takes apart."""
-    return is_sealed(decode_record(record, check_crc=False).body)
+    """True for the stored record of an inner batch that was encrypted as a whole, which no broker takes apart.
+
+    Asked for each batch that goes to the official Java client: 0.5 us, of which the body's length is no part.
+    """
+    body_at = peek_body_at(record)
+    return is_sealed(record[body_at : body_at + _LOOKED_AT]) and is_wrapper(record)
+
+
+def refusal(body: bytes, first: int, count: int) -> BatchEncrypted:
+    """Return what readers are told who want a message of a batch of ``count``, from the queue offset ``first`` on, that
+    is encrypted to this body.
+    """
+    try:
+        key = f" with the key {key_id_of(body)!r}"
+    except RecordError:  # cut; who has the keys will say so
+        key = ""
+    return BatchEncrypted(
+        f"messages {first} to {first + count - 1} of the queue are encrypted as one{key}: only RaptorMQ's clients that "
+        "have the key can read them, the broker can neither filter them nor take them apart"
+    )
 
 
 class BatchUnpacker:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from raptormq.errors import StorageError
+from raptormq.errors import BatchEncrypted, StorageError
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.index_search import LINKS, FileSearch
@@ -41,8 +41,10 @@ class KeyQueries:
 
         Raises:
             StorageError: a batch takes too much work, or the disk cannot read the index.
+            BatchEncrypted: nothing but encrypted batches has the key.
         """
         found: list[Buffer] = []
+        refused: BatchEncrypted | None = None
         seen: set[int] = set()
         """Places of what is found, and of some others: a message may have a key twice."""
         for search in self.index.searches(topic, key, *times):
@@ -54,13 +56,18 @@ class KeyQueries:
                 await asyncio.sleep(0)
                 for start in range(0, len(offsets), _READ_AT_ONCE):
                     piece = [each for each in offsets[start : start + _READ_AT_ONCE] if each not in seen]
-                    records = await self._read(piece, topic, key, times, limit - len(found), runner)
+                    try:
+                        records = await self._read(piece, topic, key, times, limit - len(found), runner)
+                    except BatchEncrypted as error:  # older messages with the key may be readable
+                        refused, records = error, []
                     if records:
                         seen.update(piece)
                         found += records
                     if len(found) >= limit:
                         break
                     await asyncio.sleep(0)
+        if refused is not None and not found:
+            raise refused
         return found
 
     async def _turn(self, search: FileSearch, runner: Runner | None) -> list[int]:

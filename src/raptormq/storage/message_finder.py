@@ -8,9 +8,11 @@ batch, which all of them share. Nothing here returns a wrapper.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
-from raptormq.errors import RecordError
+from raptormq.errors import BatchEncrypted, RecordError
+from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, PAIR_SEPARATOR, UNIQUE_KEY, find_property
 from raptormq.protocol.record import (
     BLANK_BYTES,
@@ -21,10 +23,17 @@ from raptormq.protocol.record import (
     decode_record,
     encode_record,
 )
-from raptormq.storage.batch_records import AT_ONCE_BYTES, MAX_DISTANCE, BatchUnpacker, is_wrapper
+from raptormq.storage.batch_records import (
+    AT_ONCE_BYTES,
+    MAX_DISTANCE,
+    BatchUnpacker,
+    is_encrypted,
+    is_wrapper,
+    refusal,
+)
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
-from raptormq.storage.record_parser import peek, peek_physical_offset
+from raptormq.storage.record_parser import peek, peek_physical_offset, peek_store_timestamp
 
 _MAGIC_AT = 4
 _MAGICS = [magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2)]
@@ -43,12 +52,16 @@ class MessageFinder:
         """Return the record of the message at a log offset, None when there is none.
 
         At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for.
+
+        Raises:
+            BatchEncrypted: the message is in a batch that is encrypted.
         """
         record = self._record_at(physical, wait)
         if record is None:
             return self._inside(physical, wait)
         if not is_wrapper(record):
             return record
+        _require_readable(record)
         messages, _ = self._unpacker.messages(record, physical, wait=wait)
         if unique_key is not None and len(messages) > 1:
             messages = [each for each in messages if find_property(each.properties, UNIQUE_KEY) == unique_key]
@@ -85,6 +98,7 @@ class MessageFinder:
             if record is not None:
                 if not is_wrapper(record) or start + len(record) <= physical:
                     return None
+                _require_readable(record, physical - start)
                 messages, _ = self._unpacker.messages(record, start, wait=wait)
                 index = physical - start - 1
                 return encode_record(messages[index]) if index < len(messages) else None
@@ -94,8 +108,13 @@ class MessageFinder:
     def with_key(
         self, offsets: Iterable[int], topic: str, key: str, times: tuple[int, int], limit: int, *, wait: bool
     ) -> list[Buffer]:
-        """Return up to ``limit`` of the messages at ``offsets`` that really have ``key``, once each."""
+        """Return up to ``limit`` of the messages at ``offsets`` that really have ``key``, once each.
+
+        Raises:
+            BatchEncrypted: nothing but encrypted batches has it.
+        """
         found: list[Buffer] = []
+        refused: BatchEncrypted | None = None
         seen: set[int] = set()
         room = AT_ONCE_BYTES
         for offset in offsets:
@@ -109,13 +128,40 @@ class MessageFinder:
             except RecordError:
                 continue
             if message.topic == topic and times[0] <= message.store_timestamp <= times[1]:
-                if is_wrapper(data):
+                if is_encrypted(data):
+                    with suppress(RecordError):
+                        refused = _refusal(message) if _has(message, key) else refused
+                elif is_wrapper(data):
                     messages, unpacked = self._unpacker.messages(data, offset, wait=wait, room=room)
                     room -= unpacked
                     found += map(encode_record, _in_batch(message, messages, key))
                 elif _has(message, key):
                     found.append(data)
+        if refused is not None and not found:
+            raise refused
         return found[:limit]
+
+    def stored_at(self, physical: int, *, wait: bool) -> int | None:
+        """Return the store time (ms) of the record at a log offset, batch or message; None when there is none."""
+        record = self._record_at(physical, wait)
+        return None if record is None else peek_store_timestamp(record)
+
+
+def _require_readable(wrapper: Buffer, place: int = 0) -> None:
+    """Check that the message at a place of a wrapper can be taken out.
+
+    Raises:
+        BatchEncrypted: it cannot, for want of the key.
+    """
+    if is_encrypted(wrapper):
+        with suppress(RecordError):  # damaged, which taking it apart will tell
+            message = decode_record(wrapper, check_crc=False)
+            if place <= inner_count(message.properties):
+                raise _refusal(message)
+
+
+def _refusal(wrapper: StoredMessage) -> BatchEncrypted:
+    return refusal(wrapper.body, wrapper.queue_offset, inner_count(wrapper.properties))
 
 
 def _has(message: StoredMessage, key: str) -> bool:

@@ -33,6 +33,7 @@ _FIXED = {
 }
 _CHECKED = struct.Struct(">iiI16xqi44xi")
 """Size, magic, CRC, log offset, flags and body length of a record with IPv4 hosts: all that is checked in one look."""
+_BODY_AT = {flags: fixed.size for flags, fixed in _FIXED.items()}
 _TIMESTAMP_AT = {flags: 68 if flags & SysFlag.BORN_HOST_V6 else 56 for flags in _FIXED}
 
 
@@ -85,6 +86,12 @@ def is_of(data: Buffer, topic_field: bytes, queue_id: int, queue_offset: int) ->
     topic_at = fixed.size + body_length
     is_its = (its_queue_id, its_offset) == (queue_id, queue_offset)
     return is_its and bytes(data[topic_at : topic_at + len(topic_field)]) == topic_field
+
+
+def peek_body_at(data: Buffer) -> int:
+    """Return where the body begins of what is known to be a record."""
+    (sys_flag,) = _SYS_FLAG.unpack_from(data, SYS_FLAG_AT)
+    return _BODY_AT[sys_flag & _V6_HOSTS]
 
 
 def peek_properties(data: Buffer) -> Buffer:

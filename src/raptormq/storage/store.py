@@ -317,6 +317,10 @@ class MessageStore:
         """
         return await self._warmed(lambda wait: self._finder.message_at(physical_offset, unique_key, wait=wait))
 
+    async def stored_at_cold(self, physical_offset: int) -> int | None:
+        """Return the store time (ms) of the record at a log offset, None when there is none."""
+        return await self._warmed(lambda wait: self._finder.stored_at(physical_offset, wait=wait))
+
     async def find_by_key(self, topic: str, key: str, begin: int, end: int, limit: int) -> list[Buffer]:
         """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
         their unique key or as a word of KEYS, the newest first.

@@ -16,7 +16,6 @@ from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand, response_to
 from raptormq.protocol.headers.topic import VersionResponseHeader
-from raptormq.storage.record_parser import peek_store_timestamp
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
@@ -67,7 +66,7 @@ class RuntimeHandlers:
     async def _figures(self) -> dict[str, str]:
         stats, rates = self._store.stats(), self._rates
         counters = rates.counters
-        first = await self._store.message_at_cold(stats.min_offset)
+        first = await self._store.stored_at_cold(stats.min_offset)
         lag = self._store.lag()
         figures = dict.fromkeys(_ALWAYS_ZERO, "0")
         figures |= {
@@ -81,7 +80,7 @@ class RuntimeHandlers:
             "consumeQueueDiskRatio": f"{stats.disk_used_ratio:.4f}",
             "dispatchBehindBytes": str(lag.bytes),
             "dispatchBehindMilliseconds": str(lag.milliseconds),
-            "earliestMessageTimeStamp": str(peek_store_timestamp(first) if first is not None else NO_TIMESTAMP),
+            "earliestMessageTimeStamp": str(NO_TIMESTAMP if first is None else first),
             "getFoundTps": rates.text("pulls_found"),
             "getMissTps": rates.text("pulls_empty"),
             "getTotalTps": rates.text("pulls_found"),

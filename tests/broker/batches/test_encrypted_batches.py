@@ -1,0 +1,64 @@
+"""Batches encrypted as a whole, to those who cannot read them: told so, and neither given the bytes nor told that there
+is nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.message_id import parse_offset_id
+from tests.broker.batches.batch_peer import create_topic
+from tests.broker.batches.test_batch_messages import query, send_back
+from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
+from tests.broker.harness import bodies, connected, messages, running
+
+KEYED = PROPERTIES + "KEYS\x01k1 k2\x02" + MARK
+REMARK = "messages 0 to 2 of the queue are encrypted as one with the key 'k1'"
+
+
+async def test_who_looks_for_a_message_in_one_is_told_of_the_key(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        sent = await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
+        place = parse_offset_id(sent.ext_fields["msgId"]).physical_offset
+        refused = [
+            await query(peer, "k2"),
+            await query(peer, "BATCH", unique=True),
+            *[await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place + inside}) for inside in (0, 1, 3)],
+            await send_back(peer, place, originMsgId="A"),
+        ]
+        unknown = await query(peer, "k3")
+    assert [answer.code for answer in refused] == [ResponseCode.SERVICE_NOT_AVAILABLE] * len(refused)
+    assert [REMARK in str(answer.remark) for answer in refused] == [True] * len(refused)
+    assert unknown.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_messages_that_can_be_read_are_found_beside_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for number in range(20):  # more than are read at once
+            await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
+            if number == 1:
+                await peer.send("b", b"readable", 0, "KEYS\x01k1\x02UNIQ_KEY\x01X\x02")
+        assert bodies(await query(peer, "k1")) == [b"readable"]
+
+
+async def test_no_place_behind_its_messages_is_one_of_them(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        sent = await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
+        place = parse_offset_id(sent.ext_fields["msgId"]).physical_offset
+        answer = await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place + 4})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_the_age_of_a_log_that_begins_with_one_is_known(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
+        (stored,) = messages(await peer.pull("b", 0))
+        answer = await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert json.loads(answer.body)["table"]["earliestMessageTimeStamp"] == str(stored.store_timestamp)
