@@ -12,6 +12,7 @@ from raptormq.protocol.inner_batch import (
     INNER_BATCH,
     inner_count,
     is_inner_batch,
+    understands_encrypted_batches,
     understands_inner_batches,
     unwrap,
 )
@@ -117,16 +118,18 @@ def test_both_bits_make_a_wrapper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "version", "able"),
+    ("language", "version", "able", "decrypts"),
     [
-        (Language.JAVA, 413, True),
-        (Language.JAVA, 479, True),
-        (Language.PYTHON, 413, True),
-        (Language.JAVA, 412, False),
-        (Language.GO, 479, False),
-        (Language.NODE_JS, 479, False),
-        (Language.CPP, 479, False),
+        (Language.JAVA, 413, True, False),
+        (Language.JAVA, 479, True, False),
+        (Language.PYTHON, 413, True, True),
+        (Language.PYTHON, 412, False, False),
+        (Language.JAVA, 412, False, False),
+        (Language.GO, 479, False, False),
+        (Language.NODE_JS, 479, False, False),
+        (Language.CPP, 479, False, False),
     ],
 )
-def test_which_clients_take_batches_apart(language: int, version: int, able: bool) -> None:
+def test_which_clients_take_batches_apart(language: int, version: int, able: bool, decrypts: bool) -> None:
     assert understands_inner_batches(language, version) is able
+    assert understands_encrypted_batches(language, version) is decrypts

@@ -44,6 +44,13 @@ def understands_inner_batches(language: int, version: int) -> bool:
     return version >= _FIRST_VERSION and language in _LANGUAGES
 
 
+def understands_encrypted_batches(language: int, version: int) -> bool:
+    """True when that client is RaptorMQ's, which decrypts inner batches. To any other the ciphertext would be one
+    message, and it would acknowledge all of them with it.
+    """
+    return language == Language.PYTHON and version >= _FIRST_VERSION
+
+
 def inner_count(properties: str) -> int:
     """Return how many messages a wrapper with these properties says that it holds.
 

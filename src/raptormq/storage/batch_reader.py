@@ -136,10 +136,11 @@ class BatchReader:
         wishes: Wishes,
         wait: bool,
     ) -> GetResult | None:
-        """Return whole records from item ``number`` on, up to the first one that is not hot or not the next one; None
-        when that is the first: the way of :meth:`get` for nearly all readers, at a third of its cost.
+        """Return whole records from item ``number`` on, up to the first one that is not hot, not the next one, or
+        encrypted and not for this reader; None when that is the first: the way of :meth:`get` for nearly all readers,
+        at a third of its cost.
         """
-        max_count, max_bytes, _, _, _ = wishes
+        max_count, max_bytes, _, _, _, takes_encrypted = wishes
         items = self._files.read(queue, number, max_count, wait=wait)
         whole = len(items) - len(items) % BATCH_ITEM_BYTES
         buffers: list[Buffer] = []
@@ -150,7 +151,7 @@ class BatchReader:
             if buffers and total + size > max_bytes:
                 break
             record = self._log.hot_record(physical, size)
-            if record is None:
+            if record is None or (not takes_encrypted and is_encrypted(record)):
                 break
             buffers.append(record)
             next_offset += messages
@@ -272,14 +273,17 @@ class BatchReader:
         if not found.has_room(wishes, item.size):
             return False
         record = self._read(item, found, wait)
-        if record is not None:
-            found.buffers.append(record)
-            found.count(item.messages, item.size, item.end)
+        if record is None:
+            return True
+        if not wishes.encrypted and is_encrypted(record):
+            return self._take_encrypted(item, record, wishes, found)
+        found.buffers.append(record)
+        found.count(item.messages, item.size, item.end)
         return True
 
     def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: _Found) -> bool:
-        """Hand the batch out whole to who takes batches apart, from its first message on; to nobody else."""
-        if wishes.whole and wishes.properties is None:
+        """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
+        if wishes.whole and wishes.encrypted and wishes.properties is None:
             if not found.has_room(wishes, item.size):
                 return False
             found.buffers.append(record)

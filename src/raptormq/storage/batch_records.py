@@ -47,7 +47,7 @@ def is_wrapper(record: Buffer) -> bool:
 def is_encrypted(record: Buffer) -> bool:
     """True for the stored record of an inner batch that was encrypted as a whole, which no broker takes apart.
 
-    Asked for each batch that goes to the official Java client: 0.5 us, of which the body's length is no part.
+    Asked for each batch that goes to the official Java client: it takes 0.3 us, however long the body is.
     """
     body_at = peek_body_at(record)
     return is_sealed(record[body_at : body_at + _LOOKED_AT]) and is_wrapper(record)

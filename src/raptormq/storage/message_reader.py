@@ -47,7 +47,7 @@ class MessageReader:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
             StorageError: the disk cannot read the records.
         """
-        max_count, max_bytes, tag_filter, property_filter, _ = wishes
+        max_count, max_bytes, tag_filter, property_filter, _, _ = wishes
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)

@@ -233,15 +233,16 @@ class MessageStore:
         tag_filter: frozenset[int] | None = None,
         property_filter: PropertyFilter | None = None,
         whole_batches: bool = False,
+        encrypted_batches: bool = True,
     ) -> GetResult:
         """Read up to ``max_count`` messages (and ``max_bytes``, but always a whole one) whose tag code is in
         ``tag_filter`` (None: all) and whose properties ``property_filter`` wants.
 
         Never waits for the disk: where it would have to, the result is ``cold``. Buffers of hot messages are slices of
         the mapped log and stay valid as long as they are referenced. The batches of a BatchCQ topic are taken apart
-        unless the reader does so itself (``whole_batches``).
+        unless the reader does so itself (``whole_batches``), encrypted ones too (``encrypted_batches``).
         """
-        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches)
+        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches, encrypted_batches)
         try:
             return self._reader.get(topic, queue_id, offset, wishes, wait=False)
         except PagesMissing:
@@ -257,9 +258,10 @@ class MessageStore:
         tag_filter: frozenset[int] | None = None,
         property_filter: PropertyFilter | None = None,
         whole_batches: bool = False,
+        encrypted_batches: bool = True,
     ) -> GetResult:
         """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``."""
-        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches)
+        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches, encrypted_batches)
         return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, wishes, wait=wait))
 
     async def _warmed(self, attempt: Callable[[bool], T]) -> T:

@@ -17,3 +17,5 @@ class Wishes(NamedTuple):
     properties: PropertyFilter | None = None
     whole: bool = False
     """Whether the batches of a BatchCQ topic may come as they are stored; each counts as one, whatever it holds."""
+    encrypted: bool = True
+    """Whether those may that are encrypted."""

@@ -37,7 +37,7 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
-from raptormq.protocol.inner_batch import understands_inner_batches
+from raptormq.protocol.inner_batch import understands_encrypted_batches, understands_inner_batches
 from raptormq.storage.log_batch import Arrival
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
@@ -79,8 +79,8 @@ class _Pull:
     """Where it reads on: behind the header's, once it has been held and found nothing that it wants."""
     max_count: int
     max_bytes: int
-    whole: bool
-    """Whether the client takes the batches of a BatchCQ topic apart itself."""
+    batches: tuple[bool, bool]
+    """Whether the client takes the batches of a BatchCQ topic apart itself, and whether encrypted ones too."""
     until_ms: int = 0
     """How long it may be held, 0 before it was."""
 
@@ -160,8 +160,9 @@ class PullHandlers:
             place = header.topic, header.consumer_group, header.queue_id
             if not self._resets.pending(*place):
                 self._store.consumer_offsets.commit(*place, header.commit_offset)
-        whole = understands_inner_batches(request.language, request.version)
-        pull = _Pull(connection, request, header, wanted, header.queue_offset, max_count, max_bytes, whole)
+        client = request.language, request.version
+        batches = understands_inner_batches(*client), understands_encrypted_batches(*client)
+        pull = _Pull(connection, request, header, wanted, header.queue_offset, max_count, max_bytes, batches)
         self._serve(pull, may_wait=True)
         return None
 
@@ -213,7 +214,7 @@ class PullHandlers:
         ):
             return
         result = self._store.get_messages(
-            header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted, pull.whole
+            header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted, *pull.batches
         )
         if result.cold:
             self._spawn(self._serve_cold(pull))
@@ -287,7 +288,7 @@ class PullHandlers:
             max_count, max_bytes = min(max_count, pulling.disk_count), min(max_bytes, pulling.disk_bytes)
         try:
             result = await self._store.get_messages_cold(
-                header.topic, header.queue_id, pull.offset, max_count, max_bytes, *pull.wanted, pull.whole
+                header.topic, header.queue_id, pull.offset, max_count, max_bytes, *pull.wanted, *pull.batches
             )
         except Exception as error:  # noqa: BLE001 - the client must get an answer whatever the disk does
             answer(pull.connection, pull.request, failure(pull.request, error))
