@@ -1,8 +1,8 @@
 """Finds single messages: by their place in the log, or by a key once the index has told where one may be.
 
 Messages of a batch that is stored whole are found like any other: by the places that
-:mod:`~raptormq.storage.batch_records` gives them, by their own unique keys and words, and by the unique key of the
-batch, which all of them share. Nothing here returns a wrapper.
+:mod:`~raptormq.storage.batch_records` gives them, by their own unique keys and words as far as the index has
+them, and by the unique key of the batch, which all of them share. Nothing here returns a wrapper.
 """
 
 from __future__ import annotations
