@@ -136,7 +136,7 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
     if alike is not None and (max_records is None or len(alike.flags) <= max_records):
         return list(zip(*alike, strict=True))
     rows: list[BatchRow] = []
-    append = rows.append
+    append, most = rows.append, len(data) if max_records is None else max_records
     position, end = 0, len(data)
     unpack_head, unpack_short = _HEAD.unpack_from, _SHORT.unpack_from
     try:
@@ -151,11 +151,11 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
                 raise RecordError(f"record {len(rows)} of the batch has lengths that do not add up")
             if crc and check_crc and crc != crc32(data[body_at:properties_at]) & 0x7FFFFFFF:
                 raise RecordError(f"record {len(rows)} of the batch does not have its CRC")
+            if len(rows) >= most:  # what follows is not looked at
+                raise RecordError(f"the batch holds more than {max_records} records")
             append((flag, body_at, properties_at, data[properties_at + 2 : position]))
     except struct.error as error:
         raise RecordError(f"record {len(rows)} of the batch is cut") from error
-    if max_records is not None and len(rows) > max_records:
-        raise RecordError(f"the batch holds more than {max_records} records")
     return rows
 
 

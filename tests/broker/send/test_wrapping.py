@@ -6,7 +6,7 @@ import pytest
 
 from raptormq.broker.send.inner_batch import Wrapper, wrap
 from raptormq.errors import RecordError
-from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, encode_batch
 
 COMMON = b"MSG_REGION\x01r\x02"
 
@@ -60,3 +60,16 @@ def test_a_wrong_number_is_refused(texts: list[bytes]) -> None:
 def test_a_batch_in_a_batch_is_refused(more: str) -> None:
     with pytest.raises(RecordError, match="is a batch"):
         wrapped([text(0, "INNER_NUM\x012\x02" + more), text(1, "INNER_NUM\x012\x02")])
+
+
+@pytest.mark.parametrize("more", [b"", b"no message"], ids=["", "damaged behind"])
+def test_nobody_looks_at_messages_beyond_the_limit(more: bytes) -> None:
+    most = encode_batch([(0, b"x" * (number % 2), b"") for number in range(MAX_BATCH_RECORDS)])
+    assert wrap(most, "", "bb", COMMON, 0).messages == MAX_BATCH_RECORDS
+    with pytest.raises(RecordError, match="more than 32767 messages"):
+        wrap(most + encode_batch([(0, b"", b"")]) + more, "", "bb", COMMON, 0)
+
+
+def test_an_empty_batch_is_refused() -> None:
+    with pytest.raises(RecordError, match="the batch is empty"):
+        wrap(b"", "", "bb", COMMON, 0)

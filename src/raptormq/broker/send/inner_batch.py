@@ -118,10 +118,12 @@ def _examine(body: bytes) -> list[bytes]:
             if crc and crc != crc32(body[properties_at - 2 - length : properties_at - 2]) & 0x7FFFFFFF:
                 raise RecordError(f"message {len(texts)} of the batch does not have its CRC")
             append(body[properties_at:position])
+            if len(texts) > MAX_BATCH_RECORDS:  # the others are not looked at: 4 MiB hold 190,000
+                raise RecordError(f"a batch of more than {MAX_BATCH_RECORDS} messages")
     except struct.error:
         raise RecordError(f"message {len(texts)} of the batch is cut") from None
-    if not 0 < len(texts) <= MAX_BATCH_RECORDS:
-        raise RecordError(f"a batch of {len(texts)} messages: it may hold 1 to {MAX_BATCH_RECORDS}")
+    if not texts:
+        raise RecordError("the batch is empty")
     return texts
 
 
