@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.protocol.properties import find_value
-from raptormq.storage.key_hash import key_hash
+from raptormq.storage.key_hash import LONGEST, key_hash
 from raptormq.storage.message_keys import hashes_of_keys
 
 WORD = st.text("abé0 \t\u3000", min_size=1, max_size=3)
@@ -109,6 +109,15 @@ def test_one_message_of_the_same_length_with_other_properties(odd: bytes, place:
 def test_messages_that_differ_in_their_unique_key_alone(rest: bytes) -> None:
     texts = [text + rest for text in PLAIN]
     assert together(["t"] * len(texts), texts) == one_by_one(["t"] * len(texts), texts)
+
+
+@pytest.mark.parametrize("odd", [b"x" * LONGEST, b"x" * (LONGEST + 1), "é".encode(), b"", b"  "])
+def test_words_of_many_lengths(odd: bytes) -> None:
+    words = [b"%d" % (7**number) for number in range(12)]
+    texts = [b"KEYS\x01%b\x02x\x01y\x02" % b" ".join(words[:number]) for number in range(12)]
+    texts.insert(5, b"UNIQ_KEY\x01u\x02KEYS\x01a  %b b \x02" % odd)
+    topics = [f"t{index // 5}" for index in range(len(texts))]
+    assert together(topics, texts) == one_by_one(topics, texts)
 
 
 def test_no_message_has_no_key() -> None:

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from raptormq.protocol.tags import java_hash
 
 LONGEST = 1_023
 """Longer keys are hashed one by one."""
+_BLANK = ord(" ")
 _POWERS = np.array([pow(31, length, 1 << 32) for length in range(LONGEST + 1)], dtype=np.uint32)
 _SMALLEST = np.iinfo(np.int32).min
 _topic_hash = lru_cache(maxsize=8_192)(lambda topic: java_hash(f"{topic}#") & 0xFFFFFFFF)
@@ -40,6 +42,31 @@ def key_hashes(topics: Sequence[str], keys: Sequence[bytes]) -> NDArray[np.int32
         units = np.frombuffer(joined, dtype=np.uint8).reshape(len(rows), length)
         hashes[rows] = hash_units(starts[rows], units)
     return hashes
+
+
+def word_hashes(topics: Sequence[str], values: Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the hashes of all words, parted by blanks, of ``values`` (UTF-8), which belong to messages of ``topics``,
+    and, for each, the index of its value, ascending.
+
+    Messages may have hundreds of words: they are cut out of the joined values, so that none becomes an object.
+    """
+    joined = b" ".join(values) + b" "
+    data = np.frombuffer(joined, dtype=np.uint8)
+    ends = np.flatnonzero(data == _BLANK)
+    begins = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1] + 1))
+    rows = np.flatnonzero(ends > begins)
+    begins, lengths = begins[rows], (ends - begins)[rows]
+    value_ends = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)) + 1)
+    owners = np.searchsorted(value_ends, begins, side="right")
+    if not len(rows) or lengths.max() > LONGEST or not joined.isascii():
+        words = [word for word in joined.split(b" ") if word]
+        return key_hashes([topics[owner] for owner in owners.tolist()], words), owners
+    starts, hashes = topic_hashes(topics)[owners], np.empty(len(rows), dtype=np.int32)
+    for length in np.unique(lengths).tolist():
+        alike = np.flatnonzero(lengths == length)
+        units = sliding_window_view(data, length)[begins[alike]]
+        hashes[alike] = hash_units(starts[alike], units)
+    return hashes, owners
 
 
 def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:

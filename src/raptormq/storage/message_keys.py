@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raptormq.protocol.properties import find_value
-from raptormq.storage.key_hash import LONGEST, hash_units, key_hashes, topic_hashes
+from raptormq.storage.key_hash import LONGEST, hash_units, key_hashes, topic_hashes, word_hashes
 
 _UNIQUE_KEY = b"UNIQ_KEY\x01"
 _KEYS = b"KEYS\x01"
@@ -57,15 +57,10 @@ def _of_some(
         hashes = _hashes(topics, [key for key in unique if key], owners)
     if _KEYS not in joined:
         return hashes, owners
-    words: list[bytes] = []
-    owners_of_words: list[int] = []
-    for index, text in enumerate(texts):
-        if _KEYS in text:
-            found = [word for word in find_value(text, _KEYS).split(b" ") if word]
-            words += found
-            owners_of_words += [index] * len(found)
-    word_owners = np.array(owners_of_words, dtype=np.int64)
-    return _in_order(hashes, owners, _hashes(topics, words, word_owners), word_owners)
+    with_words = [index for index, text in enumerate(texts) if _KEYS in text]
+    values = [find_value(texts[index], _KEYS) for index in with_words]
+    of_words, places = word_hashes([topics[index] for index in with_words], values)
+    return _in_order(hashes, owners, of_words, np.array(with_words, dtype=np.int64)[places])
 
 
 def _in_order(
