@@ -1,9 +1,9 @@
 """From request code to handler: the one table of a server.
 
 A handler is a small function ``(connection, request, header) -> response``; it may return ``None`` (answered
-elsewhere, or later) or an awaitable. A *group* handler takes all consecutive requests of its codes that one read
-brought. What a handler raises becomes the answer: :class:`Refused` its code and remark, our own errors the code that
-fits, anything else code 1 and a line in the log.
+elsewhere, or later) or an awaitable; requests that come behind wait for it when it is :class:`InOrder`. A *group*
+handler takes all consecutive requests of its codes that one read brought. What a handler raises becomes the answer:
+:class:`Refused` its code and remark, our own errors the code that fits, anything else code 1 and a line in the log.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from raptormq.errors import DiskFull, MessageError, ProtocolError, RaptorMQError, StorageError
@@ -28,7 +29,17 @@ MAX_ANSWER_BYTES = MAX_FRAME_BYTES - 65_536
 """What fits a frame beside its header; clients end a connection that brings them a larger one."""
 
 Answer = RemotingCommand | None
-Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """What a handler returns that works in turns with other connections, but must not be overtaken on its own."""
+
+    work: Coroutine[Any, Any, Answer | Awaitable[Answer]]
+    """No later request of the connection begins before its end; what it returns may be awaited by then."""
+
+
+Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer] | InOrder]
 GroupHandler = Callable[[Connection, list[RemotingCommand]], None]
 Guard = Callable[[Connection, RemotingCommand], Answer]
 
@@ -49,6 +60,8 @@ class Router:
         self._groups: dict[int, GroupHandler] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._behind: dict[Connection, list[RemotingCommand]] = {}
+        """Connections that are not read from, and which of their requests wait."""
         self._guard: Guard | None = None
 
     def guard(self, guard: Guard | None) -> None:
@@ -83,7 +96,10 @@ class Router:
         """Dispatch in order, runs of a group's codes together (RequestHandler)."""
         if self._guard is not None:
             requests = self._admitted(self._guard, connection, requests)
-        self._handle_admitted(connection, requests)
+        if self._behind and connection in self._behind:  # TLS may have had more at hand when reading was stopped
+            self._behind[connection] += requests
+        else:
+            self._handle_admitted(connection, requests)
 
     def _handle_admitted(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         groups = self._groups
@@ -93,12 +109,16 @@ class Router:
             group = groups.get(request.code)
             if group is None:
                 if singles == SINGLES_AT_A_TIME:
-                    connection.hold_reading(hold=True)
-                    self._spawn(self._handle_rest(connection, requests[index:]))
+                    self._hold(connection)
+                    self._behind[connection] += requests[index:]
+                    self._spawn(self._handle_rest(connection))
                     return
                 singles += 1
-                self._dispatch(connection, request)
                 index += 1
+                self._dispatch(connection, request)
+                if self._behind and connection in self._behind:
+                    self._behind[connection] += requests[index:]
+                    return
                 continue
             stop = index + 1
             while stop < count and groups.get(requests[stop].code) is group:
@@ -117,10 +137,19 @@ class Router:
                 answer(connection, request, refusal)
         return admitted
 
-    async def _handle_rest(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        await asyncio.sleep(0)
+    def _hold(self, connection: Connection) -> None:
+        """Let what comes by ``connection`` wait until :meth:`_go_on`."""
+        self._behind[connection] = []
+        connection.hold_reading(hold=True)
+
+    def _go_on(self, connection: Connection) -> None:
+        requests = self._behind.pop(connection)
         connection.hold_reading(hold=False)
         self._handle_admitted(connection, requests)
+
+    async def _handle_rest(self, connection: Connection) -> None:
+        await asyncio.sleep(0)
+        self._go_on(connection)
 
     def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
         if connection.is_held_back and not request.is_oneway:
@@ -140,6 +169,9 @@ class Router:
             return
         if isinstance(result, RemotingCommand):
             answer(connection, request, result)
+        elif isinstance(result, InOrder):
+            self._hold(connection)
+            self._spawn(self._finish_first(connection, request, result.work))
         elif result is not None:
             self._spawn(self._finish(connection, request, result))
 
@@ -151,8 +183,23 @@ class Router:
     async def _dispatch_when_drained(self, connection: Connection, request: RemotingCommand) -> None:
         """One read may bring requests for gigabytes: no answer is made before the peer has taken those before it."""
         await connection.drained()
-        if not connection.is_closed:
+        if connection in self._behind:
+            self._behind[connection].append(request)
+        elif not connection.is_closed:
             self._dispatch(connection, request)
+
+    async def _finish_first(
+        self, connection: Connection, request: RemotingCommand, work: Coroutine[Any, Any, Answer | Awaitable[Answer]]
+    ) -> None:
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
+            result = failure(request, error)
+        if result is None or isinstance(result, RemotingCommand):
+            answer(connection, request, result)
+        else:
+            self._spawn(self._finish(connection, request, result))
+        self._go_on(connection)
 
     async def _finish(self, connection: Connection, request: RemotingCommand, result: Awaitable[Answer]) -> None:
         try:

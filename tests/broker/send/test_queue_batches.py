@@ -20,7 +20,9 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.queue_batches import Part, PartAnswer, PartKind, decode_answers, encode_parts
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.log_batch import AppendedLists, PendingList
 from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.store import MessageStore
 from tests.broker.batches.batch_peer import create_topic
 from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, running
 from tests.broker.slow_disk import SlowDisk
@@ -178,6 +180,47 @@ async def test_the_messages_of_a_request_are_limited(tmp_path: Path, monkeypatch
     assert answers[1].text == "a request for several queues holds at most 4 messages"
 
 
+async def test_others_have_their_turn_between_the_slices_of_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", -1.0)  # every part is one
+    turns, append = 0, MessageStore.append_lists
+    turns_of: dict[bytes, list[int]] = {}
+
+    def noted(store: MessageStore, lists: Sequence[PendingList]) -> AppendedLists:
+        for each in lists:
+            turns_of.setdefault(each.batch[20:21], []).append(turns)
+        return append(store, lists)
+
+    monkeypatch.setattr(MessageStore, "append_lists", noted)
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as other:
+        await send(peer, listed(0, "known"))
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count_turns())
+        sending = [
+            asyncio.ensure_future(send(each, *[listed(1, f"{name}{part}") for part in range(12)], listed(99, "no")))
+            for each, name in ((peer, "a"), (other, "b"))
+        ]
+        await asyncio.sleep(0)  # its request goes out first
+        behind = await send(peer, listed(1, "later"))
+        answers = [await each for each in sending]
+        counting.cancel()
+        stored = bodies(await peer.pull("t", 0, 1, count=100))
+    assert [len(set(turns_of[name])) for name in (b"a", b"b")] == [12, 12]
+    codes = [0] * 12 + [int(ResponseCode.INVALID_PARAMETER)]
+    assert [[each.code for each in answer] for answer in answers] == [codes, codes]
+    for name, answer in zip("ab", answers, strict=True):
+        assert [stored[each.queue_offset] for each in answer[:12]] == [b"%b%d" % (name.encode(), n) for n in range(12)]
+    assert stored[behind[0].queue_offset] == b"later"
+    assert behind[0].queue_offset > answers[0][11].queue_offset
+
+
 async def test_under_sync_flush_the_answer_waits_for_the_disk_when_a_part_wants_it(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, disk) as broker, connected(broker) as peer:
@@ -194,7 +237,11 @@ async def test_under_sync_flush_the_answer_waits_for_the_disk_when_a_part_wants_
         assert bodies(await peer.pull("t", 1, wait_ms=5_000)) == [b"a"]
 
 
-async def test_a_flush_that_takes_too_long_says_so_to_those_who_wait(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slice_s", [-1.0, 60.0], ids=["in slices", "at once"])
+async def test_a_flush_that_takes_too_long_says_so_to_those_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slice_s: float
+) -> None:
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", slice_s)
     disk = SlowDisk()
     pairs = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "50"}
     async with running(tmp_path, pairs, disk) as broker, connected(broker) as peer:
@@ -215,7 +262,11 @@ async def test_a_full_disk_refuses_every_part_and_nothing_is_stored(tmp_path: Pa
         assert bodies(await peer.pull("t", 0)) == []
 
 
-async def test_topics_that_cannot_be_saved_refuse_their_parts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slice_s", [-1.0, 60.0], ids=["in slices", "at once"])
+async def test_topics_that_cannot_be_saved_refuse_their_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slice_s: float
+) -> None:
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", slice_s)
     disk = FaultyFileSystem(RealFileSystem())
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
         await send(peer, listed(0, "known"))

@@ -2,11 +2,14 @@
 
 Every part goes through the same gate and the same admission as a request of its own (310 or 320), and fails by itself.
 What is admitted is appended in runs of one kind, each with one write; the one answer tells of all parts, under
-SYNC_FLUSH when the disk has them. Neighbour: :mod:`.group`, which stores.
+SYNC_FLUSH when the disk has them. A request of 16 MiB may take a second: it is stored in slices, and between them
+other connections have their turn, while what comes behind it on its own waits. Neighbour: :mod:`.group`, which stores.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from itertools import groupby
 
@@ -28,7 +31,7 @@ from raptormq.protocol.queue_batches import (
 from raptormq.protocol.signing import ACCESS_KEY
 from raptormq.storage.log_batch import Appended
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Answer, Refused, Router
+from raptormq.transport.router import Answer, InOrder, Refused, Router
 
 MAX_MESSAGES = 262_144
 """Messages of one request: the answer names an id of 32 characters for each, and has to fit a frame."""
@@ -36,12 +39,20 @@ MAX_MESSAGES = 262_144
 MAX_NEW_TOPICS = 64
 """Topics that one request brings into being; the next one may bring as many."""
 
+SLICE_S = 0.005
+"""How long parts are looked at before others have their turn; to append them takes as long again. One part of 4 MiB
+takes longer."""
+
 Authorize = Callable[[Connection, RemotingCommand], None]
 """Raises the refusal of a send that its user must not make."""
 
 _CODES = {PartKind.LIST: int(RequestCode.SEND_BATCH_MESSAGE), PartKind.MESSAGE: int(RequestCode.SEND_MESSAGE_V2)}
 _Entry = tuple[int, Admitted]
 """A part that may be stored, and its place in the request."""
+
+
+def _is_list(entry: _Entry) -> bool:
+    return entry[1].is_list
 
 
 class QueueBatchHandlers:
@@ -56,6 +67,8 @@ class QueueBatchHandlers:
         self._knows_topic = admission.knows_topic
         self._offset_ids = answers.offset_ids
         self._authorize = authorize
+        self._turn = asyncio.Lock()
+        """However many requests are under way, one of them goes on in each turn of the loop."""
 
     def register(self, router: Router) -> None:
         """Enter the handler into the table."""
@@ -63,29 +76,35 @@ class QueueBatchHandlers:
 
     def handle(
         self, connection: Connection, request: RemotingCommand, header: QueueBatchesRequestHeader
-    ) -> Answer | Awaitable[Answer]:
-        """Store every part that may be."""
+    ) -> Answer | Awaitable[Answer] | InOrder:
+        """Store every part that may be; others have their turn in between where that takes long."""
         topics = header.topics.split(TOPIC_SEPARATOR)
         parts = decode_parts(request.body, len(topics))
         work = _Request(request, parts, self._sends_by_topic(request, topics))
         self._refuse_surplus(work, topics)
+        self._store_some(connection, work)
+        return InOrder(self._store_rest(connection, work)) if work.is_unfinished else self._answer(connection, work)
+
+    async def _store_rest(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
+        while work.is_unfinished:
+            async with self._turn:
+                await asyncio.sleep(0)  # a turn for the dispatch of the last slice, which may take as long
+                await asyncio.sleep(0)
+                self._store_some(connection, work)
+        return self._answer(connection, work)
+
+    def _store_some(self, connection: Connection, work: _Request) -> None:
+        """Store the next parts of a request: what is admitted in one turn of the loop is appended in the same one."""
         entries = self._admitted(connection, work)
-        waiting = False
-        stored: list[tuple[list[_Entry], Appended]] = []
-        for are_lists, run in groupby(entries, key=lambda entry: entry[1].is_list):
+        for are_lists, run in groupby(entries, key=_is_list):
             group = list(run)
-            admitted = [entry for _, entry in group]
             try:
-                result = self._sends.append(admitted, are_lists=are_lists)
+                result = self._sends.append([entry for _, entry in group], are_lists=are_lists)
             except Exception as error:  # noqa: BLE001 - a full disk, or a fault: nothing of the run is stored
                 for index, entry in group:
                     work.refuse(index, self._sends.refusal(connection, entry.request, error))
                 continue
-            stored.append((group, result))
-            waiting = waiting or any(entry.wait for entry in admitted)
-        if stored and self._sends.must_settle(waiting=waiting):
-            return self._answer_when_safe(connection, work, stored, waiting=waiting)
-        return self._answer(work, stored, ResponseCode.SUCCESS)
+            self._note_places(work, group, result)
 
     @staticmethod
     def _sends_by_topic(request: RemotingCommand, topics: list[str]) -> list[RemotingCommand]:
@@ -108,21 +127,21 @@ class QueueBatchHandlers:
                     work.answers[index] = refusal
 
     def _admitted(self, connection: Connection, work: _Request) -> list[_Entry]:
+        """Return the next parts that may be stored: all that are left, or as many as may hold others up."""
         entries: list[_Entry] = []
         admit, born_host = self._admit, self._sends.born_host(connection)
-        permitted: set[tuple[int, int]] = set()
-        messages = 0
+        clock, until = time.monotonic, time.monotonic() + SLICE_S
         answered = work.answers
-        for index, part in enumerate(work.parts):
+        for index, part in work.left:
             if answered[index] is not None:
                 continue
             send = work.send(part)
             try:
-                if self._authorize is not None and (part.topic_index, part.kind) not in permitted:
+                if self._authorize is not None and (part.topic_index, part.kind) not in work.permitted:
                     self._authorize(connection, send)
-                    permitted.add((part.topic_index, part.kind))
+                    work.permitted.add((part.topic_index, part.kind))
                 entry = admit(send, born_host)
-                if messages + entry.record_count > MAX_MESSAGES:
+                if work.messages + entry.record_count > MAX_MESSAGES:
                     raise Refused(
                         ResponseCode.MESSAGE_ILLEGAL,
                         f"a request for several queues holds at most {MAX_MESSAGES} messages",
@@ -130,51 +149,76 @@ class QueueBatchHandlers:
             except Exception as error:  # noqa: BLE001 - every part gets its own answer
                 work.refuse(index, self._sends.refusal(connection, send, error))
             else:
-                messages += entry.record_count
+                work.messages += entry.record_count
                 entries.append((index, entry))
+            if clock() > until:
+                return entries
+        work.is_unfinished = False
         return entries
 
-    async def _answer_when_safe(
-        self,
-        connection: Connection,
-        work: _Request,
-        stored: list[tuple[list[_Entry], Appended]],
-        *,
-        waiting: bool,
-    ) -> RemotingCommand:
-        try:
-            code = await self._sends.settled(stored[-1][1].end_offset, waiting=waiting)
-        except Exception as error:  # noqa: BLE001 - the topic table could not be saved
-            for group, _ in stored:
-                for index, entry in group:
-                    work.refuse(index, self._sends.refusal(connection, entry.request, error))
-            return work.answer()
-        return self._answer(work, stored, code)
-
-    def _answer(self, work: _Request, stored: list[tuple[list[_Entry], Appended]], code: int) -> RemotingCommand:
-        """Return the answer; ``code`` is that of the parts that wait for the disk."""
+    def _note_places(self, work: _Request, group: list[_Entry], result: Appended) -> None:
+        """Answer the parts of a run that was stored, as if the disk had them."""
         new = tuple.__new__
-        for group, result in stored:
-            first, offset_ids, offsets = 0, self._offset_ids, result.queue_offsets
-            for index, entry in group:
-                after = first + entry.record_count
-                ids = offset_ids(result.physical_offsets[first:after])
-                fields = int(code) if entry.wait else 0, entry.in_batch > 0, entry.queue_id, offsets[first], ids
-                work.answers[index] = new(PartAnswer, fields)
-                first = after
+        first, offset_ids, offsets, answers = 0, self._offset_ids, result.queue_offsets, work.answers
+        for index, entry in group:
+            after = first + entry.record_count
+            ids = offset_ids(result.physical_offsets[first:after])
+            answers[index] = new(PartAnswer, (0, entry.in_batch > 0, entry.queue_id, offsets[first], ids))
+            first = after
+            if entry.wait:
+                work.waiting.append(index)
+        work.stored += group
+        work.end_offset = result.end_offset
+
+    def _answer(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
+        if work.stored and self._sends.must_settle(waiting=bool(work.waiting)):
+            return self._answer_when_safe(connection, work)
+        return work.answer()
+
+    async def _answer_when_safe(self, connection: Connection, work: _Request) -> RemotingCommand:
+        try:
+            code = await self._sends.settled(work.end_offset, waiting=bool(work.waiting))
+        except Exception as error:  # noqa: BLE001 - the topic table could not be saved
+            for index, entry in work.stored:
+                work.refuse(index, self._sends.refusal(connection, entry.request, error))
+        else:
+            work.set_code(code)
         return work.answer()
 
 
 class _Request:
     """One request on its way: its parts, and what became of them."""
 
-    __slots__ = ("_request", "_sends", "answers", "parts")
+    __slots__ = (
+        "_request",
+        "_sends",
+        "answers",
+        "end_offset",
+        "is_unfinished",
+        "left",
+        "messages",
+        "parts",
+        "permitted",
+        "stored",
+        "waiting",
+    )
 
     def __init__(self, request: RemotingCommand, parts: list[Part], sends: list[RemotingCommand]) -> None:
         self._request = request
         self._sends = sends
         self.parts = parts
+        self.left = iter(enumerate(parts))
+        """Parts that nobody has looked at."""
+        self.is_unfinished = True
         self.answers: list[PartAnswer | None] = [None] * len(parts)
+        self.permitted: set[tuple[int, int]] = set()
+        """Topics and kinds that the user may send."""
+        self.messages = 0
+        self.stored: list[_Entry] = []
+        self.waiting: list[int] = []
+        """Places of the stored parts that wait for the disk."""
+        self.end_offset = 0
+        """Where what is stored ends in the log."""
 
     def send(self, part: Part) -> RemotingCommand:
         """Return a part as the request that it stands for, until the next part of its topic is asked for."""
@@ -188,6 +232,14 @@ class _Request:
     def refuse(self, index: int, refusal: RemotingCommand) -> None:
         """Note why a part is not stored."""
         self.answers[index] = PartAnswer(refusal.code, text=refusal.remark or "")
+
+    def set_code(self, code: int) -> None:
+        """Let the parts that wait for the disk be answered with ``code``."""
+        if code != ResponseCode.SUCCESS:
+            for index in self.waiting:
+                stored = self.answers[index]
+                assert stored is not None
+                self.answers[index] = stored._replace(code=int(code))
 
     def answer(self) -> RemotingCommand:
         """Return the answer to all parts."""
