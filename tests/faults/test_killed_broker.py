@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.errors import TransportError
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import bodies, messages, pull_fields, send_fields
 from tests.faults.broker_process import Client, process
 
@@ -126,3 +126,24 @@ async def test_what_was_recalled_stays_recalled(tmp_path: Path, free_port: int) 
             await asyncio.sleep(0.05)
     await client.close()
     assert seen == dict.fromkeys(range(0, 40, 2), 1)
+
+
+async def test_a_deletion_that_was_answered_for_survives(tmp_path: Path, free_port: int) -> None:
+    client = Client(free_port)
+    progress = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+    for body in (b"first life", b"second life"):
+        async with process(tmp_path, free_port) as server:
+            for _ in range(3):
+                assert (await client.call(RequestCode.SEND_MESSAGE_V2, send_fields("t", 0), body)).code == 0
+            await client.call(RequestCode.UPDATE_CONSUMER_OFFSET, progress | {"commitOffset": 3})
+            assert (await client.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+            server.kill()
+    async with process(tmp_path, free_port) as server:
+        answer = await client.call(RequestCode.SEND_MESSAGE_V2, send_fields("t", 0), b"third life")
+        assert (answer.code, answer.ext_fields["queueOffset"]) == (0, "0")
+        kept = await client.call(RequestCode.QUERY_CONSUMER_OFFSET, progress | {"setZeroIfNotFound": "false"})
+        assert kept.code == ResponseCode.QUERY_NOT_FOUND
+        server.kill()
+    async with process(tmp_path, free_port):
+        assert await read_queue(client, 0) == {0: b"third life"}
+    await client.close()

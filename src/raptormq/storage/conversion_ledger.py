@@ -93,6 +93,11 @@ class ConversionLedger:
                 self.is_saved = False
                 raise StorageError(f"cannot save {self._file.path}: {error.strerror or error}") from error
 
+    async def settled(self) -> None:
+        """Wait for a write that is under way."""
+        async with self._saving:
+            pass
+
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of the file."""
         return {

@@ -58,6 +58,8 @@ class Housekeeping:
     gate: WriteGate
     checkpoint_file: CheckpointFile
     one_checkpoint: asyncio.Lock = field(default_factory=asyncio.Lock)
+    one_save: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of the consumer offsets."""
 
     def start(self, background: Background, on_released: Callable[[int], object]) -> None:
         """Begin with the timers. ``on_released`` is called with the size, in bytes, of pages that were given back."""
@@ -67,8 +69,7 @@ class Housekeeping:
             await self._checkpoint(background)
 
         async def offsets() -> None:
-            if (data := self.offsets.snapshot()) is not None:
-                await background.run(self._save_offsets, data)
+            await self.save_offsets(background)
 
         async def retention() -> None:
             await self.clean(background, any_hour=False)
@@ -210,6 +211,16 @@ class Housekeeping:
         except OSError as error:
             self.gate.fail(_CHECKPOINT, f"cannot write the checkpoint in {self.config.paths.root}", error)
         self.gate.clear_full(_CHECKPOINT)
+
+    async def save_offsets(self, background: Runner) -> None:
+        """Write the consumer offsets if they have changed.
+
+        Raises:
+            StorageError: they could not be written.
+        """
+        async with self.one_save:
+            if (data := self.offsets.snapshot()) is not None:
+                await background.run(self._save_offsets, data)
 
     def _save_offsets(self, data: bytes) -> None:
         try:

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.storage.background import Runner
 from raptormq.storage.checkpoint import CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
@@ -35,6 +37,20 @@ class OpenStore:
 
     housekeeping: Housekeeping
     marker: RunningMarker
+    converter: QueueConverter
+    deletions: DeletionLedger
+
+    async def deletions_saved(self, background: Runner) -> None:
+        """Wait until no crash can bring back what was deleted: messages, conversions and progress of consumers.
+
+        Raises:
+            StorageError: something could not be written.
+        """
+        log = self.housekeeping.log
+        self.deletions.fit(log.min_offset, log.end_offset)
+        await self.deletions.save(background)
+        await self.converter.tidy()
+        await self.housekeeping.save_offsets(background)
 
     def close(self, dispatch: Callable[[], object]) -> None:
         """Make everything durable, remove the crash marker and give the lock back.
@@ -47,6 +63,7 @@ class OpenStore:
             keeping.flusher.flush()
             dispatch()
             keeping.settle()
+            self.deletions.save_now()
             self.marker.clear()
         except OSError as error:
             raise translate(error, keeping.config.paths.root) from error
@@ -77,11 +94,7 @@ def open_store(
     gate: WriteGate,
     converter: QueueConverter,
 ) -> tuple[OpenStore, RecoveryReport]:
-    """Lock and recover.
-
-    Raises:
-        StorageError: see :meth:`raptormq.storage.store.MessageStore.open`.
-    """
+    """Lock and recover; raises as :meth:`raptormq.storage.store.MessageStore.open`."""
     started = time.monotonic_ns()
     paths = config.paths
     marker: RunningMarker | None = None
@@ -96,8 +109,11 @@ def open_store(
             index.open(crashed=marker.crashed)
         queues.batch_topics |= declared_batch_topics(filesystem, paths)
         converter.prepare()
+        deletions = DeletionLedger(filesystem, paths)
+        queues.dead_ends = deletions.load()
         recovery = Recovery(filesystem, paths, log, queues, dispatcher, config.concurrent_build)
         report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
+        deletions.fit_now(log.min_offset, report.end_offset)
         if index is not None:
             index.log_ends_at(report.end_offset)
         housekeeping = Housekeeping(
@@ -120,7 +136,7 @@ def open_store(
     report.milliseconds = (time.monotonic_ns() - started) // 1_000_000
     for line in report.lines():
         logger.log(logging.WARNING if report.damaged else logging.INFO, line)
-    return OpenStore(housekeeping, marker), report
+    return OpenStore(housekeeping, marker, converter, deletions), report
 
 
 def _end_of(queues: QueueTable, topic: str, queue_id: int) -> int | None:

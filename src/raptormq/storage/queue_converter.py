@@ -181,6 +181,7 @@ class QueueConverter:
         Raises:
             StorageError: it could not be written.
         """
+        await self._ledger.settled()
         if not self._ledger.is_saved:
             await self._save()
 

@@ -40,6 +40,8 @@ class QueueTable:
         """Topics whose queues, when they are made, are those of BatchCQ."""
         self.conversions: dict[str, Entry] = {}
         """Topics that have, or may have, files of both types (:mod:`~raptormq.storage.conversion_ledger`)."""
+        self.dead_ends: dict[str, int] = {}
+        """Where records of topics that were deleted end in the log (:mod:`~raptormq.storage.deletion_ledger`)."""
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, None when it never had a message."""

@@ -166,11 +166,14 @@ class Recovery:
         return ConcurrentScanner(self.log, start)
 
     def _find_queues(self, batch: AppendResult) -> None:
-        find = self.queues.find_or_make
-        for record in batch.records:
+        find, dead = self.queues.find_or_make, self.queues.dead_ends
+        for record, place in zip(batch.records, batch.physical_offsets, strict=True):
             is_new = record.sys_flag & _INNER_BATCH and not self.queues.queue_ids(record.topic)
-            if is_new and record.topic not in self.queues.conversions:
+            if is_new and place >= dead.get(record.topic, 0) and record.topic not in self.queues.conversions:
                 self.queues.batch_topics.add(record.topic)  # created so shortly before a crash that no file says so
         batch.queues = [
-            None if record.sys_flag & NOT_IN_QUEUE else find(record.topic, record.queue_id) for record in batch.records
+            None
+            if record.sys_flag & NOT_IN_QUEUE or place < dead.get(record.topic, 0)
+            else find(record.topic, record.queue_id)
+            for record, place in zip(batch.records, batch.physical_offsets, strict=True)
         ]

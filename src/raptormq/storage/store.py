@@ -359,6 +359,13 @@ class MessageStore:
         self.converter.forget(topic)
         self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
+        if self._opened is not None:
+            self._opened.deletions.add(topic, self._log.end_offset)
+
+    async def deletions_saved(self) -> None:
+        """See :meth:`OpenStore.deletions_saved`; to be awaited before a deletion is answered."""
+        if self._opened is not None and self._background is not None:
+            await self._opened.deletions_saved(self._background)
 
     def run_retention(self, now: int) -> None:
         """Delete what is too old at ``now`` (ms) or too much, at once; the background does the same in slices."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
-from tests.broker.harness import Peer, bodies, connected, messages, running
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.real_filesystem import RealFileSystem
+from tests.broker.harness import Peer, bodies, connected, messages, running, saved
 
 
 def wanted(topic: str = "t", **more: object) -> dict[str, object]:
@@ -112,6 +116,31 @@ async def test_a_deleted_topic_is_gone_with_its_messages_and_offsets(tmp_path: P
         assert bodies(await peer.pull("t", 0)) == [b"new"]
         answer = await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, offset | {"setZeroIfNotFound": "false"})
         assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_what_cannot_be_noted_of_a_deletion_is_not_answered_for(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
+        await peer.send("t", b"old")
+        disk.faults.append(Fault(kind="write", path="/deletedTopics.json", error=errno.ENOSPC))
+        failed = await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+        assert failed.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+        assert "t" in json.loads(saved(tmp_path / "config" / "deletedTopics.json"))["deletedTopics"]
+
+
+async def test_a_deletion_clears_queues_of_a_topic_that_nobody_has(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"old")
+    table = tmp_path / "config" / "topics.json"
+    table.write_text(json.dumps({"topicConfigTable": {}}), encoding="utf-8")
+    batches = {"attributes": "+queue.type=BatchCQ"}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        refused = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, wanted("t") | batches)
+        assert "queues of another type" in (refused.remark or "")
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, wanted("t") | batches)).code == 0
+        assert bodies(await peer.pull("t", 0)) == []
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "broker-a", "  "])

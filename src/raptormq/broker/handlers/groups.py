@@ -78,6 +78,7 @@ class GroupHandlers:
             topic = retry_topic(header.group_name)
             if self._topics.delete(topic):
                 self._store.delete_topic(topic)
+            await self._store.deletions_saved()
             await self._settling.settled()
         return response_to(command)
 

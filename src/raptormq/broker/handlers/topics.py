@@ -122,8 +122,11 @@ class TopicHandlers:
             raise _invalid("The specified topic is blank.")
         if self._is_own(topic):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")
-        if self._topics.delete(topic):
+        was_known = self._topics.delete(topic)
+        if was_known or self._store.queue_ids(topic):
             self._store.delete_topic(topic)
+        await self._store.deletions_saved()
+        if was_known:
             await self._settling.settled()
         return response_to(command)
 

@@ -38,11 +38,12 @@ class UpkeepHandlers:
         await self._store.clean(any_hour=True)
         return response_to(command)
 
-    def clean_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+    async def clean_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """316: delete the queues of topics that the table does not know any more."""
         for topic in self._store.topics():
             if topic not in self._topics.configs:
                 self._store.delete_topic(topic)
+        await self._store.deletions_saved()
         return response_to(command)
 
     def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
