@@ -10,7 +10,7 @@ from typing import Any
 from raptormq.protocol.record import StoredMessage, iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import FlushDiskType, GetStatus, MessageStore, PendingRecord, StoreConfig
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.index_search import FileSearch
 from raptormq.storage.memory_filesystem import MemoryFileSystem
@@ -60,6 +60,11 @@ def put(store: MessageStore, *records: PendingRecord) -> None:
     if store.confirmed_offset() < store.end_offset:
         store.flush()
     store.dispatch()
+
+
+def message_at(store: MessageStore, place: int) -> Buffer | None:
+    """The record of the message at a log offset."""
+    return store._finder.message_at(place, wait=True)
 
 
 def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max_count: int = 7) -> list[StoredMessage]:

@@ -15,7 +15,7 @@ from raptormq.storage.index_file import ENTRY_BYTES, HEADER_BYTES
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.page_cache import Extent, fetch
-from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue, small_config, until
+from tests.storage.stores import Clock, bodies, message, message_at, open_store, put, read_queue, small_config, until
 
 FAST: dict[str, Any] = {
     "flush_interval_ms": 1,
@@ -101,7 +101,7 @@ async def test_cold_reads_fetch_in_a_thread_and_answer(cold: str) -> None:
     assert (result.status, result.cold, result.message_count) == (GetStatus.FOUND, False, 4)
     assert await store.offset_by_time_cold("topic", 0, 0) == 0
     record = await store.message_at_cold(0)
-    assert record == store.message_at(0)
+    assert record == message_at(store, 0)
     store.close()
 
 

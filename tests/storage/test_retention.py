@@ -10,7 +10,7 @@ from raptormq.errors import ConfigError, DiskFull
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.retention import parse_hours
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, open_store, put, read_queue
+from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, message_at, open_store, put, read_queue
 
 HOUR_MS = 3_600_000
 
@@ -103,7 +103,7 @@ def test_queues_follow_the_log() -> None:
     assert store.get_messages("topic", 0, 3, 32, 1 << 20).status is GetStatus.OFFSET_OVERFLOW_ONE
     assert [body[0] for body in bodies(read_queue(store, queue_id=1))] == ["5"]
     assert store.offset_by_time("topic", 1, 0) == 2
-    assert store.message_at(0) is None
+    assert message_at(store, 0) is None
     put(store, message("next"))
     assert store.queue_bounds("topic", 0) == (3, 4)
     store.close()

@@ -25,7 +25,17 @@ from raptormq.storage.consume_queue import ITEM
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.message_reader import SCAN_ITEMS
 from raptormq.storage.results import Boundary
-from tests.storage.stores import Clock, bodies, message, open_store, open_sync_store, put, read_queue, small_config
+from tests.storage.stores import (
+    Clock,
+    bodies,
+    message,
+    message_at,
+    open_store,
+    open_sync_store,
+    put,
+    read_queue,
+    small_config,
+)
 
 V6 = bytes(range(16)) + b"\0\0\x2a\x9f"
 
@@ -57,7 +67,7 @@ def test_records_have_the_layout_of_the_protocol() -> None:
 def test_long_topics_and_ipv6_hosts_use_the_other_layouts(store_host: bytes, born_host: bytes, topic: str) -> None:
     store = open_store(store_host=store_host)
     result = store.append([message("body", topic, born_host=born_host)])
-    raw = store.message_at(0)
+    raw = message_at(store, 0)
     assert raw is not None
     stored = decode_record(bytes(raw))
     assert (stored.topic, stored.born_host, stored.store_host, stored.body) == (topic, born_host, store_host, b"body")
@@ -183,11 +193,11 @@ def test_a_record_that_fits_no_segment_uses_up_nothing() -> None:
 def test_message_at_finds_records_and_nothing_else() -> None:
     store = open_store()
     result = store.append([message("a"), message("b")])
-    found = store.message_at(result.physical_offsets[1])
+    found = message_at(store, result.physical_offsets[1])
     assert found is not None
     assert decode_record(bytes(found)).body == b"b"
     for offset in (-1, 1, result.end_offset, 1 << 40):
-        assert store.message_at(offset) is None
+        assert message_at(store, offset) is None
 
 
 def test_delete_topic_removes_its_queues_and_offsets() -> None:

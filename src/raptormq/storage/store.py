@@ -283,9 +283,7 @@ class MessageStore:
         return [code for _, _, code in await self.queue_items(topic, queue_id, offset, count)]
 
     async def queue_items(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Return up to ``count`` items of a queue from ``offset`` on (log offset, size, tag code); none outside of
-        it.
-        """
+        """Return up to ``count`` items (log offset, size, tag code) of a queue from ``offset`` on; none outside it."""
         return await self._warmed(lambda wait: self._reader.items(topic, queue_id, offset, count, wait=wait))
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
@@ -308,12 +306,8 @@ class MessageStore:
             return 0
         return self._reader.offset_by_time(queue, timestamp_ms, upper=boundary is Boundary.UPPER, wait=wait)
 
-    def message_at(self, physical_offset: int) -> Buffer | None:
-        """Return the stored record of the message at a log offset, None when there is none; may wait for the disk."""
-        return self._finder.message_at(physical_offset, wait=True)
-
     async def message_at_cold(self, physical_offset: int, unique_key: str | None = None) -> Buffer | None:
-        """Like :meth:`message_at`; a thread fetches what is not in memory.
+        """Return the stored record of the message at a log offset, None when there is none.
 
         At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for.
         """

@@ -160,7 +160,7 @@ GOOD = encode_batch([(0, b"abc", b""), (0, b"d", b"")])
 @pytest.mark.parametrize(
     ("body", "properties", "remark"),
     [
-        (b"", "", "a batch of 0 messages"),
+        (b"", "", "the batch is empty"),
         (GOOD[:-1], "", "cut"),
         (GOOD + b"\0" * 19, "", "cut"),
         (GOOD[:3] + b"\x09" + GOOD[4:], "", "size"),
@@ -169,7 +169,7 @@ GOOD = encode_batch([(0, b"abc", b""), (0, b"d", b"")])
         (GOOD[:8] + b"\0\0\0\x01" + GOOD[12:], "", "CRC"),
         (GOOD, "INNER_NUM\x013\x02", "says that it holds 3 messages, and holds 2"),
         (encode_batch([(0, b"", b"INNER_NUM\x012\x02")]), "", "is a batch"),
-        (encode_batch([(0, b"", b"")] * 32_768), "", "a batch of 32768 messages"),
+        (encode_batch([(0, b"", b"")] * 32_768), "", "a batch of more than 32767 messages"),
         (GOOD, "k\x01" + "v" * 32_650 + "\x02", "properties"),
         (GOOD, "DELAY\x013\x02", "delayed"),
     ],
