@@ -18,7 +18,7 @@ from raptormq.storage.conversion_ledger import ConversionLedger
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from raptormq.storage.queue_types import declared_batch_topics
+from raptormq.storage.queue_types import declared_topics
 from tests.storage.conversions import TOPIC, Inline, Table, declare, finish, open_store
 from tests.storage.stores import Clock, message, put, read_queue
 
@@ -113,7 +113,7 @@ def assert_recovered(volume: MemoryFileSystem, life: Life, where: str) -> None:
         assert [offset for offset, _ in items] == list(range(len(items))), where
 
     async def go_on() -> None:
-        in_table = TOPIC in declared_batch_topics(volume, store.config.paths)
+        in_table = TOPIC in declared_topics(volume, store.config.paths).batch
         table = Table(volume, is_batch=store.converter.types().get(TOPIC, in_table))
         assert store.is_batch_topic(TOPIC) is table.is_batch, where
         await store.converter.order(TOPIC, to_batch=life.to_batch)

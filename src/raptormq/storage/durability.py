@@ -2,7 +2,7 @@
 
 Two halves: what has to be done is taken on the thread of the store, done in any thread. The order is what makes the
 checkpoint true: tails written, log flushed, queue files flushed, then the headers of the index, which say what it has,
-and the checkpoint.
+how far every queue is, and the checkpoint.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import Header
 from raptormq.storage.key_index import KeyIndex
+from raptormq.storage.paths import StorePaths
+from raptormq.storage.queue_ends import save_ends
 from raptormq.storage.queue_files import QueueFiles
 
 _MAX_SINGLE_SYNCS = 64
@@ -29,6 +31,8 @@ class DurabilityJob:
     paths: frozenset[str]
     folders: frozenset[str]
     headers: tuple[Header, ...]
+    ends_path: str
+    ends: bytes
     file: CheckpointFile
     checkpoint: Checkpoint
 
@@ -47,6 +51,7 @@ class DurabilityJob:
                     self.filesystem.sync_directory(folder)
         for header in self.headers:
             header.make_durable(self.filesystem)
+        save_ends(self.filesystem, self.ends_path, self.ends)
         self.file.save(self.checkpoint)
 
     def _sync(self, paths: frozenset[str]) -> None:
@@ -58,19 +63,20 @@ class DurabilityJob:
 
 def take_job(
     filesystem: FileSystem,
-    folder: str,
+    paths: StorePaths,
     files: QueueFiles,
     index: KeyIndex | None,
+    ends: bytes,
     file: CheckpointFile,
     checkpoint: Checkpoint,
 ) -> DurabilityJob:
-    """Return the job for everything that ``files`` and ``index`` have written; ``checkpoint`` is what will be true
-    after it.
+    """Return the job for everything that ``files`` and ``index`` have written; ``ends`` of the queues and
+    ``checkpoint`` are what will be true after it.
     """
-    paths, folders = files.take_unsynced()
+    unsynced, folders = files.take_unsynced()
     headers = tuple(index.headers()) if index is not None else ()
     folders |= {header.path.rpartition("/")[0] for header in headers}
-    return DurabilityJob(filesystem, folder, paths, folders, headers, file, checkpoint)
+    return DurabilityJob(filesystem, paths.root, unsynced, folders, headers, paths.queue_ends, ends, file, checkpoint)
 
 
 def put_back(job: DurabilityJob, files: QueueFiles) -> None:

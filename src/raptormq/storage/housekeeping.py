@@ -25,12 +25,14 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.page_release import PageReleaser
+from raptormq.storage.queue_ends import EndsPacker
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.retention import Retention
 from raptormq.storage.write_gate import WriteGate
 
 _QUEUES_PER_STEP = 8
 _INDEX_PAGES_PER_STEP = 64
+_ENDS_PER_STEP = 256
 _LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES = 64 << 10, 16 << 20
 """Of the key index, written by a thread at a time; a few are left to the checkpoint."""
 _PAGES_INTERVAL_MS = 500
@@ -180,8 +182,11 @@ class Housekeeping:
             await self._write_tails()
             self._begin_index()
             await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
-            job = self._take_job(timestamp, always=always)
-            if job is not None:
+            checkpoint = self._next_checkpoint(timestamp)
+            if always or self._is_news(checkpoint):
+                ends = self._pack_ends()
+                await _in_slices(ends.add, _ENDS_PER_STEP)
+                job = self._take_job(checkpoint, ends)
                 try:
                     await background.run(self._run_job, job)
                 except BaseException:
@@ -189,21 +194,27 @@ class Housekeeping:
                     raise
                 done(job, self.index)
 
-    def _take_job(self, queue_timestamp: int, *, always: bool = False) -> DurabilityJob | None:
-        """Return the next checkpoint, None when the files hold it already, unless ``always``. The log is flushed first:
-        it must not be behind its queues.
-        """
-        checkpoint = Checkpoint(
+    def _next_checkpoint(self, queue_timestamp: int) -> Checkpoint:
+        """Return what will be true; the log is flushed first: it must not be behind its queues."""
+        return Checkpoint(
             log_timestamp=self.flusher.flushed_timestamp,
             queue_timestamp=queue_timestamp,
             index_timestamp=queue_timestamp,
             confirmed_offset=self.dispatcher.dispatched_offset,
         )
-        if checkpoint == self.checkpoint_file.saved and not always:
-            return None
+
+    def _is_news(self, checkpoint: Checkpoint) -> bool:
+        """False when the files say so already. That a topic was deleted shows in the names alone."""
+        return checkpoint != self.checkpoint_file.saved or self.queues.files.has_unsynced
+
+    def _pack_ends(self) -> EndsPacker:
+        return EndsPacker(self.dispatcher.dispatched_offset, self.queues)
+
+    def _take_job(self, checkpoint: Checkpoint, ends: EndsPacker) -> DurabilityJob:
         return take_job(
-            self.filesystem, self.config.paths.root, self.queues.files, self.index, self.checkpoint_file, checkpoint
-        )
+            self.filesystem, self.config.paths, self.queues.files, self.index, ends.packed(), self.checkpoint_file,
+            checkpoint,
+        )  # fmt: skip
 
     def _run_job(self, job: DurabilityJob) -> None:
         try:
@@ -252,7 +263,11 @@ class Housekeeping:
         self._begin_index()
         while not self._write_index(_INDEX_PAGES_PER_STEP):
             pass
-        if (job := self._take_job(timestamp)) is not None:
+        checkpoint = self._next_checkpoint(timestamp)
+        if self._is_news(checkpoint):
+            ends = self._pack_ends()
+            ends.add(len(self.queues) + 1)
+            job = self._take_job(checkpoint, ends)
             try:
                 self._run_job(job)
             except StorageError:

@@ -22,7 +22,7 @@ from raptormq.storage.housekeeping import Housekeeping
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.queue_converter import QueueConverter
 from raptormq.storage.queue_table import QueueTable
-from raptormq.storage.queue_types import declared_batch_topics
+from raptormq.storage.queue_types import declared_topics
 from raptormq.storage.recovery import Recovery, RecoveryReport
 from raptormq.storage.retention import Retention
 from raptormq.storage.running_marker import RunningMarker
@@ -107,12 +107,15 @@ def open_store(
         filesystem.sync_directory(paths.root)
         if index is not None:
             index.open(crashed=marker.crashed)
-        queues.batch_topics |= declared_batch_topics(filesystem, paths)
+        declared = declared_topics(filesystem, paths)
+        queues.batch_topics |= declared.batch
         converter.prepare()
         deletions = DeletionLedger(filesystem, paths)
         queues.dead_ends = deletions.load()
-        recovery = Recovery(filesystem, paths, log, queues, dispatcher, config.concurrent_build)
-        report = recovery.run(checkpoint_file.load(), crashed=marker.crashed)
+        recovery = Recovery(
+            filesystem, paths, log, queues, dispatcher, checkpoint_file, marker, declared.names, config.concurrent_build
+        )
+        report = recovery.run()
         deletions.fit_now(log.min_offset, report.end_offset)
         if index is not None:
             index.log_ends_at(report.end_offset)

@@ -6,7 +6,7 @@
 <root>/index/<yyyyMMddHHmmssSSS>                            index by message keys
 <root>/config/*.json                                        consumer offsets and the broker's tables
 <root>/deleted/<number>                                     folders of deleted topics, which somebody removes
-<root>/checkpoint  abort  lock
+<root>/checkpoint  queueEnds  abort  lock
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ class StorePaths(NamedTuple):
     def checkpoint(self) -> str:
         """The checkpoint file."""
         return f"{self.root}/checkpoint"
+
+    @property
+    def queue_ends(self) -> str:
+        """The file that says how far every queue was at the checkpoint."""
+        return f"{self.root}/queueEnds"
 
     @property
     def abort(self) -> str:

@@ -273,6 +273,11 @@ class QueueFiles:
         if file is not None:
             file.close()
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether files were written, or names changed, since they were last taken to be made durable."""
+        return bool(self._unsynced or self._unsynced_folders)
+
     def take_unsynced(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the files written, and the folders whose names changed, since the last call; the caller makes them
         durable, or calls :meth:`put_back`.

@@ -26,14 +26,16 @@ _PLACE = struct.Struct(">qi")
 
 
 class QueueFilesMissing(Exception):
-    """Not an error: a queue lacks a file or an item in the middle, so that all queues have to be built again from the
-    log.
+    """Not an error: a queue lacks a file or items that the log has, so that all queues have to be built again from it;
+    the text says what is missing.
     """
 
 
-def load_queues(filesystem: FileSystem, table: QueueTable, replay_from: int | None, *, rebuild: bool = False) -> None:
+def load_queues(
+    filesystem: FileSystem, table: QueueTable, log_min: int, replay_from: int | None, *, rebuild: bool = False
+) -> None:
     """Fill ``table`` with the queues on disk; ``replay_from`` is the log offset of the replay after a crash, None
-    after a clean stop. With ``rebuild`` the replay covers the whole log.
+    after a clean stop. With ``rebuild`` the replay covers the whole log, which begins at ``log_min``.
 
     Raises:
         StoreDamaged: a file does not start at a multiple of the configured size.
@@ -50,10 +52,13 @@ def load_queues(filesystem: FileSystem, table: QueueTable, replay_from: int | No
                 if conversion is not None and conversion.state != SWITCHED:
                     continue  # whoever makes them loads them
                 if conversion is None and not rebuild:
-                    raise QueueFilesMissing
+                    raise QueueFilesMissing(f"{folder}/{topic} are not the queues of the topic's type")
                 filesystem.remove_tree(f"{folder}/{topic}")
             for queue_id in queue_ids(filesystem, f"{folder}/{topic}"):
-                load_queue(table, table.find_or_make(topic, queue_id), replay_from, rebuild=rebuild)
+                queue = table.find_or_make(topic, queue_id)
+                load_queue(table, queue, replay_from, rebuild=rebuild)
+                if not rebuild:
+                    _check_files(table, queue, log_min, replay_from if replay_from is not None else _NO_LIMIT)
 
 
 def queue_ids(filesystem: FileSystem, folder: str) -> list[int]:
@@ -69,7 +74,7 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
     starts = files.offsets(queue)
     if not starts:  # a queue's folder comes with its first file
         if not rebuild:
-            raise QueueFilesMissing
+            raise QueueFilesMissing(f"{files.folder(queue)} has no file")
         files.remove_queue(queue)
         return
     _, item_bytes, file_size, key = files.format(queue)
@@ -77,18 +82,46 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
         raise StoreDamaged(f"{files.path(queue, starts[-1])} does not start at a multiple of {key}={file_size}")
     if starts[-1] - starts[0] != (len(starts) - 1) * file_size:
         if not rebuild:
-            raise QueueFilesMissing
+            raise QueueFilesMissing(f"{files.folder(queue)} lacks a file in the middle")
         table.reset(queue)
         return
     first = starts[0] // item_bytes
-    _find_end(table, queue, starts, replay_from if replay_from is not None else _NO_LIMIT)
+    limit = replay_from if replay_from is not None else _NO_LIMIT
+    _find_end(table, queue, starts, limit, strict=limit == _NO_LIMIT or not rebuild)
     if replay_from is None and queue.written == first:  # and a file with its first item
-        raise QueueFilesMissing
+        raise QueueFilesMissing(f"{files.folder(queue)} has files, but no item")
     if replay_from is not None:
         files.truncate(queue, starts)
     _set_bounds(table, queue, first)
     if queue.max_offset == 0:
         table.reset(queue)
+
+
+def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: int) -> None:
+    """Look at both ends of every file that has items of living records: all but the last one are full, and none has
+    lost its beginning. A queue of one file has been looked at by :func:`load_queue`.
+
+    Raises:
+        QueueFilesMissing: a file has been emptied or cut.
+    """
+    files = table.files
+    _, item_bytes, file_size, _ = files.format(queue)
+    per_file = files.format(queue).items_per_file
+    first = queue.live_item if isinstance(queue, BatchConsumeQueue) else queue.min_offset
+
+    def item(number: int) -> tuple[int, int]:
+        found = _item_of(files.read(queue, number, 1, wait=True), item_bytes, 0)
+        if not _is_believed(found, limit):
+            path = files.path(queue, number // per_file * file_size)
+            raise QueueFilesMissing(f"{path} lacks item {number}, and others follow")
+        return found
+
+    start = (queue.written - 1) // per_file * per_file
+    while start > first and item(start)[0] >= log_min:
+        item(start - 1)
+        start -= per_file
+        if start <= first:
+            item(start)
 
 
 def _set_bounds(table: QueueTable, queue: ConsumeQueue, first: int) -> None:
@@ -104,8 +137,12 @@ def _set_bounds(table: QueueTable, queue: ConsumeQueue, first: int) -> None:
     queue.min_checked_at = -1
 
 
-def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: int) -> None:
-    """Set how many items ``queue`` has and what the last one points to."""
+def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: int, *, strict: bool) -> None:
+    """Set how many items ``queue`` has and what the last one points to.
+
+    Raises:
+        QueueFilesMissing: when ``strict``, items around the last one are damaged.
+    """
     _, item_bytes, file_size, _ = table.files.format(queue)
     queue.written = (starts[-1] + file_size) // item_bytes
     end = starts[0] // item_bytes
@@ -114,10 +151,11 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
         block, items = _last_block(table, queue, first, limit)
         item = partial(_item_of, items, item_bytes)
         count = _first_over(0, len(items) // item_bytes, item, limit)
-        if limit == _NO_LIMIT and not _is_whole(items, item_bytes, count):
-            raise QueueFilesMissing
-        if limit == _NO_LIMIT and count == BLOCK_ITEMS and not _ends_after(table, queue, first, block):
-            raise QueueFilesMissing
+        if strict and not (
+            _is_whole(items, item_bytes, count, limit)
+            and (count < BLOCK_ITEMS or _ends_after(table, queue, first, block, limit))
+        ):
+            raise QueueFilesMissing(f"{table.files.path(queue, start)} has damaged items at its end")
         if count:
             physical, size = item(count - 1)
             queue.max_physical = physical if size != FILLER_SIZE else -1
@@ -126,12 +164,14 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
     queue.written = end
 
 
-def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int) -> bool:
+def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, limit: int) -> bool:
     """False when a full block was taken for the last one because the first item behind it has been damaged."""
     files = table.files
     at = (block + 1) * BLOCK_ITEMS
     wanted = min(BLOCK_ITEMS, files.format(queue).items_per_file - at)
-    return wanted <= 0 or _is_whole(files.read(queue, first + at, wanted, wait=True), files.format(queue).item_bytes, 0)
+    if wanted <= 0:
+        return True
+    return _is_whole(files.read(queue, first + at, wanted, wait=True), files.format(queue).item_bytes, 0, limit)
 
 
 def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> tuple[int, Buffer]:
@@ -166,14 +206,14 @@ def _item_of(items: Buffer, item_bytes: int, index: int) -> tuple[int, int]:
     return physical, size
 
 
-def _is_whole(items: Buffer, item_bytes: int, count: int) -> bool:
+def _is_whole(items: Buffer, item_bytes: int, count: int, limit: int) -> bool:
     """False when one of the first ``count`` items has been damaged by a disk, or what was taken for the end has."""
     places = _places(item_bytes, count).unpack_from(items)
-    if count and not (min(places[1::2]) > 0 and min(places[::2]) >= 0 and max(places[::2]) < _NO_LIMIT):
+    if count and not (min(places[1::2]) > 0 and min(places[::2]) >= 0 and max(places[::2]) < limit):
         return False
     behind = bytes(items[count * item_bytes :])
     return behind.count(0) == len(behind) or not any(
-        _is_believed(_item_of(behind, item_bytes, each), _NO_LIMIT) for each in range(len(behind) // item_bytes)
+        _is_believed(_item_of(behind, item_bytes, each), limit) for each in range(len(behind) // item_bytes)
     )
 
 

@@ -1,7 +1,9 @@
-"""Which topics have queues of BatchCQ, known before the queues are loaded: attribute ``queue.type`` of the broker's
-topic table (``config/topics.json``; Apache RocketMQ ``QueueTypeUtils``)."""
+"""What the broker's topic table (``config/topics.json``) says of queues before they are loaded: which topics there are,
+and which have queues of BatchCQ, their attribute ``queue.type`` (Apache RocketMQ ``QueueTypeUtils``)."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
@@ -12,16 +14,27 @@ BATCH_CQ = "BatchCQ"
 SIMPLE_CQ = "SimpleCQ"
 
 
-def declared_batch_topics(filesystem: FileSystem, paths: StorePaths) -> set[str]:
-    """Return the topics with ``queue.type=BatchCQ``.
+class DeclaredTopics(NamedTuple):
+    """Topics in the table."""
+
+    names: frozenset[str] | None
+    """None without a table."""
+    batch: frozenset[str]
+    """Those with ``queue.type=BatchCQ``."""
+
+
+def declared_topics(filesystem: FileSystem, paths: StorePaths) -> DeclaredTopics:
+    """Return what the table says.
 
     Raises:
         StoreDamaged: neither the table nor its backup can be read.
     """
     table = (JsonFile(f"{paths.config}/topics.json", filesystem).load() or {}).get("topicConfigTable")
-    found: set[str] = set()
-    for topic, config in table.items() if isinstance(table, dict) else ():
+    if not isinstance(table, dict):
+        return DeclaredTopics(None, frozenset())
+    batch: set[str] = set()
+    for topic, config in table.items():
         attributes = config.get("attributes") if isinstance(config, dict) else None
         if isinstance(attributes, dict) and attributes.get(QUEUE_TYPE) == BATCH_CQ:
-            found.add(topic)
-    return found
+            batch.add(topic)
+    return DeclaredTopics(frozenset(table), frozenset(batch))

@@ -3,17 +3,20 @@
 
 After a clean stop the queues are complete: the log is walked from the last item that any of them has. After a crash it
 is walked from the last segment whose first record is older than the checkpoint, and everything younger than the
-checkpoint is checked and dispatched again. The walk ends at the last valid record; what follows is a torn tail and
-becomes zeros, so that old bytes cannot come back behind new ones.
+checkpoint is checked and dispatched again. Whether the queues have all that is before the place where the walk begins
+is told by :mod:`~raptormq.storage.queue_check`; where they have not, all are built again from the whole log. The walk
+ends at the last valid record; what follows is a torn tail and becomes zeros, so that old bytes cannot come back behind
+new ones.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from raptormq.protocol.record import SysFlag
-from raptormq.storage.checkpoint import Checkpoint
+from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.conversion_ledger import SWITCHED
 from raptormq.storage.dispatch import Dispatcher
@@ -21,12 +24,17 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.log_scanner import DamagedRange, LogScanner
 from raptormq.storage.paths import StorePaths
+from raptormq.storage.queue_check import QueueCheck
+from raptormq.storage.queue_ends import load_ends
 from raptormq.storage.queue_loading import QueueFilesMissing, load_queues
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_packer import NOT_IN_QUEUE
+from raptormq.storage.running_marker import RunningMarker
 
 if TYPE_CHECKING:
     from raptormq.storage.concurrent_scanner import ConcurrentScanner
+
+logger = logging.getLogger(__name__)
 
 _FLUSH_EVERY_BATCHES = 64
 _END = 1 << 62
@@ -39,7 +47,9 @@ class RecoveryReport:
     """What a start found and did."""
 
     clean: bool
-    """The last run ended cleanly."""
+    """The last run ended cleanly, and its queues were complete."""
+    rebuilt: bool = False
+    """All queues were built again."""
     start_offset: int = 0
     """Where the walk through the log began."""
     end_offset: int = 0
@@ -56,7 +66,7 @@ class RecoveryReport:
             f"the commit log is damaged: {each.size} bytes at offset {each.offset} hold no valid record ({each.reason})"
             for each in self.damaged
         ]
-        how = "clean stop" if self.clean else "crash"
+        how = "loss of queue files" if self.rebuilt else "clean stop" if self.clean else "crash"
         work = f"{self.records} records from offset {self.start_offset} to {self.end_offset}"
         return [*lines, f"recovered after a {how} in {self.milliseconds} ms: {work}"]
 
@@ -70,10 +80,14 @@ class Recovery:
     log: CommitLog
     queues: QueueTable
     dispatcher: Dispatcher
+    checkpoint_file: CheckpointFile
+    marker: RunningMarker
+    topics: frozenset[str] | None
+    """Those that the broker knows, None without its table."""
     concurrent: bool = False
     """Other processes parse the log."""
 
-    def run(self, checkpoint: Checkpoint, *, crashed: bool) -> RecoveryReport:
+    def run(self) -> RecoveryReport:
         """Recover; on return the log takes writes at its end and the queues agree with it.
 
         Raises:
@@ -86,53 +100,68 @@ class Recovery:
             self.filesystem.remove_tree(self.paths.queues)
             self.filesystem.remove_tree(self.paths.batch_queues)
             self.filesystem.make_folders(self.paths.queues)
-        start = None if crashed else self._load_complete_queues(None)
-        report = RecoveryReport(clean=start is not None)
-        if crashed:
-            start = self._load_complete_queues(min(self._replay_start(checkpoint), self._switched_at()))
-        if start is None:
-            self.queues.clear()
-            start = self.log.min_offset
-            load_queues(self.filesystem, self.queues, start, rebuild=True)
-        report.start_offset = self.dispatcher.dispatched_offset = start
         try:
-            self._replay(report)
-        finally:
-            self.dispatcher.expected_end = 0
+            report = self._complete()
+        except QueueFilesMissing as missing:
+            logger.warning("all queues are built again from the log: %s", missing)
+            report = self._rebuild()
         if not report.clean:
-            self.log.sync_from(start)
+            self.log.sync_from(report.start_offset)
         self.log.start_at(report.end_offset, cut=not report.clean or self.log.has_bytes_at(report.end_offset))
         self.dispatcher.dispatched_offset = report.end_offset
         for queue in self.queues:
             queue.next_offset = queue.max_offset
         return report
 
-    def _load_complete_queues(self, replay_from: int | None) -> int | None:
-        """Load the queues and return where the replay starts: after a clean stop (None) at the end of what they have.
+    def _complete(self) -> RecoveryReport:
+        """Load the queues and add what they do not have yet.
 
-        None means that files are missing or the log disagrees, so that all has to be built again.
+        Raises:
+            QueueFilesMissing: they lack more than that.
         """
-        try:
-            load_queues(self.filesystem, self.queues, replay_from)
-        except QueueFilesMissing:
-            return None
-        if replay_from is not None:
-            return replay_from
-        end = self._end_of_queues()
-        return min(end, self._switched_at()) if end is not None else None
+        log_min, crashed = self.log.min_offset, self.marker.crashed
+        replay_from = None
+        if crashed:
+            replay_from = min(self._replay_start(self.checkpoint_file.load()), self._switched_at())
+        load_queues(self.filesystem, self.queues, log_min, replay_from)
+        start = min(self._end_of_queues(), self._switched_at()) if replay_from is None else replay_from
+        ends = load_ends(self.filesystem, self.paths.queue_ends)
+        check = QueueCheck(self.queues, log_min, start, ends, self.topics)
+        check.compare_with_ends()
+        report = RecoveryReport(clean=not crashed, start_offset=start)
+        self._replay(report, check if start > log_min else None)
+        return report
+
+    def _rebuild(self) -> RecoveryReport:
+        """Build all queues from the whole log."""
+        # Should this process die, half of them would look like all of them to a start that believes the checkpoint.
+        self.checkpoint_file.save(Checkpoint())
+        self.marker.mark()
+        self.queues.clear()
+        report = RecoveryReport(clean=False, rebuilt=True, start_offset=self.log.min_offset)
+        load_queues(self.filesystem, self.queues, report.start_offset, report.start_offset, rebuild=True)
+        self._replay(report, None)
+        return report
 
     def _switched_at(self) -> int:
         """Return from where queues of a new type may lack something the log still has."""
         switches = [each.offset for each in self.queues.conversions.values() if each.state == SWITCHED]
         return max(self.log.min_offset, min(switches, default=_END))
 
-    def _end_of_queues(self) -> int | None:
+    def _end_of_queues(self) -> int:
+        """Return where the record ends that the last item of all queues points to.
+
+        Raises:
+            QueueFilesMissing: there is none.
+        """
         last = max((queue.max_physical for queue in self.queues), default=-1)
         if last < 0:
+            if self.log.estimated_end() > self.log.min_offset:
+                raise QueueFilesMissing("no queue has an item")
             return self.log.min_offset
         record = LogScanner(self.log, last).record_at(last)
         if record is None:
-            return None
+            raise QueueFilesMissing(f"they point to offset {last}, where the log has no record")
         self.dispatcher.last_timestamp = record.store_timestamp
         return last + record.size
 
@@ -147,14 +176,26 @@ class Recovery:
                 return scanner.end_offset
         return self.log.min_offset
 
-    def _replay(self, report: RecoveryReport) -> None:
+    def _replay(self, report: RecoveryReport, check: QueueCheck | None) -> None:
+        """Walk the log from ``report.start_offset`` on.
+
+        Raises:
+            QueueFilesMissing: ``check``, None for a walk through the whole log, has found a queue that lacks something.
+        """
+        self.dispatcher.dispatched_offset = report.start_offset
+        self.dispatcher.expected_end = self.log.estimated_end()
         scanner = self._scanner(report.start_offset)
-        for number, batch in enumerate(scanner.batches(), 1):
-            self._find_queues(batch)
-            self.dispatcher.apply(batch)
-            report.records += len(batch.sizes)
-            if number % _FLUSH_EVERY_BATCHES == 0:
-                self.queues.flush(len(self.queues))
+        try:
+            for number, batch in enumerate(scanner.batches(), 1):
+                self._find_queues(batch)
+                if check is not None:
+                    check.check(batch)
+                self.dispatcher.apply(batch)
+                report.records += len(batch.sizes)
+                if number % _FLUSH_EVERY_BATCHES == 0:
+                    self.queues.flush(len(self.queues))
+        finally:
+            self.dispatcher.expected_end = 0
         report.end_offset = scanner.end_offset
         report.damaged = scanner.damaged
 

@@ -1,0 +1,92 @@
+"""Whether the queues that a start has found hold all that the log has before the place where it is walked from.
+
+Two witnesses: :mod:`~raptormq.storage.queue_ends` says how far each queue was at the last checkpoint, idle ones too;
+and the first record of a queue in the walk has to go on where the queue ends. The second one is all there is in a store
+that another program has written. Neighbour: :mod:`~raptormq.storage.recovery`.
+"""
+
+from __future__ import annotations
+
+from raptormq.storage.batch_queue import BatchConsumeQueue
+from raptormq.storage.consume_queue import ConsumeQueue
+from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.queue_ends import QueueEnd, QueueEnds
+from raptormq.storage.queue_loading import QueueFilesMissing
+from raptormq.storage.queue_table import QueueTable
+
+
+class QueueCheck:
+    """The queues of ``table`` as they were loaded, before a walk from ``start`` of a log that begins at ``log_min``."""
+
+    def __init__(
+        self, table: QueueTable, log_min: int, start: int, ends: QueueEnds | None, topics: frozenset[str] | None
+    ) -> None:
+        """``topics`` are those that the broker knows, None without its table."""
+        self._table = table
+        self._log_min = log_min
+        self._start = start
+        if ends is None or ends.offset < start:  # another program has gone on with the store
+            ends = QueueEnds(start, [])
+        self._ends = ends
+        self._listed = {(end.topic, end.queue_id) for end in ends.queues if end.max_physical >= start}
+        self._topics = topics
+        self._loaded = frozenset(table.topics())
+        self._met: set[ConsumeQueue] = set()
+
+    def compare_with_ends(self) -> None:
+        """Compare the queues with what they were like at the last checkpoint.
+
+        Raises:
+            QueueFilesMissing: one is not as long as it was.
+        """
+        for end in self._ends.queues:
+            lacks = self._lack(end)
+            if lacks and not self._is_deleted(end.topic):
+                raise QueueFilesMissing(f"{end.topic}/{end.queue_id} {lacks}")
+
+    def _lack(self, end: QueueEnd) -> str:
+        """Return what a queue lacks of ``end``, the empty string where the walk gives it all."""
+        if end.max_physical < self._log_min:
+            return ""  # no walk brings it back
+        queue = self._table.get(end.topic, end.queue_id)
+        is_walked = end.max_physical >= self._start
+        if queue is None or not queue.max_offset:
+            return "" if is_walked else "has no item"
+        if queue.max_offset < end.max_offset and not is_walked:
+            return f"ends at offset {queue.max_offset} instead of {end.max_offset}"
+        if queue.min_offset > end.min_offset and not self._begins_dead(queue):
+            return f"begins at offset {queue.min_offset} instead of {end.min_offset}"
+        return ""
+
+    def _begins_dead(self, queue: ConsumeQueue) -> bool:
+        """True when the record of the first item is gone, and those before it were so when their files were removed."""
+        if queue.max_physical < 0:
+            return False
+        if isinstance(queue, BatchConsumeQueue):
+            return self._table.batch_search.item(queue, queue.live_item).physical < self._log_min
+        return self._table.item(queue, queue.min_offset)[0] < self._log_min
+
+    def _is_deleted(self, topic: str) -> bool:
+        """True for a topic that the broker does not know, and that has no queue: deleted shortly before a crash."""
+        return self._topics is not None and topic not in self._topics and topic not in self._loaded
+
+    def check(self, batch: AppendResult) -> None:
+        """See whether queues go on where they end, before ``batch``, the next one of the walk, is added to them.
+
+        Later gaps of a queue are of damaged records, which a walk through the whole log would not find either.
+
+        Raises:
+            QueueFilesMissing: one does not.
+        """
+        for queue, offset, physical in zip(batch.queues, batch.queue_offsets, batch.physical_offsets, strict=True):
+            if queue is None or queue in self._met:
+                continue
+            self._met.add(queue)
+            if offset > queue.max_offset and not self._was_deleted(queue, physical):
+                where = f"{queue.topic}/{queue.queue_id} ends at offset {queue.max_offset}"
+                raise QueueFilesMissing(f"{where}, and the log goes on at {offset}")
+
+    def _was_deleted(self, queue: ConsumeQueue, physical: int) -> bool:
+        """True for a queue with a record at ``physical`` that was gone at the last checkpoint, or has gone since."""
+        listed = physical >= self._ends.offset or (queue.topic, queue.queue_id) in self._listed
+        return not listed or self._is_deleted(queue.topic)

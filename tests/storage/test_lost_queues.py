@@ -1,0 +1,329 @@
+"""Queue files that were deleted, emptied or cut while the broker was down come back from the log, offsets and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from raptormq.protocol.record import StoredMessage
+from raptormq.storage import MessageStore, RecoveryReport
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.json_file import JsonFile
+from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.batch_stores import BATCH_FILE_BYTES, batch
+from tests.storage.stores import QUEUE_FILE_BYTES, Clock, bodies, message, put, read_queue, small_config
+
+SIMPLE = ("idle", "busy")
+BATCHES = ("idle-batches", "busy-batches")
+TOPICS = SIMPLE + BATCHES
+SETTINGS: dict[str, Any] = {"batch_queue_file_size": BATCH_FILE_BYTES, "index_enabled": False}
+WARNING = "all queues are built again from the log"
+Loss = Callable[[MemoryFileSystem], object]
+
+
+def opened(volume: FileSystem, clock: Clock | None = None) -> tuple[MessageStore, RecoveryReport]:
+    store = MessageStore(small_config(**SETTINGS), fs=volume, clock=clock or Clock())
+    return store, store.open()
+
+
+def declare(volume: FileSystem, *topics: str) -> None:
+    """Let the broker's table have these topics."""
+    types = {topic: {"queue.type": "BatchCQ"} if topic in BATCHES else {} for topic in topics}
+    table = {topic: {"topicName": topic, "attributes": attributes} for topic, attributes in types.items()}
+    volume.make_folders("/store/config")
+    JsonFile("/store/config/topics.json", volume).save({"topicConfigTable": table})
+
+
+def send(store: MessageStore, clock: Clock, numbers: range, *topics: str) -> None:
+    for number in numbers:
+        for topic in topics:
+            put(store, batch([f"{number}a", f"{number}b"], topic) if topic in BATCHES else message(str(number), topic))
+        clock.now += 100
+
+
+def checkpoint(store: MessageStore) -> None:
+    assert store._opened is not None
+    store._opened.housekeeping.settle()
+
+
+def lived(clock: Clock, *, clean: bool) -> MemoryFileSystem:
+    """A log of many segments, queues of several files, two topics that have long been idle, and a checkpoint."""
+    volume = MemoryFileSystem()
+    declare(volume, *TOPICS)
+    store, _ = opened(volume, clock)
+    send(store, clock, range(50), *TOPICS)
+    checkpoint(store)
+    send(store, clock, range(50, 110), "busy", "busy-batches")
+    checkpoint(store)
+    send(store, clock, range(110, 113), "busy", "busy-batches")
+    if clean:
+        store.close()
+        return volume
+    return volume.after_kill()
+
+
+def folder(topic: str) -> str:
+    return f"/store/{'batchconsumequeue' if topic in BATCHES else 'consumequeue'}/{topic}"
+
+
+def file_of(volume: MemoryFileSystem, topic: str, number: int) -> str:
+    names = volume.names(f"{folder(topic)}/0")
+    return f"{folder(topic)}/0/{names[len(names) // 2 if number == 1 else number]}"
+
+
+def remove_trees(volume: MemoryFileSystem, paths: tuple[str, ...]) -> None:
+    for path in paths:
+        volume.remove_tree(path)
+
+
+def damage(volume: MemoryFileSystem, topic: str, number: int, how: str) -> None:
+    path = file_of(volume, topic, number)
+    if how == "gone":
+        volume.remove(path)
+        return
+    file = volume.open(path)
+    size = file.size()
+    file.truncate(size // 40 * 20 if how == "cut" and topic in SIMPLE else 92 if how == "cut" else 0)
+    if how == "zeros":
+        file.truncate(size)
+
+
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "both": ("/store/consumequeue", "/store/batchconsumequeue"),
+    "simple": ("/store/consumequeue",),
+    "batch": ("/store/batchconsumequeue",),
+    **{topic: (folder(topic),) for topic in TOPICS},
+    **{f"queue of {topic}": (f"{folder(topic)}/0",) for topic in TOPICS},
+}
+LOSSES: dict[str, Loss] = {
+    **{name: partial(remove_trees, paths=paths) for name, paths in FOLDERS.items()},
+    **{
+        f"{place} file of {topic} {how}": partial(damage, topic=topic, number=number, how=how)
+        for topic in TOPICS
+        for place, number in (("first", 0), ("middle", 1), ("last", -1))
+        for how in ("gone", "zeros", "empty", "cut")
+    },
+}
+
+
+def everything(store: MessageStore) -> dict[str, list[tuple[int, str]]]:
+    """Offset and body of every message that a consumer gets."""
+
+    def of(messages: list[StoredMessage]) -> list[tuple[int, str]]:
+        return [(each.queue_offset, each.body.decode()) for each in messages]
+
+    return {topic: of(read_queue(store, topic)) for topic in TOPICS}
+
+
+def expected() -> dict[str, list[tuple[int, str]]]:
+    counts = dict(zip(TOPICS, (50, 113, 50, 113), strict=True))
+    found = {}
+    for topic, count in counts.items():
+        names = [f"{number}{half}" for number in range(count) for half in (("a", "b") if topic in BATCHES else ("",))]
+        found[topic] = list(enumerate(names))
+    return found
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_was_lost_comes_back(loss: str, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    volume = lived(clock, clean=clean)
+    before = sorted(volume.names("/store/consumequeue/idle/0"))
+    LOSSES[loss](volume)
+
+    store, _ = opened(volume, clock)
+
+    assert everything(store) == expected()
+    assert sum(WARNING in each.message for each in caplog.records) <= 1
+    for topic in TOPICS:
+        send(store, clock, range(500, 501), topic)
+        assert read_queue(store, topic)[-1].queue_offset == len(expected()[topic]) + (topic in BATCHES)
+    store.close()
+    caplog.clear()
+    store, report = opened(volume, clock)
+    assert (report.clean, report.records, caplog.records) == (True, 0, [])
+    assert sorted(volume.names("/store/consumequeue/idle/0")) == before
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
+def test_whole_queues_are_not_built_again(clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    store, report = opened(lived(clock, clean=clean), clock)
+    assert everything(store) == expected()
+    assert (report.rebuilt, report.records < 70, caplog.records) == (False, True, [])
+
+
+@pytest.mark.parametrize("loss", ["busy", "queue of busy", "busy-batches"])
+@pytest.mark.parametrize("ends", ["none", "damaged", "older"])
+def test_the_log_itself_tells_of_a_busy_queue(ends: str, loss: str, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    volume = lived(clock, clean=False)
+    if ends == "none":
+        volume.remove("/store/queueEnds")
+    elif ends == "damaged":
+        volume.open("/store/queueEnds").write_at(30, [b"\xff"], 1)
+    else:  # another program has gone on with the store
+        other = MemoryFileSystem()
+        store, _ = opened(other, clock)
+        store.close()
+        data = other.open("/store/queueEnds").read_at(0, 1000)
+        volume.open("/store/queueEnds").truncate(0)
+        volume.open("/store/queueEnds").write_at(0, [data], len(data))
+    LOSSES[loss](volume)
+
+    store, report = opened(volume, clock)
+
+    assert report.rebuilt
+    assert everything(store) == expected()
+    assert ("queueEnds is damaged" in caplog.text) is (ends == "damaged")
+
+
+@pytest.mark.parametrize("table", [True, False])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
+def test_a_deleted_topic_stays_deleted(clean: bool, table: bool, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    volume = lived(clock, clean=True)
+    store, _ = opened(volume, clock)
+    for topic in ("busy", "idle-batches"):
+        store.delete_topic(topic)
+    if not table:
+        volume.remove("/store/config/topics.json")
+        checkpoint(store)
+    else:
+        declare(volume, "idle", "busy-batches")
+    if clean:
+        store.close()
+    else:
+        volume = volume.after_kill()
+
+    for _ in range(2):
+        store, report = opened(volume, clock)
+        assert not report.rebuilt
+        assert read_queue(store, "idle-batches") == []
+        assert len(read_queue(store, "idle")) == 50
+        assert caplog.records == []
+        store.close()
+
+
+def test_a_topic_deleted_and_made_again_shortly_before_a_crash_costs_one_rebuild() -> None:
+    clock = Clock()
+    volume = lived(clock, clean=True)
+    store, _ = opened(volume, clock)
+    store.delete_topic("idle")
+    send(store, clock, range(3), "idle")
+    volume = volume.after_kill()
+
+    store, _ = opened(volume, clock)
+    assert bodies(read_queue(store, "idle")) == ["0", "1", "2"]
+    checkpoint(store)
+    store, report = opened(volume.after_kill(), clock)
+    assert not report.rebuilt
+    assert bodies(read_queue(store, "idle")) == ["0", "1", "2"]
+
+
+def forget_segments(volume: MemoryFileSystem, clock: Clock, count: int) -> int:
+    """Let retention take the oldest segments; returns where the log begins then."""
+    store, _ = opened(volume, clock)
+    store.config.disk_clean_ratio = 0.0
+    store.config.delete_batch_max = count
+    store.run_retention(0)
+    minimum = store.stats().min_offset
+    store.close()
+    return minimum
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
+@pytest.mark.parametrize("segments", [1, 2, 5, 9])
+def test_what_retention_has_removed_is_not_missed(segments: int, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    volume = lived(clock, clean=True)
+    assert forget_segments(volume, clock, segments) == segments * 2048
+    if not clean:
+        volume.open("/store/abort", create=True)
+
+    store, report = opened(volume, clock)
+
+    assert (report.rebuilt, caplog.records) == (False, [])
+    left = everything(store)
+    assert all(left[topic] == expected()[topic][-len(left[topic]) :] for topic in TOPICS if left[topic])
+    assert store.queue_bounds("idle", 0)[1] == 50
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("segments", [2, 5])
+def test_what_the_log_still_has_comes_back(segments: int, loss: str, clean: bool) -> None:
+    clock = Clock()
+    volume = lived(clock, clean=True)
+    forget_segments(volume, clock, segments)
+    store, _ = opened(MemoryFileSystem.after_kill(volume), clock)
+    before = everything(store)
+    assert all(before.values())
+    if not clean:
+        volume.open("/store/abort", create=True)
+    LOSSES[loss](volume)
+
+    store, _ = opened(volume, clock)
+    assert everything(store) == before
+    store.close()
+    store, report = opened(volume, clock)
+    assert not report.rebuilt
+    assert everything(store) == before
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
+def test_queues_that_only_retention_has_emptied_are_not_missed(clean: bool) -> None:
+    clock = Clock()
+    volume = lived(clock, clean=True)
+    minimum = forget_segments(volume, clock, 30)
+    assert minimum > 0
+    volume.remove_tree(folder("idle"))
+    if not clean:
+        volume.open("/store/abort", create=True)
+    _, report = opened(volume, clock)
+    assert not report.rebuilt
+
+
+def test_a_rebuild_that_is_cut_short_begins_again() -> None:
+    clock = Clock()
+    origin = lived(clock, clean=True)
+    origin.remove("/store/queueEnds")  # as a store of RocketMQ, which leaves no other trace of what was lost
+    for path in FOLDERS["both"]:
+        origin.remove_tree(path)
+    origin.sync_volume("/")
+    counting = FaultyFileSystem(origin.after_kill())
+    opened(counting, clock)
+    assert len(counting.operations) > 40
+    for nth in range(1, len(counting.operations) + 1):
+        volume = origin.after_kill()
+        with pytest.raises(SimulatedCrash):
+            opened(FaultyFileSystem(volume, Fault(nth, torn_bytes=60)), clock)
+        for survivor in (volume.after_kill(), volume.after_power_cut()):
+            store, _ = opened(survivor, clock)
+            assert everything(store) == expected(), f"operation {nth}, {counting.operations[nth - 1]}"
+
+
+def test_an_idle_store_writes_nothing_and_a_deletion_is_written() -> None:
+    clock = Clock()
+    volume = FaultyFileSystem(lived(clock, clean=True))
+    store, _ = opened(volume, clock)
+    before = len(volume.operations)
+    checkpoint(store)
+    assert volume.operations[before:] == []
+    store.delete_topic("idle")
+    checkpoint(store)
+    assert any("queueEnds" in each for each in volume.operations[before:])
+
+
+def test_files_have_the_sizes_that_the_losses_assume() -> None:
+    volume = lived(Clock(), clean=True)
+    assert len(volume.names("/store/commitlog")) > 5
+    for topic in TOPICS:
+        size = BATCH_FILE_BYTES if topic in BATCHES else QUEUE_FILE_BYTES
+        assert len(volume.names(f"{folder(topic)}/0")) >= 3
+        assert volume.open(file_of(volume, topic, 0)).size() == size
