@@ -327,3 +327,28 @@ def test_files_have_the_sizes_that_the_losses_assume() -> None:
         size = BATCH_FILE_BYTES if topic in BATCHES else QUEUE_FILE_BYTES
         assert len(volume.names(f"{folder(topic)}/0")) >= 3
         assert volume.open(file_of(volume, topic, 0)).size() == size
+
+
+async def test_a_topic_deleted_while_a_checkpoint_is_made_is_not_missed_later(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    volume = lived(clock, clean=True)
+    volume.remove("/store/config/topics.json")
+    store, _ = opened(volume, clock)
+    send(store, clock, range(600, 601), "busy")
+    assert store._opened is not None
+    keeping = store._opened.housekeeping
+
+    class Disk:
+        """Gets the work of the checkpoint when everything for it is taken."""
+
+        async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            store.delete_topic("idle")
+            return work(*args, **kwargs)
+
+    store.flush()
+    await keeping.make_durable(Disk())
+    store.close()
+
+    store, report = opened(volume, clock)
+    assert (report.rebuilt, report.clean, caplog.records) == (False, True, [])
+    assert "idle" not in store.topics()

@@ -15,7 +15,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import Header
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.paths import StorePaths
-from raptormq.storage.queue_ends import save_ends
+from raptormq.storage.queue_ends import EndsPacker, save_ends
 from raptormq.storage.queue_files import QueueFiles
 
 _MAX_SINGLE_SYNCS = 64
@@ -32,7 +32,7 @@ class DurabilityJob:
     folders: frozenset[str]
     headers: tuple[Header, ...]
     ends_path: str
-    ends: bytes
+    ends: EndsPacker
     file: CheckpointFile
     checkpoint: Checkpoint
 
@@ -51,7 +51,7 @@ class DurabilityJob:
                     self.filesystem.sync_directory(folder)
         for header in self.headers:
             header.make_durable(self.filesystem)
-        save_ends(self.filesystem, self.ends_path, self.ends)
+        save_ends(self.filesystem, self.ends_path, self.ends.packed())
         self.file.save(self.checkpoint)
 
     def _sync(self, paths: frozenset[str]) -> None:
@@ -66,7 +66,7 @@ def take_job(
     paths: StorePaths,
     files: QueueFiles,
     index: KeyIndex | None,
-    ends: bytes,
+    ends: EndsPacker,
     file: CheckpointFile,
     checkpoint: Checkpoint,
 ) -> DurabilityJob:

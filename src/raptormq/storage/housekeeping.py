@@ -184,10 +184,9 @@ class Housekeeping:
             await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
             checkpoint = self._next_checkpoint(timestamp)
             if always or self._is_news(checkpoint):
-                ends = self._pack_ends()
-                await _in_slices(ends.add, _ENDS_PER_STEP)
-                job = self._take_job(checkpoint, ends)
+                job = self._take_job(checkpoint)
                 try:
+                    await _in_slices(job.ends.add, _ENDS_PER_STEP)
                     await background.run(self._run_job, job)
                 except BaseException:
                     put_back(job, self.queues.files)
@@ -207,14 +206,14 @@ class Housekeeping:
         """False when the files say so already. That a topic was deleted shows in the names alone."""
         return checkpoint != self.checkpoint_file.saved or self.queues.files.has_unsynced
 
-    def _pack_ends(self) -> EndsPacker:
-        return EndsPacker(self.dispatcher.dispatched_offset, self.queues)
-
-    def _take_job(self, checkpoint: Checkpoint, ends: EndsPacker) -> DurabilityJob:
+    def _take_job(self, checkpoint: Checkpoint) -> DurabilityJob:
+        """Return the job, whose ends of the queues are to be packed yet: a topic that is deleted meanwhile has names
+        that are not durable afterwards, and so comes to the next checkpoint.
+        """
+        ends = EndsPacker(self.dispatcher.dispatched_offset, self.queues)
         return take_job(
-            self.filesystem, self.config.paths, self.queues.files, self.index, ends.packed(), self.checkpoint_file,
-            checkpoint,
-        )  # fmt: skip
+            self.filesystem, self.config.paths, self.queues.files, self.index, ends, self.checkpoint_file, checkpoint
+        )
 
     def _run_job(self, job: DurabilityJob) -> None:
         try:
@@ -265,9 +264,8 @@ class Housekeeping:
             pass
         checkpoint = self._next_checkpoint(timestamp)
         if self._is_news(checkpoint):
-            ends = self._pack_ends()
-            ends.add(len(self.queues) + 1)
-            job = self._take_job(checkpoint, ends)
+            job = self._take_job(checkpoint)
+            job.ends.add(len(self.queues) + 1)
             try:
                 self._run_job(job)
             except StorageError:

@@ -112,10 +112,9 @@ def open_store(
         converter.prepare()
         deletions = DeletionLedger(filesystem, paths)
         queues.dead_ends = deletions.load()
-        recovery = Recovery(
+        report = Recovery(
             filesystem, paths, log, queues, dispatcher, checkpoint_file, marker, declared.names, config.concurrent_build
-        )
-        report = recovery.run()
+        ).run()
         deletions.fit_now(log.min_offset, report.end_offset)
         if index is not None:
             index.log_ends_at(report.end_offset)
@@ -126,8 +125,8 @@ def open_store(
         queues.files.find_doomed()
         converter.load(None if report.clean else report.start_offset)
         offsets.load()
-        if marker.crashed and (beyond := offsets.limit(lambda topic, queue_id: _end_of(queues, topic, queue_id))):
-            logger.warning("%d consumer offsets were beyond the end of their queues", beyond)
+        if marker.crashed:
+            _limit_offsets(offsets, queues)
         flusher.flushed_timestamp = dispatcher.last_timestamp
         marker.mark()
         housekeeping.settle()
@@ -142,9 +141,15 @@ def open_store(
     return OpenStore(housekeeping, marker, converter, deletions), report
 
 
-def _end_of(queues: QueueTable, topic: str, queue_id: int) -> int | None:
-    queue = queues.get(topic, queue_id)
-    return None if queue is None else queue.max_offset
+def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
+    """Let no group be ahead of messages that are to come, once a crash has taken some."""
+
+    def end_of(topic: str, queue_id: int) -> int | None:
+        queue = queues.get(topic, queue_id)
+        return None if queue is None else queue.max_offset
+
+    if beyond := offsets.limit(end_of):
+        logger.warning("%d consumer offsets were beyond the end of their queues", beyond)
 
 
 def _make_durable_folder(filesystem: FileSystem, folder: str) -> None:
