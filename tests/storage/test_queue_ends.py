@@ -7,8 +7,9 @@ from zlib import crc32
 import pytest
 
 from raptormq.storage.consume_queue import ConsumeQueue, encode_topic_field
+from raptormq.storage.filesystem import replace_file
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from raptormq.storage.queue_ends import EndsPacker, QueueEnd, QueueEnds, load_ends, save_ends
+from raptormq.storage.queue_ends import EndsPacker, QueueEnd, QueueEnds, load_ends
 
 PATH = "/store/queueEnds"
 
@@ -30,7 +31,7 @@ QUEUES = [
 def volume_with(data: bytes) -> MemoryFileSystem:
     volume = MemoryFileSystem()
     volume.make_folders("/store")
-    save_ends(volume, PATH, data)
+    replace_file(volume, PATH, data)
     return volume
 
 

@@ -11,11 +11,11 @@ import contextlib
 from dataclasses import dataclass
 
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import FileSystem, replace_file
 from raptormq.storage.index_file import Header
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.paths import StorePaths
-from raptormq.storage.queue_ends import EndsPacker, save_ends
+from raptormq.storage.queue_ends import EndsPacker
 from raptormq.storage.queue_files import QueueFiles
 
 _MAX_SINGLE_SYNCS = 64
@@ -51,7 +51,7 @@ class DurabilityJob:
                     self.filesystem.sync_directory(folder)
         for header in self.headers:
             header.make_durable(self.filesystem)
-        save_ends(self.filesystem, self.ends_path, self.ends.packed())
+        replace_file(self.filesystem, self.ends_path, self.ends.packed())
         self.file.save(self.checkpoint)
 
     def _sync(self, paths: frozenset[str]) -> None:

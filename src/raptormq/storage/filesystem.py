@@ -145,3 +145,14 @@ def write_file(filesystem: FileSystem, path: str, data: bytes) -> None:
         file.sync()
     finally:
         file.close()
+
+
+def replace_file(filesystem: FileSystem, path: str, data: bytes) -> None:
+    """Put a small file in the place of another, or of none; durable on return.
+
+    Raises:
+        OSError: the disk failed; the old contents stand.
+    """
+    write_file(filesystem, f"{path}.new", data)
+    filesystem.replace(f"{path}.new", path)
+    filesystem.sync_directory(path.rpartition("/")[0])

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from raptormq.storage.consume_queue import ConsumeQueue
-from raptormq.storage.filesystem import FileSystem, read_file, write_file
+from raptormq.storage.filesystem import FileSystem, read_file
 
 logger = logging.getLogger(__name__)
 
@@ -83,17 +83,6 @@ class EndsPacker:
         """Return the whole file."""
         body = b"".join(self._parts)
         return _MAGIC + crc32(body).to_bytes(4, "big") + body
-
-
-def save_ends(filesystem: FileSystem, path: str, data: bytes) -> None:
-    """Replace the file; its name becomes durable with the folder it is in.
-
-    Raises:
-        OSError: the disk failed; the old contents stand.
-    """
-    write_file(filesystem, f"{path}.new", data)
-    filesystem.replace(f"{path}.new", path)
-    filesystem.sync_directory(path.rpartition("/")[0])
 
 
 def load_ends(filesystem: FileSystem, path: str) -> QueueEnds | None:

@@ -20,7 +20,7 @@ import struct
 from typing import NamedTuple
 
 from raptormq.errors import StoreDamaged
-from raptormq.storage.filesystem import FileSystem, read_file, write_file
+from raptormq.storage.filesystem import FileSystem, read_file, replace_file
 
 _FIELDS = struct.Struct(">qqqq8xq")
 _FILE_BYTES = 4_096
@@ -70,6 +70,4 @@ class TimerProgressFile:
             OSError: the old contents are still there.
         """
         data = _FIELDS.pack(progress.read_ms, 0, progress.known_offset, progress.first_waiting, 0)
-        write_file(self._filesystem, f"{self._path}.new", data.ljust(_FILE_BYTES, b"\0"))
-        self._filesystem.replace(f"{self._path}.new", self._path)
-        self._filesystem.sync_directory(self._path.rpartition("/")[0])
+        replace_file(self._filesystem, self._path, data.ljust(_FILE_BYTES, b"\0"))
