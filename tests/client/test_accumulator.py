@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from raptormq.client.accumulator import MAX_KEYS_CHARS, Accumulator, Lane
+from raptormq.client.accumulator import Accumulator, Lane
 from raptormq.client.config import ProducerConfig
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.united_keys import MAX_KEYS_CHARS
 from raptormq.errors import ClientClosed, MessageError, RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from raptormq.client import Message
-from raptormq.client.accumulator import MAX_KEYS_CHARS
-from raptormq.client.united_keys import MAX_CHARS, united_keys
+from raptormq.client.united_keys import MAX_KEYS_CHARS, united_keys
 
 
 def keyed(*keys: str) -> Message:
@@ -16,13 +15,12 @@ def test_every_key_is_there_once_in_the_order_of_the_messages() -> None:
 
 
 def test_keys_fit_up_to_the_last_character_and_no_further() -> None:
-    assert MAX_CHARS == MAX_KEYS_CHARS
-    long, short = "x" * (MAX_CHARS - 3), "y"
+    long, short = "x" * (MAX_KEYS_CHARS - 3), "y"
     assert united_keys([keyed(long), keyed(short)]) == [long, short]
     assert united_keys([keyed(long), keyed(short + short), keyed("z")]) == [long]
-    assert united_keys([keyed("x" * MAX_CHARS)]) == []
+    assert united_keys([keyed("x" * MAX_KEYS_CHARS)]) == []
 
 
 def test_a_key_that_comes_again_takes_no_room() -> None:
-    long = "x" * (MAX_CHARS // 2 - 1)
-    assert united_keys([keyed(long), keyed(long), keyed(long), keyed("y" * (MAX_CHARS // 2 - 1))])[1][0] == "y"
+    long = "x" * (MAX_KEYS_CHARS // 2 - 1)
+    assert united_keys([keyed(long), keyed(long), keyed(long), keyed("y" * (MAX_KEYS_CHARS // 2 - 1))])[1][0] == "y"

@@ -26,6 +26,7 @@ from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topi
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
 from raptormq.client.shipment import BATCHES_WORTH, MAX_BATCHES, MAX_SHIPMENT_BYTES, Shipment, ShipmentKey
+from raptormq.client.united_keys import MAX_KEYS_CHARS
 from raptormq.client.waiters import CLOSED, Callback, Waiter, fail
 from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
@@ -36,8 +37,6 @@ from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
 if TYPE_CHECKING:
     from raptormq.client.shipping import Shipping
 
-MAX_KEYS_CHARS = 4096
-"""Keys united in one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
 MAX_MERGED_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 1024
 """Properties of a message that is merged: longer ones may not fit what the broker adds, and would cost its neighbours
 their place.

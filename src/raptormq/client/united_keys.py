@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from raptormq.protocol.message import Message
 
-MAX_CHARS = 4096
+MAX_KEYS_CHARS = 4096
 """Keys and separators of one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
 
 
@@ -27,7 +27,7 @@ def united_keys(messages: Iterable[Message]) -> list[str]:
         for key in message.keys:
             if key not in united:
                 chars += len(key) + 1
-                if chars > MAX_CHARS:
+                if chars > MAX_KEYS_CHARS:
                     return list(united)
                 united[key] = None
     return list(united)
