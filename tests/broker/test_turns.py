@@ -17,25 +17,16 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.schema import decode_header
-from tests.broker.harness import Peer, connected, running
+from tests.broker.harness import Peer, connected, counted_turns, running
 
 QUEUES = 4_096
 GROUP_AND_TOPIC = {"group": "g", "topic": "wide"}
 
 
 async def test_others_have_their_turn_after_every_few_items() -> None:
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.ensure_future(count_turns())
-    items = [item async for item in in_turns(range(10 * AT_A_TIME))]
-    counting.cancel()
-    assert (items, turns) == (list(range(10 * AT_A_TIME)), 10)
+    with counted_turns() as turns:
+        items = [item async for item in in_turns(range(10 * AT_A_TIME))]
+        assert (items, turns()) == (list(range(10 * AT_A_TIME)), 10)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import zlib
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from raptormq.storage.log_batch import AppendedLists, PendingList
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
 from tests.broker.batches.batch_peer import create_topic
-from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, running
+from tests.broker.harness import TIMEOUT, Peer, bodies, connected, counted_turns, messages, running
 from tests.broker.slow_disk import SlowDisk
 
 LIST, MESSAGE = PartKind.LIST, PartKind.MESSAGE
@@ -184,34 +185,25 @@ async def test_others_have_their_turn_between_the_slices_of_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", -1.0)  # every part is one
-    turns, append = 0, MessageStore.append_lists
-    turns_of: dict[bytes, list[int]] = {}
+    append, turns_of = MessageStore.append_lists, defaultdict[bytes, list[int]](list)
+    with counted_turns() as turns:
 
-    def noted(store: MessageStore, lists: Sequence[PendingList]) -> AppendedLists:
-        for each in lists:
-            turns_of.setdefault(each.batch[20:21], []).append(turns)
-        return append(store, lists)
+        def noted(store: MessageStore, lists: Sequence[PendingList]) -> AppendedLists:
+            for each in lists:
+                turns_of[each.batch[20:21]].append(turns())
+            return append(store, lists)
 
-    monkeypatch.setattr(MessageStore, "append_lists", noted)
-    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as other:
-        await send(peer, listed(0, "known"))
-
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        counting = asyncio.ensure_future(count_turns())
-        sending = [
-            asyncio.ensure_future(send(each, *[listed(1, f"{name}{part}") for part in range(12)], listed(99, "no")))
-            for each, name in ((peer, "a"), (other, "b"))
-        ]
-        await asyncio.sleep(0)  # its request goes out first
-        behind = await send(peer, listed(1, "later"))
-        answers = [await each for each in sending]
-        counting.cancel()
-        stored = bodies(await peer.pull("t", 0, 1, count=100))
+        monkeypatch.setattr(MessageStore, "append_lists", noted)
+        async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as other:
+            await send(peer, listed(0, "known"))
+            sending = [
+                asyncio.ensure_future(send(each, *[listed(1, f"{name}{part}") for part in range(12)], listed(99, "no")))
+                for each, name in ((peer, "a"), (other, "b"))
+            ]
+            await asyncio.sleep(0)  # its request goes out first
+            behind = await send(peer, listed(1, "later"))
+            answers = [await each for each in sending]
+            stored = bodies(await peer.pull("t", 0, 1, count=100))
     assert [len(set(turns_of[name])) for name in (b"a", b"b")] == [12, 12]
     codes = [0] * 12 + [int(ResponseCode.INVALID_PARAMETER)]
     assert [[each.code for each in answer] for answer in answers] == [codes, codes]
