@@ -17,6 +17,7 @@ from raptormq.client import (
     PullConsumer,
     SendResult,
     SendStatus,
+    selector,
 )
 from raptormq.errors import ClientClosed, ConfigError, MessageError, NoRoute
 from tests.client.cluster import Cluster
@@ -75,6 +76,23 @@ async def test_queues_take_turns_over_all_brokers(tmp_path: Path) -> None:
         results = [await producer.send(Message("t", b"x")) for _ in range(12)]
         assert sorted(result.queue for result in results) == sorted([*await producer.queues("t")] * 2)
         assert {result.queue_offset for result in results} == {0, 1}
+
+
+async def test_merged_batches_stay_with_one_of_many_queues_and_lists_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selector, "STAY_S", 3600.0)
+    config = ProducerConfig(auto_batch=True, batch_max_bytes=256)
+    async with (
+        Cluster(tmp_path) as cluster,
+        Producer("p", name_servers=cluster.name_servers, config=config) as producer,
+    ):
+        await cluster.create_topic("t", selector.MANY_QUEUES)
+        merged = await asyncio.gather(*(producer.submit(Message("t", b"x" * 100)) for _ in range(20)))
+        lists = [await producer.send_batch([Message("t", b"x"), Message("t", b"y")]) for _ in range(20)]
+        assert {result.queue for result in merged} == {merged[0].queue}
+        assert len({result.offset_message_id for result in merged}) == 20
+        assert len({result.queue for result in lists}) == 20
 
 
 async def test_a_chosen_queue_and_a_key(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
+from raptormq.client.selector import MANY_QUEUES, STAY_S, BrokerHealth, RoundRobin, pick_by_key
 from raptormq.protocol.message import MessageQueue
 
+MANY = [MessageQueue("t", "a", number) for number in range(MANY_QUEUES)]
 QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number in range(4)]
 
 
@@ -29,9 +30,42 @@ def test_round_robin_uses_a_failed_broker_rather_than_none() -> None:
     assert {turns.pick(QUEUES, frozenset({"a", "b"})) for _ in range(8)} == set(QUEUES)
 
 
+def test_batches_that_follow_each_other_stay_with_one_of_many_queues() -> None:
+    turns, step = RoundRobin(3), STAY_S / 3.5
+    picked = [turns.pick_for_batch(MANY, now=100 + number * step).queue_id for number in range(12)]
+    assert picked == [3] * 4 + [4] * 4 + [5] * 4
+
+
+def test_batches_that_follow_slowly_take_every_queue_in_turn() -> None:
+    turns = RoundRobin()
+    assert [turns.pick_for_batch(MANY, now=number * 2 * STAY_S).queue_id for number in range(70)] == [
+        number % MANY_QUEUES for number in range(70)
+    ]
+
+
+def test_batches_take_few_queues_in_turn_however_fast() -> None:
+    turns = RoundRobin()
+    assert [turns.pick_for_batch(QUEUES, now=1.0) for _ in range(8)] == QUEUES
+
+
+def test_messages_do_not_stay_and_do_not_move_the_batches_that_do() -> None:
+    turns = RoundRobin()
+    first = turns.pick_for_batch(MANY, now=1.0)
+    assert len({turns.pick(MANY) for _ in range(MANY_QUEUES)}) == MANY_QUEUES
+    assert turns.pick_for_batch(MANY, now=1.0) == first
+
+
+def test_a_stay_ends_with_its_queue() -> None:
+    turns = RoundRobin(MANY_QUEUES)
+    turns.pick_for_batch([*MANY, *QUEUES], now=1.0)
+    assert turns.pick_for_batch(MANY, now=1.0) in MANY
+
+
 def test_no_queue_cannot_be_picked() -> None:
     with pytest.raises(IndexError):
         RoundRobin().pick([])
+    with pytest.raises(IndexError):
+        RoundRobin().pick_for_batch([], 0.0)
     with pytest.raises(IndexError):
         pick_by_key([], "k")
 

@@ -83,7 +83,7 @@ class Delivery:
                 topic_queues = self._routes.known(outgoing.topic)
                 if topic_queues is None or not topic_queues.write_queues:
                     topic_queues = await self.find(outgoing.topic, deadline - clock())
-                target = queue or self._pick(topic_queues, key, clock(), tried)
+                target = queue or self._pick(topic_queues, key, clock(), tried, stays=outgoing.merged)
                 address = master_of(topic_queues, target)
                 command = self._command(outgoing, target)
                 if not in_flight.try_take(size):
@@ -223,14 +223,17 @@ class Delivery:
         except (TransportError, TimeoutError) as error:
             log.info("topic %s is sent along the route that is known: %s", topic, error)
 
-    def _pick(self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str]) -> MessageQueue:
+    def _pick(
+        self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str], *, stays: bool = False
+    ) -> MessageQueue:
         if key is not None:
             return pick_by_key(topic_queues.write_queues, key)
         turns = self._turns.get(topic_queues.topic)
         if turns is None:
             turns = self._turns[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
         if not tried and not self._health.any_avoided:
-            return turns.pick(topic_queues.write_queues)
+            queues = topic_queues.write_queues
+            return turns.pick_for_batch(queues, now) if stays else turns.pick(queues)
         return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried)
 
     def note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:

@@ -51,6 +51,8 @@ class Outgoing:
     """The same: over it the broker moves the message to the dead letters."""
     count: int = 0
     """Messages of a batch."""
+    merged: bool = False
+    """The batch is one of AutoBatch, not a list that somebody sent."""
     sealed: bool = False
     """The body is encrypted."""
 
@@ -155,7 +157,9 @@ def prepare_merged(
     else:
         common = _tag_properties(tags, wait_stored)
     text = f"{common}{_UNIQUE_KEY_IS}{batch_id}{names.PAIR_SEPARATOR}"
-    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count)
+    return Outgoing(
+        RequestCode.SEND_BATCH_MESSAGE, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count, merged=True
+    )
 
 
 def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
