@@ -15,6 +15,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.compression import decompress
 from raptormq.protocol.headers.send import SendMessageResponseHeader
+from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.properties import decode_properties
 from raptormq.transport.connection import Connection
 from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
@@ -61,6 +62,22 @@ async def test_a_topic_that_stores_batches_whole_gets_them_compressed(compressio
         assert properties["INNER_NUM"] == "10"
         assert properties["TAGS"] == "T"
         assert len(second.message_id.split(",")) == 10
+
+
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["list", "AutoBatch"])
+async def test_a_batch_that_nobody_can_look_into_says_the_ids_of_its_messages(auto_batch: bool) -> None:
+    keyed = [Message("t", b"again and again " * 300, keys=(f"k{number}",) if number % 2 else ()) for number in range(6)]
+    async with ScriptedPeer() as peer, producing(peer, auto_batch=auto_batch) as producer:
+        peer.on(BATCH, stored_whole())
+        peer.on(SINGLE, stored(17))
+        await producer.send_batch(keyed)
+        if auto_batch:
+            ids = [(await future).message_id for future in [producer.submit(message) for message in keyed]]
+        else:
+            ids = (await producer.send_batch(keyed)).message_id.split(",")
+        [wrapped] = peer.received[SINGLE]
+    assert unpack_ids(wrapped.ext_fields["i"]) == ids
+    assert len(decode_properties(wrapped.ext_fields["i"])["__INNER_IDS"]) == len(ids[0]) + len("*6")
 
 
 async def test_other_topics_and_producers_that_do_not_compress_send_lists_as_they_are() -> None:

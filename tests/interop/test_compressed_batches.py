@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from raptormq.client import AdminClient, Compression, Message, Producer, Produce
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.record import SysFlag, iter_records
 from tests.interop.make_reference import PATIENCE
+from tests.interop.mqadmin import Place, run
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, java
 
@@ -90,3 +92,12 @@ async def test_the_java_client_of_rocketmq_4_gets_them_message_by_message(built:
         sent = await send(servers.name_servers)
         found = await received(servers.name_servers, built.mixed_class_path, len(sent), tmp_path / "java.log")
     assert found == [[offset, *message] for offset, message in enumerate(sent)]
+
+
+async def test_mqadmin_finds_a_message_by_its_id(built: JavaBuild, tmp_path: Path) -> None:
+    with RaptorMQDev(tmp_path / "servers") as servers:
+        sent = await send(servers.name_servers)
+        place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", tmp_path)
+        command = ["queryMsgByUniqueKey", "-t", TOPIC, "-i", sent[-2][0]]
+        [output] = await asyncio.to_thread(run, built, place, [command])
+    assert re.findall(r"Queue Offset: +(\d+)", output) == [str(len(sent) - 2)]

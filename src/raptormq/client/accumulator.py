@@ -14,7 +14,6 @@ Neighbours: `producer` adds, `open_batch` encodes, `departures` sends. Source: R
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -174,12 +173,14 @@ class Lane:
         batch = self._open.get(key)
         if batch is None and not self._may_open(key):
             return None
-        message_id, properties = message_properties(message, self._ids, time.time_ns() // 1_000_000)
-        if len(properties) > MAX_PROPERTIES_BYTES:
+        own_id, properties = message_properties(message)
+        special = Special(message.flag, properties, own_id)
+        properties_bytes = special.properties_bytes(self._ids.id_length)
+        if properties_bytes > MAX_PROPERTIES_BYTES:
             raise MessageError(f"the properties are longer than {MAX_PROPERTIES_BYTES} bytes")
-        if len(properties) > MAX_MERGED_PROPERTIES_BYTES:
+        if properties_bytes > MAX_MERGED_PROPERTIES_BYTES:
             return None
-        size = OVERHEAD_BYTES + len(body) + len(properties)
+        size = OVERHEAD_BYTES + len(body) + properties_bytes
         fits = (
             batch is not None
             and batch.size + size <= self._config.max_message_bytes
@@ -191,8 +192,7 @@ class Lane:
         if waiter is None:
             waiter = self._new_future()
             batch.futures += 1
-        special = Special(message.flag, properties, message_id)
-        size = batch.add_special(body, waiter, special, message.keys)
+        batch.add_special(body, waiter, special, message.keys, size)
         self._shared.held_bytes += size
         if batch.shipment is not None:
             self._loaded(batch, size)

@@ -21,7 +21,9 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.inner_ids import pack_ids
 from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.properties import encode_properties
 
 
 class BatchSending:
@@ -71,11 +73,12 @@ class BatchSending:
             if not sys_flag:
                 return None
             outgoing = replace(outgoing, body=body)
+        inside = {names.INNER_NUM: str(outgoing.count)}
+        if ids := pack_ids(outgoing.inner_ids):
+            inside[names.INNER_IDS] = ids
         return replace(
             outgoing,
             code=RequestCode.SEND_MESSAGE_V2,
             sys_flag=sys_flag | INNER_BATCH,
-            properties=(
-                f"{outgoing.properties}{names.INNER_NUM}{names.NAME_SEPARATOR}{outgoing.count}{names.PAIR_SEPARATOR}"
-            ),
+            properties=outgoing.properties + encode_properties(inside),
         )

@@ -82,7 +82,7 @@ class Departures:
             return prepare_single(topic, batch.only_record(), sys_flag, batch.message_ids[0], now_ms, self._config)
         batch_id = self._ids.next_id(now_ms)
         return prepare_merged(
-            topic, batch.encode(), len(batch), sys_flag, tags, batch.keys, wait_stored, batch_id, now_ms
+            topic, batch.encode(), batch.message_ids, sys_flag, tags, batch.keys, wait_stored, batch_id, now_ms
         )
 
     def _settle(self, batch: OpenBatch, outcome: Outcome | None) -> bool:

@@ -42,7 +42,14 @@ class Special(NamedTuple):
 
     flag: int
     properties: bytes
-    message_id: str
+    """Up to the value of the unique id, which is the last."""
+    own_id: str | None
+    """The unique id that the application gave it."""
+
+    def properties_bytes(self, id_length: int) -> int:
+        """Return the bytes of all properties; an id that is made has so many."""
+        own = id_length if self.own_id is None else len(self.own_id.encode())
+        return len(self.properties) + own + len(PAIR_SEPARATOR)
 
 
 class OpenBatch:
@@ -105,16 +112,16 @@ class OpenBatch:
         self.size += size
         return size
 
-    def add_special(self, body: bytes, waiter: Waiter, special: Special, keys: tuple[str, ...]) -> int:
-        """Add a message with properties of its own; return its size. Its keys are united with those of the others."""
+    def add_special(self, body: bytes, waiter: Waiter, special: Special, keys: tuple[str, ...], size: int) -> None:
+        """Add a message with properties of its own and of so many bytes in all; its keys are united with those of the
+        others.
+        """
         self._specials[len(self.bodies)] = special
         self.keys.update(dict.fromkeys(keys))
         self.keys_chars += chars_of(keys)
-        size = OVERHEAD_BYTES + len(body) + len(special.properties)
         self.bodies.append(body)
         self.waiters.append(waiter)
         self.size += size
-        return size
 
     def seal(self, ids: UniqueIdFactory, now_ms: int) -> None:
         """Leave out the messages whose senders gave up and give the others their unique ids; `size` stays."""
@@ -145,24 +152,20 @@ class OpenBatch:
         """Give the messages their unique ids, their own or fresh ones."""
         self.message_ids = fresh_ids
         for index, special in self._specials.items():
-            self.message_ids[index] = special.message_id
+            if special.own_id is not None:
+                self.message_ids[index] = special.own_id
 
     def records(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield flag, body and properties of every message of the sealed batch."""
-        plain = self._plain_properties
+        plain = Special(0, self._plain_properties, None)
         for index, (body, message_id) in enumerate(zip(self.bodies, self.message_ids, strict=True)):
-            special = self._specials.get(index)
-            if special is None:
-                yield 0, body, plain + f"{message_id}{PAIR_SEPARATOR}".encode()
-            else:
-                yield special.flag, body, special.properties
+            special = self._specials.get(index, plain)
+            yield special.flag, body, special.properties + f"{message_id}{PAIR_SEPARATOR}".encode()
 
     def only_record(self) -> tuple[int, bytes, str]:
         """Return flag, body and properties of the only message of the sealed batch."""
-        special = self._specials.get(0)
-        if special is not None:
-            return special.flag, self.bodies[0], special.properties.decode()
-        return 0, self.bodies[0], f"{self._plain_properties.decode()}{self.message_ids[0]}{PAIR_SEPARATOR}"
+        [(flag, body, properties)] = self.records()
+        return flag, body, properties.decode()
 
     def encode(self) -> bytes:
         """Return the messages of the sealed batch as the body of one request."""

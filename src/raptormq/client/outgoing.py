@@ -28,7 +28,7 @@ _DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DE
 _SETTABLE = _DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
-_REFUSED = (names.RESERVED - _SETTABLE) | {names.ENCRYPTION_KEY_ID}
+_REFUSED = (names.RESERVED - _SETTABLE) | {names.ENCRYPTION_KEY_ID, names.INNER_IDS}
 
 
 @dataclass(slots=True)
@@ -51,6 +51,8 @@ class Outgoing:
     """The same: over it the broker moves the message to the dead letters."""
     count: int = 0
     """Messages of a batch."""
+    inner_ids: Sequence[str] = ()
+    """The unique ids of these."""
     merged: bool = False
     """The batch is one of AutoBatch, not a list that somebody sent."""
     sealed: bool = False
@@ -115,15 +117,14 @@ def plain_properties(tags: str | None, wait_stored: bool) -> bytes:
     return f"{_tag_properties(tags, wait_stored)}{_UNIQUE_KEY_IS}".encode()
 
 
-def message_properties(message: Message, ids: UniqueIdFactory, now_ms: int) -> tuple[str, bytes]:
-    """Return the unique id of a message, and all of its properties.
+def message_properties(message: Message) -> tuple[str | None, bytes]:
+    """Return the unique id that the application gave a message, and its properties up to the value of that id.
 
     Raises:
         MessageError: the properties break a rule of the broker.
     """
-    properties = message.properties
-    message_id = (_own_id(properties) if properties else None) or ids.next_id(now_ms)
-    return message_id, f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}".encode()
+    own_id = _own_id(message.properties) if message.properties else None
+    return own_id, f"{_common_properties(message)}{_UNIQUE_KEY_IS}".encode()
 
 
 def prepare_single(
@@ -139,7 +140,7 @@ def prepare_single(
 def prepare_merged(
     topic: str,
     body: bytes,
-    count: int,
+    message_ids: Sequence[str],
     sys_flag: int,
     tags: str | None,
     keys: Iterable[str],
@@ -151,14 +152,16 @@ def prepare_merged(
 
     `sys_flag` says how the body of each of them is compressed.
     """
+    count = len(message_ids)
     united = tuple(keys)
     if united:
         common = _common_properties(Message(topic, b"", tags, united, wait_stored=wait_stored))
     else:
         common = _tag_properties(tags, wait_stored)
     text = f"{common}{_UNIQUE_KEY_IS}{batch_id}{names.PAIR_SEPARATOR}"
+    code = RequestCode.SEND_BATCH_MESSAGE
     return Outgoing(
-        RequestCode.SEND_BATCH_MESSAGE, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count, merged=True
+        code, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count, inner_ids=message_ids, merged=True
     )
 
 
@@ -201,6 +204,7 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
         ",".join(message_ids),
         now_ms,
         count=len(message_ids),
+        inner_ids=message_ids,
     )
 
 

@@ -8,6 +8,7 @@ The wrapper is an ordinary record (:mod:`~raptormq.protocol.record`) whose parts
     properties   of the batch: UNIQ_KEY and TAGS of its own, KEYS of all its messages,
                  INNER_NUM  number of messages, 1 to 32,767
                  INNER_BASE queue offset of the first one, the same as QUEUEOFFSET
+                 __INNER_IDS  of our producers, when nobody can look inside (:mod:`~raptormq.protocol.inner_ids`)
 
 Source: Apache RocketMQ ``MessageDecoder.decodeMessage``, ``SendMessageProcessor.sendBatchMessage``, ``MessageSysFlag``.
 """

@@ -66,6 +66,24 @@ def parse_offset_id(text: str) -> OffsetId:
     return OffsetId(str(ipaddress.ip_address(data[:-12])), port, physical_offset)
 
 
+def ids_from(first: str, count: int) -> list[str]:
+    """Return the unique id ``first`` and those that follow it when they are made together."""
+    return _numbered(first[:-4], int(first[-4:], 16), count)
+
+
+def _numbered(prefix: str, counter: int, count: int) -> list[str]:
+    """Return unique ids that begin alike; 256 at a time differ in their last two digits alone."""
+    end = counter + count
+    ids: list[str] = []
+    while counter < end:
+        low = counter & 0xFF
+        longer = f"{prefix}{counter >> 8 & 0xFF:02X}"
+        tails = _HEX[low : low + end - counter]
+        ids += [longer + tail for tail in tails]
+        counter += len(tails)
+    return ids
+
+
 class UniqueIdFactory:
     """Makes unique ids: the same prefix per process, then time and a counter.
 
@@ -95,17 +113,9 @@ class UniqueIdFactory:
         """Return several new ids, at most 65,536."""
         if now_ms != self._now_ms:
             self._enter(now_ms)
-        counter = self._counter + 1
-        end = counter + count
-        self._counter = (end - 1) & 0xFFFF
-        ids: list[str] = []
-        while counter < end:
-            low = counter & 0xFF
-            prefix = f"{self._prefix_now}{counter >> 8 & 0xFF:02X}"
-            tails = _HEX[low : low + end - counter]
-            ids += [prefix + tail for tail in tails]
-            counter += len(tails)
-        return ids
+        first = self._counter + 1
+        self._counter = (first + count - 1) & 0xFFFF
+        return _numbered(self._prefix_now, first, count)
 
     def _enter(self, now_ms: int) -> None:
         """What is the same for all ids of a millisecond is made once."""

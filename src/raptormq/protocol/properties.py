@@ -60,6 +60,9 @@ TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
 ENCRYPTION_KEY_ID = "__ENCRYPTION_KEY"
 """Ours: the body is drawn in `encryption`. Also among the properties of a batch that is, or holds, such bodies."""
 
+INNER_IDS = "__INNER_IDS"
+"""Ours: the unique ids of the messages in a batch that brokers cannot look into, drawn in `inner_ids`."""
+
 KEY_SEPARATOR = " "
 _PAIR_BYTE = ord(PAIR_SEPARATOR)
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import scan_batch
+from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import Entries, Header, IndexFile
@@ -127,8 +128,8 @@ class KeyIndex:
             self._enter_noted()
 
     def _note_batch(self, batch: PendingRecord, offset: int, timestamp: int) -> bool:
-        """Note the keys of the messages in a batch that is stored whole, unless it is compressed; True when its own are
-        noted too.
+        """Note the keys of the messages in a batch that is stored whole, or what it says of them where nobody can look
+        inside; True when its own are noted too.
         """
         if isinstance(batch, PendingBatch):
             if batch.keys:
@@ -137,7 +138,10 @@ class KeyIndex:
             texts = batch.texts
         else:
             texts = () if batch.sys_flag & _COMPRESSED else _texts(bytes(batch.body))
-        self._noted.note_all(batch.topic, texts, [offset] * len(texts), timestamp)
+        if texts:
+            self._noted.note_all(batch.topic, texts, [offset] * len(texts), timestamp)
+        elif ids := unpack_ids(batch.properties.decode("utf-8", "replace")):
+            self._noted.note_run(batch.topic, "".join(ids).encode(), len(ids), offset, timestamp)
         return False
 
     def build_lists(self, batch: AppendedLists) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from raptormq.errors import BatchEncrypted, RecordError
 from raptormq.protocol.inner_batch import inner_count
+from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, PAIR_SEPARATOR, UNIQUE_KEY, find_property
 from raptormq.protocol.record import (
     BLANK_BYTES,
@@ -130,7 +131,7 @@ class MessageFinder:
             if message.topic == topic and times[0] <= message.store_timestamp <= times[1]:
                 if is_encrypted(data):
                     with suppress(RecordError):
-                        refused = _refusal(message) if _has(message, key) else refused
+                        refused = _refusal(message) if _has(message, key) or _holds(message, key) else refused
                 elif is_wrapper(data):
                     messages, unpacked = self._unpacker.messages(data, offset, wait=wait, room=room)
                     room -= unpacked
@@ -167,6 +168,11 @@ def _refusal(wrapper: StoredMessage) -> BatchEncrypted:
 def _has(message: StoredMessage, key: str) -> bool:
     words = (find_property(message.properties, KEYS) or "").split(KEY_SEPARATOR)
     return key in words or key == find_property(message.properties, UNIQUE_KEY)
+
+
+def _holds(wrapper: StoredMessage, key: str) -> bool:
+    """Whether a batch that cannot be looked into says that a message of it has the unique key."""
+    return key in unpack_ids(wrapper.properties)
 
 
 def _in_batch(wrapper: StoredMessage, messages: list[StoredMessage], key: str) -> list[StoredMessage]:

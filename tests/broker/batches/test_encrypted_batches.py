@@ -12,7 +12,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.language import Language
-from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.message_id import ids_from, parse_offset_id
 from tests.broker.batches.batch_peer import TIMEOUT, create_topic, named, send_batch
 from tests.broker.batches.test_batch_messages import query, send_back
 from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
@@ -44,6 +44,16 @@ async def test_who_looks_for_a_message_in_one_is_told_of_the_key(tmp_path: Path)
     assert [answer.code for answer in refused] == [ResponseCode.SERVICE_NOT_AVAILABLE] * len(refused)
     assert [REMARK in str(answer.remark) for answer in refused] == [True] * len(refused)
     assert unknown.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_who_asks_by_the_id_of_a_message_inside_is_told_too(tmp_path: Path) -> None:
+    ids = ids_from("0A" * 16, 4)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_wrapped(peer, SEALED, INNER_BATCH, f"{KEYED}__INNER_IDS\x01{ids[0]}*3\x02")
+        answers = [await query(peer, each, unique=True) for each in ids]
+    told, unknown = ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.QUERY_NOT_FOUND
+    assert [answer.code for answer in answers] == [told, told, told, unknown]
 
 
 async def test_messages_that_can_be_read_are_found_beside_it(tmp_path: Path) -> None:

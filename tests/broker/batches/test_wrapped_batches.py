@@ -13,8 +13,10 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.encryption import seal
 from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
+from raptormq.protocol.message_id import ids_from
 from raptormq.protocol.record import SysFlag
 from tests.broker.batches.batch_peer import create_topic, old_pull
+from tests.broker.batches.test_batch_messages import query
 from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import Peer, bodies, connected, held, messages, running, send_fields
 
@@ -68,6 +70,25 @@ async def test_what_lies_about_itself_is_refused(tmp_path: Path, body: bytes, sy
         await create_topic(peer)
         assert (await send_wrapped(peer, body, sys_flag, properties)).code == ResponseCode.MESSAGE_ILLEGAL
         assert not bodies(await peer.pull("b", 0))
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_messages_are_found_by_the_ids_that_a_batch_says(tmp_path: Path, restart: bool) -> None:
+    ids = ids_from("0A" * 16, 3)
+    body = encode_batch([(0, each.encode(), f"UNIQ_KEY\x01{each}\x02".encode()) for each in ids])
+    said = f"{PROPERTIES}__INNER_IDS\x01{ids[0]}*3\x02"
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_wrapped(peer, zlib.compress(body), COMPRESSED, said)
+        await send_wrapped(peer, zlib.compress(PLAIN), COMPRESSED, said)  # that is not true
+        found = [bodies(await query(peer, each, unique=True)) for each in ids]
+    if restart:
+        for folder in ("index", "batchconsumequeue/b/0"):
+            for path in (tmp_path / folder).iterdir():
+                path.unlink()
+        async with running(tmp_path) as broker, connected(broker) as peer:
+            found = [bodies(await query(peer, each, unique=True)) for each in ids]
+    assert found == [[each.encode()] for each in ids]
 
 
 async def test_other_topics_refuse_them(tmp_path: Path) -> None:
