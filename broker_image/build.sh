@@ -8,51 +8,23 @@
 # Wheels are fetched on this machine, by requirements.lock and its hashes, and kept in the cache for the next time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=.venv/bin/python
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/raptormq/wheels
+. scripts/image_wheels.sh
 
-say() { printf 'image: %s\n' "$*" >&2; }
-
-engine() { # docker or podman
-  local name
-  for name in ${CONTAINER_ENGINE:-docker podman}; do
-    if command -v "$name" >/dev/null && "$name" info >/dev/null 2>&1; then
-      echo "$name"
-      return
-    fi
-  done
-  say "neither docker nor podman answers; install podman, or start docker"
-  exit 2
-}
-
-version=$("$python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
+version=$(project_version)
 tag=${1:-raptormq:$version}
 base=${BASE_IMAGE:-${PYTHON_BASE_IMAGE:-docker.io/library/python:3.11-slim}}
 engine=$(engine)
-target=$("$engine" run --rm --network=none --entrypoint python3 "$base" -c 'import platform; print(platform.python_version())')
-abi=cp$(echo "$target" | cut -d. -f1,2 | tr -d .)
+target=$(python_of "$engine" "$base")
 
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-mkdir -p "$context/wheels" "$cache"
+mkdir "$context/wheels"
 cp broker_image/Containerfile broker_image/entrypoint.sh "$context"
 
 say "wheel of $version"
 "$python" -m build --wheel --no-isolation --outdir "$context/own" . >/dev/null
 "$python" scripts/locked.py --python "$target" operator > "$context/wheels/requirements.txt"
-
-say "wheels of requirements.lock for Python $target"
-platforms=()
-for glibc in 2_17 2_24 2_26 2_27 2_28 2_31 2_34 2_35; do platforms+=(--platform "manylinux_${glibc}_$(uname -m)"); done
-fetch() { # fetch WHERE... : options say where the wheels come from
-  "$python" -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary=:all: \
-    --implementation cp --abi "$abi" --abi abi3 --abi none --python-version "$target" \
-    --platform "manylinux2014_$(uname -m)" "${platforms[@]}" \
-    --dest "$context/wheels" -r "$context/wheels/requirements.txt" "$@"
-}
-# What an earlier build fetched needs no network. The hashes are checked either way.
-fetch --no-index --find-links "$cache" 2>/dev/null || fetch
-cp -n "$context"/wheels/*.whl "$cache"
+wheels "$target" "$context/wheels/requirements.txt" "$context/wheels"
 
 # Layers are found again by what is in them, times included, so every file gets the same one.
 find "$context" -exec touch -d @0 {} +
