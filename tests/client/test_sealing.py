@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -35,6 +36,7 @@ from tests.client.test_batch_sending import stored_whole
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
 QUEUE = MessageQueue("t", "broker-0", 0)
 SECRET = b"secret " * 1000
+AES = "cryptography.hazmat.primitives.ciphers.aead"
 
 
 class Keys:
@@ -123,6 +125,24 @@ async def test_what_was_encrypted_one_by_one_may_be_stored_whole() -> None:
     assert [list(each.offsets) for each in decode_batches(as_stored(sent, 5), QUEUE, 6, ["B"], keys=Keys("k1"))] == [
         [6]
     ]
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+async def test_without_the_package_that_encrypts_senders_hear_how_to_get_it(
+    auto_batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, AES, None)
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1"), auto_batch=auto_batch) as producer:
+        with pytest.raises(ConfigError, match=r"pip install 'raptormq\[encryption\]'"):
+            await producer.send(Message("t", b"secret"))
+        assert not peer.received[SINGLE] + peer.received[BATCH]
+
+
+def test_without_the_package_that_decrypts_a_key_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = seal(b"secret", 0, "k1", bytes(16), bytes(12))
+    monkeypatch.setitem(sys.modules, AES, None)
+    with pytest.raises(KeyMissing, match=r"key 'k1': .* pip install 'raptormq\[encryption\]'"):
+        unsealed(body, Keys("k1"))
 
 
 async def test_merged_messages_are_encrypted_together() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from raptormq.client.config import ProducerConfig
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.outgoing import Outgoing, compressed
-from raptormq.errors import KeyMissing, WrongKey
+from raptormq.errors import ConfigError, KeyMissing, WrongKey
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch, encode_batch
 from raptormq.protocol.codes import RequestCode
@@ -75,7 +75,7 @@ def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     that got it by mistake would leave out all messages as damaged.
 
     Raises:
-        KeyMissing: the client has no keys, or not the one that is needed.
+        KeyMissing: the client has no keys, not the one that is needed, or nothing to decrypt with.
         RecordError: the body is damaged.
     """
     key_id = key_id_of(body)
@@ -88,5 +88,7 @@ def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
         if (key_id, key) in _proven:
             raise
         raise KeyMissing(f"{error}; this client's has decrypted nothing yet") from error
+    except ConfigError as error:
+        raise KeyMissing(f"a message is encrypted with the key {key_id!r}: {error}") from error
     _proven.add((key_id, key))
     return plain

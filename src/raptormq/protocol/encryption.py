@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 
-from raptormq.errors import RecordError, WrongKey
+from raptormq.errors import ConfigError, RecordError, WrongKey
 from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
 from raptormq.protocol.record import Bytes
 
@@ -42,8 +42,15 @@ def is_sealed(body: Bytes) -> bool:
 
 
 def seal(plain: Bytes, compression: int, key_id: str, key: bytes, nonce: bytes) -> bytes:
-    """Encrypt a body that is compressed as the bits `compression` say; `nonce` is used once with `key`."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # heavy, and installed by those who encrypt
+    """Encrypt a body that is compressed as the bits `compression` say; `nonce` is used once with `key`.
+
+    Raises:
+        ConfigError: the package that encrypts is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # heavy, and installed by those who encrypt
+    except ImportError as error:
+        raise _not_installed(error) from None
 
     name = key_id.encode()
     head = _HEAD.pack(_MAGIC, _VERSION, compression, len(name)) + name
@@ -65,9 +72,13 @@ def unseal(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> 
 
     Raises:
         RecordError: damaged, encrypted with another key (WrongKey), or longer than `max_bytes`.
+        ConfigError: the package that decrypts is not installed.
     """
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    try:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise _not_installed(error) from None
 
     compression, key_id, nonce_at = _split(body)
     data = bytes(body)
@@ -90,3 +101,7 @@ def _split(body: Bytes) -> tuple[int, str, int]:
         return compression, bytes(body[_HEAD.size : nonce_at]).decode(), nonce_at
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the encrypted body is damaged: {error}") from None
+
+
+def _not_installed(error: ImportError) -> ConfigError:
+    return ConfigError(f"encryption needs the package cryptography, pip install 'raptormq[encryption]': {error}")
