@@ -213,6 +213,50 @@ async def test_others_have_their_turn_between_the_slices_of_a_request(
     assert behind[0].queue_offset > answers[0][11].queue_offset
 
 
+async def test_what_requests_under_way_take_together_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", -1.0)  # every part is a slice
+    parts = [listed(1, f"part {number}") for number in range(12)]
+    size = len(encode_parts(parts))
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.MAX_HELD_BYTES", size + 1)
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as other:
+        await send(peer, listed(0, "known"))
+        for _ in range(2):  # what a request took is given back
+            first = asyncio.ensure_future(send(peer, *parts))
+            await asyncio.sleep(0)  # its request goes out first
+            refused = await ask(other, [listed(2, "too much")])
+            assert not first.done()
+            assert (refused.code, refused.remark) == (
+                ResponseCode.SYSTEM_BUSY,
+                f"requests for several queues with {size} bytes are being stored: send it later",
+            )
+            assert {each.code for each in await first} == {0}
+        await send(other, listed(2, "as good"))
+        assert bodies(await peer.pull("t", 0, 2)) == [b"as good"]
+
+
+async def test_a_large_request_is_taken_apart_when_those_before_had_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", -1.0)  # every part is a slice
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.LARGE_BYTES", 0)
+    cut = encode_parts([listed(2, "never")])[:-1]
+    async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as other:
+        await send(peer, listed(0, "known"))
+        first = asyncio.ensure_future(send(peer, *[listed(1, str(number)) for number in range(12)]))
+        await asyncio.sleep(0)  # its request goes out first
+        second = [
+            asyncio.ensure_future(ask(other, [], body=each))
+            for each in (cut, encode_parts([listed(2, "a")]), encode_parts([listed(2, "b")]))
+        ]
+        answers = [await each for each in second]
+        assert {each.code for each in await first} == {0}
+        assert [each.code for each in answers] == [ResponseCode.SYSTEM_ERROR, 0, 0]
+        assert answers[0].remark == "part 0 of the request is cut"
+        assert bodies(await peer.pull("t", 0, 2, count=2)) == [b"a", b"b"]
+
+
 async def test_under_sync_flush_the_answer_waits_for_the_disk_when_a_part_wants_it(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, disk) as broker, connected(broker) as peer:

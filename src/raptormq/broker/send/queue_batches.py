@@ -3,7 +3,8 @@
 Every part goes through the same gate and the same admission as a request of its own (310 or 320), and fails by itself.
 What is admitted is appended in runs of one kind, each with one write; the one answer tells of all parts, under
 SYNC_FLUSH when the disk has them. A request of 16 MiB may take a second: it is stored in slices, and between them
-other connections have their turn, while what comes behind it on its own waits. Neighbour: :mod:`.group`, which stores.
+other connections have their turn, while what comes behind it on its own waits. Every connection may bring such a
+request at the same time, so what they take together is limited. Neighbour: :mod:`.group`, which stores.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ SLICE_S = 0.005
 """How long parts are looked at before others have their turn; to append them takes as long again. One part of 4 MiB
 takes longer."""
 
+MAX_HELD_BYTES = 128 << 20
+"""Bodies of all requests that are stored in slices: what comes beyond them is refused (2), to be sent again."""
+
+LARGE_BYTES = 1 << 20
+"""Bodies that take so long to be taken apart that they wait for their turn, where others have begun before."""
+
 Authorize = Callable[[Connection, RemotingCommand], None]
 """Raises the refusal of a send that its user must not make."""
 
@@ -69,6 +76,7 @@ class QueueBatchHandlers:
         self._authorize = authorize
         self._turn = asyncio.Lock()
         """However many requests are under way, one of them goes on in each turn of the loop."""
+        self._held_bytes = 0
 
     def register(self, router: Router) -> None:
         """Enter the handler into the table."""
@@ -78,19 +86,50 @@ class QueueBatchHandlers:
         self, connection: Connection, request: RemotingCommand, header: QueueBatchesRequestHeader
     ) -> Answer | Awaitable[Answer] | InOrder:
         """Store every part that may be; others have their turn in between where that takes long."""
+        size = len(request.body)
+        if self._held_bytes:
+            if self._held_bytes + size > MAX_HELD_BYTES:
+                remark = f"requests for several queues with {self._held_bytes} bytes are being stored: send it later"
+                raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+            if size > LARGE_BYTES:
+                self._held_bytes += size
+                return InOrder(self._store_later(connection, request, header, size))
+        work = self._taken_apart(request, header)
+        self._store_some(connection, work)
+        if not work.is_unfinished:
+            return self._answer(connection, work)
+        self._held_bytes += size
+        return InOrder(self._store_rest(connection, work, size))
+
+    def _taken_apart(self, request: RemotingCommand, header: QueueBatchesRequestHeader) -> _Request:
         topics = header.topics.split(TOPIC_SEPARATOR)
         parts = decode_parts(request.body, len(topics))
+        request.body = b""  # the parts have copies
         work = _Request(request, parts, self._sends_by_topic(request, topics))
         self._refuse_surplus(work, topics)
-        self._store_some(connection, work)
-        return InOrder(self._store_rest(connection, work)) if work.is_unfinished else self._answer(connection, work)
+        return work
 
-    async def _store_rest(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
-        while work.is_unfinished:
+    async def _store_later(
+        self, connection: Connection, request: RemotingCommand, header: QueueBatchesRequestHeader, size: int
+    ) -> Answer | Awaitable[Answer]:
+        try:
             async with self._turn:
-                await asyncio.sleep(0)  # a turn for the dispatch of the last slice, which may take as long
                 await asyncio.sleep(0)
-                self._store_some(connection, work)
+                work = self._taken_apart(request, header)
+        except BaseException:
+            self._held_bytes -= size
+            raise
+        return await self._store_rest(connection, work, size)
+
+    async def _store_rest(self, connection: Connection, work: _Request, size: int) -> Answer | Awaitable[Answer]:
+        try:
+            while work.is_unfinished:
+                async with self._turn:
+                    await asyncio.sleep(0)  # a turn for the dispatch of the last slice, which may take as long
+                    await asyncio.sleep(0)
+                    self._store_some(connection, work)
+        finally:
+            self._held_bytes -= size
         return self._answer(connection, work)
 
     def _store_some(self, connection: Connection, work: _Request) -> None:
@@ -154,6 +193,7 @@ class QueueBatchHandlers:
             if clock() > until:
                 return entries
         work.is_unfinished = False
+        work.parts.clear()  # the answer may wait for the disk
         return entries
 
     def _note_places(self, work: _Request, group: list[_Entry], result: Appended) -> None:
@@ -167,7 +207,7 @@ class QueueBatchHandlers:
             first = after
             if entry.wait:
                 work.waiting.append(index)
-        work.stored += group
+        work.stored += [index for index, _ in group]
         work.end_offset = result.end_offset
 
     def _answer(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
@@ -179,8 +219,8 @@ class QueueBatchHandlers:
         try:
             code = await self._sends.settled(work.end_offset, waiting=bool(work.waiting))
         except Exception as error:  # noqa: BLE001 - the topic table could not be saved
-            for index, entry in work.stored:
-                work.refuse(index, self._sends.refusal(connection, entry.request, error))
+            for index in work.stored:
+                work.refuse(index, self._sends.refusal(connection, work.request, error))
         else:
             work.set_code(code)
         return work.answer()
@@ -190,7 +230,6 @@ class _Request:
     """One request on its way: its parts, and what became of them."""
 
     __slots__ = (
-        "_request",
         "_sends",
         "answers",
         "end_offset",
@@ -199,12 +238,13 @@ class _Request:
         "messages",
         "parts",
         "permitted",
+        "request",
         "stored",
         "waiting",
     )
 
     def __init__(self, request: RemotingCommand, parts: list[Part], sends: list[RemotingCommand]) -> None:
-        self._request = request
+        self.request = request
         self._sends = sends
         self.parts = parts
         self.left = iter(enumerate(parts))
@@ -214,7 +254,8 @@ class _Request:
         self.permitted: set[tuple[int, int]] = set()
         """Topics and kinds that the user may send."""
         self.messages = 0
-        self.stored: list[_Entry] = []
+        self.stored: list[int] = []
+        """Places of the stored parts: the parts themselves are large."""
         self.waiting: list[int] = []
         """Places of the stored parts that wait for the disk."""
         self.end_offset = 0
@@ -244,4 +285,4 @@ class _Request:
     def answer(self) -> RemotingCommand:
         """Return the answer to all parts."""
         assert None not in self.answers
-        return response_to(self._request, body=encode_answers(answer for answer in self.answers if answer))
+        return response_to(self.request, body=encode_answers(answer for answer in self.answers if answer))
