@@ -12,6 +12,7 @@ import pytest
 from raptormq.client import (
     ClientConfig,
     ConsumerConfig,
+    EncryptionKeys,
     Message,
     MessageExt,
     MessageQueue,
@@ -57,7 +58,7 @@ class Keys:
 
 
 @asynccontextmanager
-async def producing(peer: ScriptedPeer, keys: Keys, **settings: object) -> AsyncIterator[Producer]:
+async def producing(peer: ScriptedPeer, keys: EncryptionKeys, **settings: object) -> AsyncIterator[Producer]:
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
     values = {"encrypt": True, "retries": 0, **settings}
     config = ProducerConfig(**values)  # type: ignore[arg-type]
@@ -200,6 +201,52 @@ async def test_damage_is_no_missing_key() -> None:
             decode_messages(as_stored(sent), QUEUE, 0, Keys("k1"))
         assert decode_batches(as_stored(sent, offset), QUEUE, 0, (), damaged, Keys("k1")) == []
     assert told == [0, 1]
+
+
+class OwnKeys:
+    """A source as an application may write it, which gives or raises this."""
+
+    def __init__(self, given: bytes | str | Exception | None) -> None:
+        self.given = given
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", self.key("k1")
+
+    def key(self, _: str) -> bytes:
+        if isinstance(self.given, Exception):
+            raise self.given
+        return self.given  # type: ignore[return-value]
+
+
+FAILURES = [TimeoutError("no answer"), KeyError("k1"), b"too short", "x" * 16, None]
+
+
+@pytest.mark.parametrize("given", FAILURES)
+def test_a_source_of_the_application_that_fails_has_no_key_now(given: bytes | str | Exception | None) -> None:
+    sealed = seal(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
+    with pytest.raises(KeyMissing, match="the key 'k1' cannot be had: "):
+        unsealed(sealed, OwnKeys(given))
+    assert unsealed(sealed, OwnKeys(b"1" * 16)) == b"plain"
+
+
+@pytest.mark.parametrize("given", FAILURES)
+async def test_who_sends_learns_that_the_source_of_the_application_failed(
+    given: bytes | str | Exception | None,
+) -> None:
+    async with ScriptedPeer() as peer, producing(peer, OwnKeys(given)) as producer:
+        with pytest.raises(ConfigError, match="there is no key to encrypt with: "):
+            await producer.send(Message("t", SECRET))
+
+
+async def test_without_the_package_everybody_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed = seal(b"plain", 0, "k1", b"k" * 16, b"n" * 12)
+    for module in [name for name in sys.modules if name.startswith("cryptography.")]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(KeyMissing, match=r"pip install raptormq\[encryption\]"):
+        unsealed(sealed, Keys("k1"))
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1")) as producer:
+        with pytest.raises(ConfigError, match=r"pip install raptormq\[encryption\]"):
+            await producer.send(Message("t", SECRET))
 
 
 def test_who_encrypts_needs_keys() -> None:

@@ -1,5 +1,6 @@
 """Encrypts what leaves and decrypts what comes: the step between messages and `raptormq.protocol.encryption`.
 
+Keys may come from a class of the application: whatever it raises or returns, its clients get an error of ours.
 Neighbours: `delivery` seals messages, `batch_sending` whole batches, `received` and `replies` unseal.
 """
 
@@ -11,11 +12,11 @@ from dataclasses import replace
 from raptormq.client.config import ProducerConfig
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.outgoing import Outgoing, compressed
-from raptormq.errors import ConfigError, KeyMissing, WrongKey
+from raptormq.errors import ConfigError, KeyMissing, RaptorMQError, WrongKey
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch, encode_batch
 from raptormq.protocol.codes import RequestCode
-from raptormq.protocol.encryption import NONCE_BYTES, key_id_of, seal, unseal
+from raptormq.protocol.encryption import KEY_BYTES, NONCE_BYTES, key_id_of, seal, unseal
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import Bytes
 
@@ -35,7 +36,7 @@ class Sealing:
         """
         if outgoing.sealed:
             return outgoing
-        key_id, key = self._keys.current()
+        key_id, key = _current(self._keys)
         mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
         if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
             body = self._seal(outgoing.body, outgoing.sys_flag, key_id, key)
@@ -53,7 +54,7 @@ class Sealing:
         Raises:
             ConfigError: there is no key to encrypt with.
         """
-        key_id, key = self._keys.current()
+        key_id, key = _current(self._keys)
         mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
         body = self._seal(outgoing.body, 0, key_id, key)
         return replace(outgoing, body=body, properties=outgoing.properties + mark, sealed=True)
@@ -81,7 +82,7 @@ def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     key_id = key_id_of(body)
     if keys is None:
         raise KeyMissing(f"a message is encrypted with the key {key_id!r}, and this client has no keys")
-    key = keys.key(key_id)
+    key = _known(keys, key_id)
     try:
         plain = unseal(body, key)
     except WrongKey as error:
@@ -92,3 +93,40 @@ def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
         raise KeyMissing(f"a message is encrypted with the key {key_id!r}: {error}") from error
     _proven.add((key_id, key))
     return plain
+
+
+def _current(keys: EncryptionKeys) -> tuple[str, bytes]:
+    """Return the key to encrypt with.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        key_id, key = keys.current()
+        _check(key)
+    except RaptorMQError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"there is no key to encrypt with: {error!r}") from error
+    return key_id, key
+
+
+def _known(keys: EncryptionKeys, key_id: str) -> bytes:
+    """Return a key.
+
+    Raises:
+        KeyMissing: it is not there, or not now.
+    """
+    try:
+        key = keys.key(key_id)
+        _check(key)
+    except RaptorMQError:
+        raise
+    except Exception as error:
+        raise KeyMissing(f"the key {key_id!r} cannot be had: {error!r}") from error
+    return key
+
+
+def _check(key: object) -> None:
+    if not isinstance(key, bytes) or len(key) not in KEY_BYTES:
+        raise ValueError("what the source returns is not 16, 24 or 32 bytes")
