@@ -190,6 +190,17 @@ async def test_what_another_attempt_may_cure_is_sent_again_and_only_that() -> No
     assert second[0] == next(part for part in first if part.queue_id == 1)
 
 
+async def test_a_broker_that_is_busy_gets_the_same_request_again_and_not_more_of_them() -> None:
+    async with ScriptedPeer() as peer, producing(peer, retries=2) as producer:
+        peer.on(SHIPPED, refuse(ResponseCode.SYSTEM_BUSY), shipped(), refuse(ResponseCode.SYSTEM_BUSY))
+        results = await asyncio.gather(*submit(producer, 0, 1, 1))
+        assert [result.queue_offset for result in results] == [100, 100, 101]
+        outcomes = await asyncio.gather(*submit(producer, 0, 1), return_exceptions=True)
+    assert [isinstance(each, ServerError) and each.code for each in outcomes] == [ResponseCode.SYSTEM_BUSY] * 2
+    assert len(peer.received[SHIPPED]) == 2 + 3
+    assert not peer.received[LISTED] + peer.received[SINGLE]
+
+
 async def test_a_part_of_the_wrong_form_is_sent_by_itself() -> None:
     async with ScriptedPeer() as peer, producing(peer) as producer:
         peer.on(SHIPPED, shipped(refused(1, ResponseCode.MESSAGE_ILLEGAL)))

@@ -2,8 +2,8 @@
 
 What `delivery` does for one message is done here for all parts of a request: one deadline covers all attempts, an
 attempt that is not the last gets half of the time that is left, and the parts that another attempt may cure are tried
-again. Every part belongs to a queue, so there is nowhere else to go. A broker that does not know such requests is
-remembered for a while; what was meant for it is sent part by part.
+again; so are all of them where the broker has too much to do. Every part belongs to a queue, so there is nowhere else
+to go. A broker that does not know such requests is remembered for a while; what was meant for it is sent part by part.
 Neighbours: `accumulator` says what leaves together, `batch_sending` and `sealing` say in which form.
 """
 
@@ -117,6 +117,8 @@ class Shipping:
                 raise ServerError(answer.code, answer.remark, address)
             answers = decode_answers(answer.body, len(parcels))
         except ServerError as error:
+            if error.code == ResponseCode.SYSTEM_BUSY:  # a request per part would make it more so
+                return [error] * len(parcels)
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 self._refused_until[parcels[0][1].broker_name] = clock() + ASK_AGAIN_S
             raise
