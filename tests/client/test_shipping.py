@@ -201,6 +201,23 @@ async def test_a_broker_that_is_busy_gets_the_same_request_again_and_not_more_of
     assert not peer.received[LISTED] + peer.received[SINGLE]
 
 
+async def test_what_may_have_been_stored_keeps_its_id_when_it_is_sent_by_itself() -> None:
+    async with ScriptedPeer() as peer, producing(peer, retries=1) as producer:
+        peer.on(SHIPPED, hang_up, refuse(ResponseCode.NO_PERMISSION))
+        peer.on(SINGLE, stored(7))
+        peer.on(LISTED, stored(7))
+        futures = submit(producer, 0, 1, 1, 1)
+        await peer.wait_for(SHIPPED)
+        futures[1].cancel()
+        results = await asyncio.gather(*futures[:1], *futures[2:])
+    alone, first, second = (result.message_id for result in results)
+    for request in peer.received[SHIPPED]:
+        single, listed = parts_of(request)
+        assert decode_properties(single.properties)["UNIQ_KEY"] == alone
+        ids = [decode_properties(record.properties.decode())["UNIQ_KEY"] for record in decode_batch(listed.body)]
+        assert ids[1:] == [first, second]
+
+
 async def test_a_part_of_the_wrong_form_is_sent_by_itself() -> None:
     async with ScriptedPeer() as peer, producing(peer) as producer:
         peer.on(SHIPPED, shipped(refused(1, ResponseCode.MESSAGE_ILLEGAL)))

@@ -124,9 +124,13 @@ class OpenBatch:
         self.size += size
 
     def seal(self, ids: UniqueIdFactory, now_ms: int) -> None:
-        """Leave out the messages whose senders gave up and give the others their unique ids; `size` stays."""
+        """Leave out the messages whose senders gave up and give the others their unique ids; `size` stays.
+
+        Those that have been on their way before keep theirs: they may have been stored.
+        """
         self.leave_out_cancelled()
-        self.name(ids.next_ids(now_ms, len(self.bodies)))
+        if not self.message_ids:
+            self.name(ids.next_ids(now_ms, len(self.bodies)))
 
     def leave_out_cancelled(self) -> None:
         """Leave out the messages whose senders gave up."""
@@ -135,6 +139,7 @@ class OpenBatch:
             self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
             self.bodies = [self.bodies[index] for index in wanted]
             self.waiters = [self.waiters[index] for index in wanted]
+            self.message_ids = [self.message_ids[index] for index in wanted] if self.message_ids else []
 
     def take_waiters(self) -> list[Waiter]:
         """Return who is not told yet; the caller tells all of them."""
