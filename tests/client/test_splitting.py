@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,3 +33,23 @@ def test_a_message_larger_than_a_part_is_refused() -> None:
 def test_a_part_has_no_more_messages_than_a_batch_may_have() -> None:
     parts = list(split_messages([Message("t", b"")] * (MAX_BATCH_RECORDS + 1), 1 << 30))
     assert [len(part) for part in parts] == [MAX_BATCH_RECORDS, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        b"x",
+        Message("t", cast("bytes", "x")),
+        Message("t", b"", keys=cast("tuple[str]", 5)),
+        Message("t", b"", "\ud800"),
+    ],
+)
+def test_what_is_no_message_is_refused(wrong: Any) -> None:
+    with pytest.raises(MessageError):
+        list(split_messages([Message("t", b"x"), wrong]))
+
+
+def test_bytes_are_counted_whatever_a_body_is_made_of() -> None:
+    body = cast("bytes", memoryview(b"x" * 800).cast("i"))
+    assert [len(part) for part in split_messages([Message("t", body)] * 4, 1000)] == [1] * 4

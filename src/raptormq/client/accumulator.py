@@ -163,9 +163,9 @@ class Lane:
 
     def _add_special(self, message: Message, key: BatchKey, callback: Callback | None) -> Waiter | None:
         """Add a message that has more than a tag, or is compressed by itself."""
+        check_parts(message)
         if not is_mergeable(message, key[1]):
             return None
-        check_parts(message)
         body = as_bytes(message.body)
         if len(body) >= self._compress_over_bytes and self._kinds.stores_whole(message.topic) is False:
             body, sys_flag = compressed(body, self._config)

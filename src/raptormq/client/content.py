@@ -7,10 +7,10 @@ Java's compiler does it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raptormq.errors import MessageError
-from raptormq.protocol.message import Message, MessageQueue
+from raptormq.protocol.message import Delay, Message, MessageQueue
 
 _INT32 = range(-(2**31), 2**31)
 
@@ -29,17 +29,24 @@ def as_bytes(body: object) -> bytes:
 
 
 def check_parts(message: Message) -> None:
-    """Look at flag and keys.
+    """Look at what few messages have: flag, keys, properties and delay. The texts of properties are for others.
 
     Raises:
-        MessageError: the flag does not fit 32 bits, or the keys are not several texts.
+        MessageError: the flag does not fit 32 bits, the keys are not several texts, or the others are not what they
+            should be.
     """
     flag: object = message.flag
     if not isinstance(flag, int) or flag not in _INT32:
         raise MessageError(f"the flag of a message is a number of 32 bits, not {flag!r}")
     keys: object = message.keys
-    if isinstance(keys, str) or not all(isinstance(key, str) for key in message.keys):
+    if isinstance(keys, str) or not isinstance(keys, Iterable) or not all(isinstance(key, str) for key in keys):
         raise MessageError(f"the keys of a message are a tuple of texts, not {keys!r}")
+    properties: object = message.properties
+    if not isinstance(properties, Mapping):
+        raise MessageError(f"the properties of a message are a dict, not {properties!r}")
+    delay: object = message.delay
+    if not isinstance(delay, Delay | None):
+        raise MessageError(f"the delay of a message is a Delay, not {delay!r}")
 
 
 def misfit(message: object) -> MessageError:

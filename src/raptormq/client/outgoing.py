@@ -73,7 +73,7 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     if not isinstance(message, Message):
         raise misfit(message)
     check_sendable(message.topic)
-    if message.flag or message.keys:
+    if message.flag or message.keys or message.properties or message.delay:
         check_parts(message)
     body = as_bytes(message.body)
     if len(body) > config.max_message_bytes:
@@ -239,10 +239,10 @@ def _records(
         if message.wait_stored != wait_stored:
             raise MessageError("all messages of a batch have the same wait_stored")
         properties = message.properties
+        if message.flag or message.keys or properties or message.delay:
+            check_parts(message)
         if message.delay or (properties and not _DELAYS.isdisjoint(properties)):
             raise MessageError("a message of a batch cannot be delayed")
-        if message.flag or message.keys:
-            check_parts(message)
         message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
         note(message_id)
         if properties or message.keys != keys or message.tags != tags:
@@ -265,7 +265,7 @@ def _common_properties(message: Message) -> str:
         raise MessageError(f"the property names {taken} belong to the system")
     properties = message.all_properties()
     properties.pop(names.UNIQUE_KEY, None)
-    return _encode_text(properties)
+    return encode_text(properties)
 
 
 @lru_cache(maxsize=4096)
@@ -273,25 +273,29 @@ def _tag_properties(tags: str | None, wait_stored: bool) -> str:
     message = Message("", b"", tags, wait_stored=wait_stored)
     if not isinstance(wait_stored, bool):
         raise misfit(message)
-    return _encode_text(message.all_properties())
+    return encode_text(message.all_properties())
 
 
 def _own_id(properties: dict[str, str]) -> str | None:
     """Return the unique id that the application gave, after the checks of every property."""
     message_id = properties.get(names.UNIQUE_KEY)
     if message_id is not None:
-        _encode_text({names.UNIQUE_KEY: message_id})
+        encode_text({names.UNIQUE_KEY: message_id})
     return message_id
 
 
-def _encode_text(properties: dict[str, str]) -> str:
+def encode_text(properties: dict[str, str]) -> str:
+    """Return properties as they travel.
+
+    Raises:
+        MessageError: they are not text, or break a rule of the broker.
+    """
     try:
         text = encode_properties(properties)
+        if not text.isascii():
+            text.encode()
     except TypeError:
         raise MessageError(f"tags and properties of a message are texts: {properties!r} are not") from None
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise MessageError(f"tags, keys and properties are not text that UTF-8 can hold: {error}") from None
+    except UnicodeEncodeError as error:
+        raise MessageError(f"tags, keys and properties are not text that UTF-8 can hold: {error}") from None
     return text

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from raptormq.client.content import as_bytes, check_parts, misfit
+from raptormq.client.outgoing import encode_text
 from raptormq.errors import MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message import Message
-from raptormq.protocol.properties import encode_properties
 
 DEFAULT_MAX_BYTES = 1024 * 1024
 _UNIQUE_KEY_BYTES = 66
@@ -21,7 +22,7 @@ def split_messages(messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYT
     """Yield the messages in order, in lists of at most `max_bytes` as they travel and 32,767 messages.
 
     Raises:
-        MessageError: one message alone is larger.
+        MessageError: one message alone is larger, or is none.
     """
     part: list[Message] = []
     part_bytes = 0
@@ -39,5 +40,8 @@ def split_messages(messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYT
 
 
 def _size(message: Message) -> int:
-    properties = encode_properties(message.all_properties()).encode()
-    return OVERHEAD_BYTES + len(message.body) + len(properties) + _UNIQUE_KEY_BYTES
+    if not isinstance(message, Message):
+        raise misfit(message)
+    check_parts(message)
+    properties = encode_text(message.all_properties()).encode()
+    return OVERHEAD_BYTES + len(as_bytes(message.body)) + len(properties) + _UNIQUE_KEY_BYTES
