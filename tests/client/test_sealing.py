@@ -238,17 +238,6 @@ async def test_who_sends_learns_that_the_source_of_the_application_failed(
             await producer.send(Message("t", SECRET))
 
 
-async def test_without_the_package_everybody_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    sealed = seal(b"plain", 0, "k1", b"k" * 16, b"n" * 12)
-    for module in [name for name in sys.modules if name.startswith("cryptography.")]:
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(KeyMissing, match=r"pip install raptormq\[encryption\]"):
-        unsealed(sealed, Keys("k1"))
-    async with ScriptedPeer() as peer, producing(peer, Keys("k1")) as producer:
-        with pytest.raises(ConfigError, match=r"pip install raptormq\[encryption\]"):
-            await producer.send(Message("t", SECRET))
-
-
 def test_who_encrypts_needs_keys() -> None:
     with pytest.raises(ConfigError, match="encrypt needs keys"):
         Producer("g", config=ProducerConfig(encrypt=True), client_config=ClientConfig("127.0.0.1:1", keys=None))
