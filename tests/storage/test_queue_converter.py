@@ -99,6 +99,27 @@ def test_a_topic_that_is_deleted_meanwhile_is_forgotten() -> None:
     assert contents(reopened) == {0: [(0, "again")]}
 
 
+def test_nothing_is_left_of_a_topic_that_had_its_first_message_after_the_switch_and_is_deleted() -> None:
+    volume = MemoryFileSystem()
+    declare(volume, is_batch=False)
+    store = open_store(volume)
+
+    class Busy(Table):
+        async def settled(self) -> None:
+            put(store, one("first and last"))
+            store.delete_topic(TOPIC)
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        assert await finish(store, Busy(volume, is_batch=False)) is None
+
+    asyncio.run(run())
+    store._queues.flush(10)  # what the timer does
+    assert queue_bytes(volume, BATCH) == {}
+    put(store, one("again"))
+    assert contents(store) == {0: [(0, "again")]}
+
+
 @pytest.mark.parametrize("crash", [True, False])
 def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
     volume, clock = MemoryFileSystem(), Clock()

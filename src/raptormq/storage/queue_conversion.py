@@ -73,6 +73,8 @@ class QueueConversion:
                     self._follow(queue, BatchItem(place, size, code, batch.store_timestamp, offset + at - first, 1))
 
     def _follow(self, source: ConsumeQueue, item: BatchItem, *, is_inner: bool = False) -> None:
+        if source.is_batch is self.to_batch:
+            return  # made since the switch, and a second queue with its name would outlive the topic
         queue = self._queue(source)
         if item.base != queue.max_offset:
             if not self.is_switched:
