@@ -120,6 +120,24 @@ def test_nothing_is_left_of_a_topic_that_had_its_first_message_after_the_switch_
     assert contents(store) == {0: [(0, "again")]}
 
 
+def test_a_topic_that_is_deleted_while_its_conversion_is_given_up_is_forgotten() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False)
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=True)
+        await store.converter.stop(TOPIC)
+        giving_up = asyncio.ensure_future(store.converter.order(TOPIC, to_batch=False))
+        await asyncio.sleep(0)  # it waits for the disk
+        store.delete_topic(TOPIC)
+        await giving_up
+        assert await finish(store, Table(volume, is_batch=False)) is None
+
+    asyncio.run(run())
+    assert (store.topics(), store.converter.types()) == (["other"], {})
+    assert queue_bytes(volume, SIMPLE) == {}
+
+
 @pytest.mark.parametrize("crash", [True, False])
 def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
     volume, clock = MemoryFileSystem(), Clock()

@@ -126,13 +126,17 @@ class QueueConverter:
     async def _give_up(self, entry: Entry) -> None:
         """Remove what there is of new queues, once no start will want it."""
         assert self._workshop is not None
+        job = self._jobs[entry.topic]
         del self._ledger.entries[entry.topic]
         try:
             await self._save()
         except StorageError:
-            self._ledger.entries[entry.topic] = entry
+            if not job.is_forgotten:
+                self._ledger.entries[entry.topic] = entry
             raise
-        job = self._jobs.pop(entry.topic)
+        if job.is_forgotten:
+            return
+        del self._jobs[entry.topic]
         self._dispatcher.detach(job.conversion)
         await self._workshop.remove(job, job.conversion.give_up(), is_batch=entry.to_batch)
 
@@ -159,7 +163,7 @@ class QueueConverter:
             job.wants_stop = job.is_forgotten = True
             if not job.conversion.is_switched:
                 job.conversion.give_up()
-            del self._ledger.entries[topic]
+            self._ledger.entries.pop(topic, None)  # somebody may be giving it up
             self._ledger.is_saved = False
 
     def progress(self, topic: str) -> Progress | None:
