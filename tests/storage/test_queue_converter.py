@@ -9,6 +9,8 @@ import pytest
 
 from raptormq.errors import ConversionRefused
 from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.queue_types import declared_topics
+from tests.storage.batch_stores import batch
 from tests.storage.conversions import (
     BATCH,
     SIMPLE,
@@ -136,6 +138,27 @@ def test_a_topic_that_is_deleted_while_its_conversion_is_given_up_is_forgotten()
     asyncio.run(run())
     assert (store.topics(), store.converter.types()) == (["other"], {})
     assert queue_bytes(volume, SIMPLE) == {}
+
+
+def test_the_topic_table_is_right_again_when_a_refused_conversion_is_forgotten() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=True)
+
+    class Late(Table):
+        async def settled(self) -> None:
+            if not self.is_batch:
+                put(store, batch(["came", "in between"], TOPIC))
+            await super().settled()
+
+    async def run() -> None:
+        await store.converter.order(TOPIC, to_batch=False)
+        ended = await finish(store, Late(volume, is_batch=True))
+        assert ended is not None
+        assert ended.phase == "refused"
+
+    asyncio.run(run())
+    assert store.converter.types() == {}
+    assert declared_topics(volume, store.config.paths).batch == {TOPIC}
 
 
 @pytest.mark.parametrize("crash", [True, False])

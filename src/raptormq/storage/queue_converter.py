@@ -224,6 +224,7 @@ class QueueConverter:
         entry = job.entry
         self._dispatcher.detach(job.conversion)
         types.set(entry.topic, is_batch=entry.is_batch)
+        await types.settled()  # without an entry a start believes the topic table
         async with self._ordering:  # before somebody wants it again
             entry.state = STOPPED
             await self._save_or_warn()
