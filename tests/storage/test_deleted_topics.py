@@ -9,6 +9,7 @@ import pytest
 
 from raptormq.storage import MessageStore, PendingRecord
 from raptormq.storage.filesystem import read_file
+from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
@@ -137,6 +138,16 @@ def test_what_comes_where_a_power_cut_has_shortened_the_log_is_alive() -> None:
     store.flush()
     volume = volume.after_power_cut()
     assert bodies(read_queue(open_store(without_queues(volume)))) == ["new"]
+
+
+def test_no_place_behind_the_end_of_the_log_is_noted_as_dead() -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume, flush_interval_ms=3_600_000)
+    put(store, message("not durable yet"))
+    volume = deleted(volume, store, survivor="after_power_cut")
+    noted = JsonFile(PATH, volume).load()
+    assert noted is not None
+    assert noted["deletedTopics"]["topic"] <= open_store(volume).end_offset
 
 
 def test_what_a_clean_stop_has_to_write_is_written() -> None:

@@ -84,6 +84,25 @@ class FlushService:
             self._waiting.append((end_offset, callback))
             self._wake.set()
 
+    async def reach(self, end_offset: int) -> None:
+        """Return when everything below ``end_offset`` is durable.
+
+        Raises:
+            StorageError: it never will be.
+        """
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(error: StorageError | None) -> None:
+            if reached.done():  # given up
+                return
+            if error is None:
+                reached.set_result(None)
+            else:
+                reached.set_exception(error)
+
+        self.on_flushed(end_offset, tell)
+        await reached
+
     def flush(self) -> None:
         """Flush now, in this thread, and answer those who wait.
 
