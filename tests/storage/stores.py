@@ -100,6 +100,12 @@ def write_header(file: IndexFile, volume: FileSystem) -> None:
     file.header_written(header)
 
 
+def checkpoint(store: MessageStore) -> None:
+    """Make everything durable, as the background does every now and then."""
+    assert store._opened is not None
+    store._opened.housekeeping.settle()
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Turn the loop until something has happened; the time limit of the test ends it otherwise."""
     while not condition():

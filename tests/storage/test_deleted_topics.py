@@ -13,7 +13,7 @@ from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
-from tests.storage.stores import bodies, message, open_store, put, read_queue
+from tests.storage.stores import bodies, checkpoint, message, open_store, put, read_queue
 
 PATH = "/store/config/deletedTopics.json"
 SURVIVORS = pytest.mark.parametrize("survivor", ["after_kill", "after_power_cut"])
@@ -148,6 +148,22 @@ def test_no_place_behind_the_end_of_the_log_is_noted_as_dead() -> None:
     noted = JsonFile(PATH, volume).load()
     assert noted is not None
     assert noted["deletedTopics"]["topic"] <= open_store(volume).end_offset
+
+
+def test_what_another_program_has_brought_back_goes_again() -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    put(store, *(message(f"old {number}") for number in range(5)))
+    checkpoint(store)
+    old = volume.after_kill().now.files["/store/consumequeue/topic/0/00000000000000000000"]
+    later = message("new 0"), message("new 1"), message("later", "other")
+    deleted(volume, store, *later)
+    volume.now.files["/store/consumequeue/topic/0/00000000000000000000"] = old  # RocketMQ lets the older ones win
+    volume.remove("/store/queueEnds")
+    for _ in range(2):
+        store = open_store(volume)
+        assert [(each.queue_offset, each.body) for each in read_queue(store)] == [(0, b"new 0"), (1, b"new 1")]
+        store.close()
 
 
 def test_what_a_clean_stop_has_to_write_is_written() -> None:

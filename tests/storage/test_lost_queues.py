@@ -15,7 +15,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES, batch
-from tests.storage.stores import QUEUE_FILE_BYTES, Clock, bodies, message, put, read_queue, small_config
+from tests.storage.stores import QUEUE_FILE_BYTES, Clock, bodies, checkpoint, message, put, read_queue, small_config
 
 SIMPLE = ("idle", "busy")
 BATCHES = ("idle-batches", "busy-batches")
@@ -43,11 +43,6 @@ def send(store: MessageStore, clock: Clock, numbers: range, *topics: str) -> Non
         for topic in topics:
             put(store, batch([f"{number}a", f"{number}b"], topic) if topic in BATCHES else message(str(number), topic))
         clock.now += 100
-
-
-def checkpoint(store: MessageStore) -> None:
-    assert store._opened is not None
-    store._opened.housekeeping.settle()
 
 
 def lived(clock: Clock, *, clean: bool) -> MemoryFileSystem:

@@ -47,6 +47,19 @@ class QueueCheck:
             if lacks and not self._is_deleted(end.topic):
                 raise QueueFilesMissing(f"{end.topic}/{end.queue_id} {lacks}")
 
+    def look_for_the_dead(self) -> None:
+        """See whether queues have messages of topics that were deleted: another program that recovers from a crash
+        brings them back, and then leaves out those of a topic that was made again.
+
+        Raises:
+            QueueFilesMissing: one has.
+        """
+        for topic, dead in self._table.dead_ends.items():
+            for queue in self._table.queues_of(topic):
+                is_alive = self._table.min_offset(queue, self._log_min) < queue.max_offset
+                if is_alive and self._first_place(queue) < dead:
+                    raise QueueFilesMissing(f"{topic}/{queue.queue_id} has messages of a topic that was deleted")
+
     def _lack(self, end: QueueEnd) -> str:
         """Return what a queue lacks of ``end``, the empty string where the walk gives it all."""
         if end.max_physical < self._log_min:
@@ -65,9 +78,13 @@ class QueueCheck:
         """True when the record of the first item is gone, and those before it were so when their files were removed."""
         if queue.max_physical < 0:
             return False
+        return self._first_place(queue) < self._log_min
+
+    def _first_place(self, queue: ConsumeQueue) -> int:
+        """Return where in the log the record of the first item is."""
         if isinstance(queue, BatchConsumeQueue):
-            return self._table.batch_search.item(queue, queue.live_item).physical < self._log_min
-        return self._table.item(queue, queue.min_offset)[0] < self._log_min
+            return self._table.batch_search.item(queue, queue.live_item).physical
+        return self._table.item(queue, queue.min_offset)[0]
 
     def _is_deleted(self, topic: str) -> bool:
         """True for a topic that the broker does not know, and that has no queue: deleted shortly before a crash."""

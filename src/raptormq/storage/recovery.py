@@ -128,6 +128,7 @@ class Recovery:
         ends = load_ends(self.filesystem, self.paths.queue_ends)
         check = QueueCheck(self.queues, log_min, start, ends, self.topics)
         check.compare_with_ends()
+        check.look_for_the_dead()
         report = RecoveryReport(clean=not crashed, start_offset=start)
         self._replay(report, check if start > log_min else None)
         return report
