@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from raptormq.protocol.bodies.queues import QueueLockRequest, decode_kv_table, d
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
-from tests.broker.harness import Peer, connected, messages, running
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
+from raptormq.storage.real_filesystem import RealFileSystem
+from tests.broker.harness import Peer, connected, messages, running, saved
 
 GROUP = b'{"groupName":"g","retryMaxTimes":3,"consumeTimeoutMinute":7}'
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
@@ -33,6 +36,19 @@ async def test_groups_are_kept_and_deleted(tmp_path: Path) -> None:
         retry = await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "%RETRY%g"})
     assert missing.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert retry.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_deletion_is_not_answered_for_before_the_table_says_so(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, GROUP)).code == 0
+        disk.faults.append(Fault(kind="write", path="/subscriptionGroup.json", error=errno.ENOSPC, repeats=True))
+        for _ in range(2):
+            failed = await peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
+            assert failed.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        disk.faults.clear()
+        assert (await peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})).code == 0
+        assert "g" not in loads_object(saved(tmp_path / "config" / "subscriptionGroup.json"))["subscriptionGroupTable"]
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,19 @@ async def test_what_cannot_be_noted_of_a_deletion_is_not_answered_for(tmp_path: 
         assert "t" in json.loads(saved(tmp_path / "config" / "deletedTopics.json"))["deletedTopics"]
 
 
+async def test_a_deletion_is_not_answered_for_before_the_table_says_so(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
+        await create(peer)
+        disk.faults.append(Fault(kind="write", path="/topics.json", error=errno.ENOSPC, repeats=True))
+        for _ in range(2):
+            failed = await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+            assert failed.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        disk.faults.clear()
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+        assert "t" not in json.loads(saved(tmp_path / "config" / "topics.json"))["topicConfigTable"]
+
+
 async def test_a_deletion_clears_queues_of_a_topic_that_nobody_has(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"old")

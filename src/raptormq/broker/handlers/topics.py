@@ -126,8 +126,7 @@ class TopicHandlers:
         if was_known or self._store.queue_ids(topic):
             self._store.delete_topic(topic)
         await self._store.deletions_saved()
-        if was_known:
-            await self._settling.settled()
+        await self._settling.settled()  # of a topic that is gone, too: the attempt before may have met a full disk
         return response_to(command)
 
     def config(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
