@@ -14,7 +14,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES, SMALL, batch, open_batch_store, read_batches
-from tests.storage.stores import Clock, bodies, message, put, read_queue, small_config
+from tests.storage.stores import Clock, bodies, checkpoint, message, put, read_queue, small_config
 
 FOLDER = "/store/batchconsumequeue/batches/0"
 
@@ -170,8 +170,7 @@ def test_retention_moves_the_minimum_to_a_live_batch_and_deletes_dead_files() ->
     store = open_batch_store(volume, segment_size=2048)
     for number in range(30):
         put(store, batch([f"{number}-{each}".ljust(100, ".") for each in range(3)]))
-    store.flush()
-    store._queues.flush(1)
+    checkpoint(store)
     store.config.disk_clean_ratio = 0.0
     store.config.delete_batch_max = 7
 

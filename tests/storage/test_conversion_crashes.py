@@ -20,7 +20,7 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.queue_types import declared_topics
 from tests.storage.conversions import TOPIC, Inline, Table, declare, finish, open_store
-from tests.storage.stores import Clock, message, put, read_queue
+from tests.storage.stores import Clock, checkpoint, message, put, read_queue
 
 QUEUES = 2
 
@@ -247,6 +247,7 @@ def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> N
     life.clock.now += 100 * 3_600_000
     for _ in range(40):
         life.send(store)
+    checkpoint(store)
     store.run_retention(life.clock.now)
     assert store.stats().min_offset > 0
     found = served(store)

@@ -27,7 +27,7 @@ from tests.storage.conversions import (
     open_store,
     queue_bytes,
 )
-from tests.storage.stores import Clock, bodies, message, put, read_queue
+from tests.storage.stores import Clock, bodies, checkpoint, message, put, read_queue
 
 pytestmark = pytest.mark.usefixtures("small_slices")
 
@@ -176,7 +176,7 @@ def test_what_retention_has_taken_is_not_missed(to_batch: bool) -> None:
     clock.now += 100 * 3_600_000
     for number in range(60):
         put(store, one(f"new{number}".ljust(200, ".")))
-    store.flush()
+    checkpoint(store)
     store.run_retention(clock.now)
     assert store.queue_bounds(TOPIC, 1) == (25, 25)
     before = contents(store)

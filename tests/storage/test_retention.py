@@ -10,7 +10,17 @@ from raptormq.errors import ConfigError, DiskFull
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.retention import parse_hours
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, message_at, open_store, put, read_queue
+from tests.storage.stores import (
+    SEGMENT_BYTES,
+    Clock,
+    bodies,
+    checkpoint,
+    message,
+    message_at,
+    open_store,
+    put,
+    read_queue,
+)
 
 HOUR_MS = 3_600_000
 
@@ -28,7 +38,7 @@ def filled(volume: MemoryFileSystem, clock: Clock, segments: int = 6) -> Message
     for number in range(segments):
         put(store, message(f"{number}".ljust(1500, "."), queue_id=number % 2))
         clock.now += HOUR_MS
-    store.flush()
+    checkpoint(store)
     return store
 
 
@@ -88,7 +98,21 @@ def test_what_is_not_durable_stays() -> None:
     assert first_segment(volume) == 0
     store.flush()
     store.run_retention(at_hour(12))
+    assert first_segment(volume) == 0, "the queue is not durable yet"
+    checkpoint(store)
+    store.run_retention(at_hour(12))
     assert first_segment(volume) == 3
+
+
+def test_no_offset_is_given_out_twice_after_a_crash() -> None:
+    clock = Clock(at_hour(3))
+    volume = MemoryFileSystem(clock=clock)
+    store = open_store(volume, clock, file_reserved_hours=0, delete_when="12")
+    put(store, message("x" * 1500), *(message("y" * 1500, "other") for _ in range(3)))
+    store.flush()
+    store.run_retention(at_hour(12))
+    store = open_store(volume.after_kill(), clock)
+    assert store.queue_bounds("topic", 0)[1] == 1
 
 
 def test_queues_follow_the_log() -> None:

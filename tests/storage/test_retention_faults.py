@@ -12,7 +12,7 @@ from raptormq.errors import DiskFull, StorageError
 from raptormq.storage import MessageStore
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, open_store, put, read_queue
+from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, checkpoint, message, open_store, put, read_queue
 
 SEGMENTS = 8
 HOUR = 12
@@ -49,7 +49,7 @@ def filled(volume: FaultyFileSystem | MemoryFileSystem, clock: Clock) -> Message
     """Segments of one message each, all of which may go but the last."""
     store = open_store(volume, clock, file_reserved_hours=0, delete_when=str(HOUR))
     put(store, *(message(f"{number}".ljust(1500, ".")) for number in range(SEGMENTS)))
-    store.flush()
+    checkpoint(store)
     return store
 
 

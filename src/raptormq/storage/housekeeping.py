@@ -113,6 +113,12 @@ class Housekeeping:
                 await background.run(self._remove, self.index.take_before(self.log.min_offset))
         await _in_slices(self.retention.clean_queues)
 
+    async def clean_now(self, background: Background, *, any_hour: bool) -> None:
+        """The same because somebody wants it: after a checkpoint, without which the newest segments stay."""
+        with contextlib.suppress(StorageError):  # the gate tells of it
+            await self.make_durable(background)
+        await self.clean(background, any_hour=any_hour)
+
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
             self.filesystem.remove(path)
@@ -178,7 +184,7 @@ class Housekeeping:
 
     async def _checkpoint(self, background: Runner, *, always: bool = False) -> None:
         async with self.one_checkpoint:  # a second one would not wait for the files that the first has taken
-            timestamp = self.dispatcher.last_timestamp
+            timestamp, end = self.dispatcher.last_timestamp, self.dispatcher.dispatched_offset
             await self._write_tails()
             self._begin_index()
             await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
@@ -192,6 +198,7 @@ class Housekeeping:
                     put_back(job, self.queues.files)
                     raise
                 done(job, self.index)
+            self.retention.queued_end = end
 
     def _next_checkpoint(self, queue_timestamp: int) -> Checkpoint:
         """Return what will be true; the log is flushed first: it must not be behind its queues."""
@@ -255,7 +262,7 @@ class Housekeeping:
             raise errors[0]
 
     def _settle_log(self) -> None:
-        timestamp = self.dispatcher.last_timestamp
+        timestamp, end = self.dispatcher.last_timestamp, self.dispatcher.dispatched_offset
         self.flusher.flush()
         while not self._write_slice(_QUEUES_PER_STEP):  # queues of deleted topics may be in the row too
             pass
@@ -272,6 +279,7 @@ class Housekeeping:
                 put_back(job, self.queues.files)
                 raise
             done(job, self.index)
+        self.retention.queued_end = end
 
     def _settle_offsets(self) -> None:
         if (data := self.offsets.snapshot()) is not None:

@@ -2,7 +2,7 @@
 only there.
 
 Source: Apache RocketMQ ``CleanCommitLogService``, ``CleanConsumeQueueService``. The age of a segment is the time since
-its last write. The segment that is being written, and any that is not durable yet, stays.
+its last write. The segment that is being written, and any that is not durable yet with its queues, stays.
 
 ==================  ===========================================================================
 use of the volume   what is deleted in one run, at most ``deleteFileBatchMax`` segments
@@ -68,6 +68,10 @@ class Retention:
         self._is_stuck = False
         self._unvisited: Iterator[ConsumeQueue] = iter(())
         self.disk_used_ratio = 0.0
+        self.queued_end = 0
+        """Of what is below it in the log the queues are durable. Behind it a crash may take their items, and the log
+        alone tells then which offsets have been given out.
+        """
 
     def run(self, now_ms: int, *, any_hour: bool = False) -> Callable[[], None] | None:
         """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says.
@@ -134,7 +138,7 @@ class Retention:
         doomed: list[Segment] = []
         while len(doomed) < config.delete_batch_max and len(log.segments) > 1:
             first = log.segments[0]
-            if first.end > log.flushed_offset or not (forced or self._is_expired(first, now_ms)):
+            if first.end > min(log.flushed_offset, self.queued_end) or not (forced or self._is_expired(first, now_ms)):
                 break
             doomed.append(log.remove_first())
         return doomed

@@ -373,7 +373,7 @@ class MessageStore:
         whatever ``deleteWhen`` says.
         """
         if self._opened is not None and self._background is not None:
-            await self._opened.housekeeping.clean(self._background, any_hour=any_hour)
+            await self._opened.housekeeping.clean_now(self._background, any_hour=any_hour)
 
     def lag(self) -> Lag:
         """Return how far queues and index are behind the log; may be asked while :meth:`open` runs elsewhere."""
