@@ -48,6 +48,18 @@ def test_the_backup_is_read_when_the_file_is_damaged_or_gone() -> None:
         JsonFile(PATH, volume).load()
 
 
+@pytest.mark.parametrize("left", [0, 5])
+def test_a_damaged_file_does_not_take_the_place_of_the_backup(left: int) -> None:
+    volume = saved({"version": 1}, {"version": 2})
+    volume.open(PATH).truncate(left)
+    file = JsonFile(PATH, volume)
+    file.load()
+    for version in (3, 4):
+        file.save({"version": version})
+        backup = JsonFile(f"{PATH}.bak", volume).load()
+        assert backup == {"version": {3: 1, 4: 3}[version]}
+
+
 def test_the_dialect_of_the_reference_is_read() -> None:
     volume = saved({})
     text = b'{"offsetTable":{"t@g":{0:7,1:8\n}\n}}'

@@ -31,6 +31,8 @@ class JsonFile:
     def __init__(self, path: str, filesystem: FileSystem | None = None) -> None:
         self.path = path
         self._filesystem: FileSystem = filesystem or RealFileSystem()
+        self._is_sound = True
+        """False when the file was found damaged or empty: it must not take the place of the backup."""
 
     def load(self) -> dict[str, Any] | None:
         """Return the object in the file or, failing that, in the backup; None when there is neither.
@@ -49,6 +51,8 @@ class JsonFile:
             except BodyError as error:
                 damaged = damaged or error
                 logger.warning("%s is damaged: %s", path, error)
+            if path == self.path:
+                self._is_sound = False
         if damaged is not None:
             raise StoreDamaged(f"neither {self.path} nor its backup can be read: {damaged}") from damaged
         return None
@@ -66,7 +70,8 @@ class JsonFile:
         filesystem = self._filesystem
         new = f"{self.path}.new"
         write_file(filesystem, new, data)
-        if filesystem.exists(self.path):
+        if self._is_sound and filesystem.exists(self.path):
             filesystem.replace(self.path, f"{self.path}.bak")
         filesystem.replace(new, self.path)
+        self._is_sound = True
         filesystem.sync_directory(self.path.rpartition("/")[0])
