@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,16 @@ async def test_a_failed_write_is_told_and_the_next_one_heals(tmp_path: Path, cap
     assert "cannot save" in caplog.text
     await saver.saved()
     assert file.load() == {"a": 1}
+
+
+async def test_a_failed_write_that_nobody_waits_for_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyFileSystem(RealFileSystem(), Fault(kind="write", error=errno.ENOSPC))
+    saver = TableSaver(JsonFile(str(tmp_path / "t.json"), disk), lambda: {"a": 1})
+    saver.save_soon()
+    while saver._writing is not None:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)  # the task has ended, too
+    gc.collect()
+    assert [record.name for record in caplog.records] == ["raptormq.broker.saving"]

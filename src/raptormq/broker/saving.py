@@ -31,7 +31,7 @@ class TableSaver:
         """Write the table as it is at the end of this turn of the loop."""
         self._changes += 1
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write())
+            self._begin()
 
     async def saved(self) -> None:
         """Wait until every change made so far is on disk.
@@ -41,9 +41,12 @@ class TableSaver:
         """
         wanted = self._changes
         while self._saved_changes < wanted:
-            if self._writing is None:
-                self._writing = asyncio.get_running_loop().create_task(self._write())
-            await asyncio.shield(self._writing)
+            await asyncio.shield(self._writing or self._begin())
+
+    def _begin(self) -> asyncio.Task[None]:
+        self._writing = asyncio.get_running_loop().create_task(self._write())
+        self._writing.add_done_callback(_heard)
+        return self._writing
 
     async def _write(self) -> None:
         changes = self._changes
@@ -56,4 +59,10 @@ class TableSaver:
         finally:
             self._writing = None
             if self._saved_changes == changes != self._changes:
-                self._writing = asyncio.get_running_loop().create_task(self._write())
+                self._begin()
+
+
+def _heard(writing: asyncio.Task[None]) -> None:
+    """Nobody may be waiting: its failure is in the log, and asyncio need not tell of it again."""
+    if not writing.cancelled():
+        writing.exception()
