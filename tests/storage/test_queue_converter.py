@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.storage.conversions import (
     BATCH,
     SIMPLE,
     TOPIC,
+    Inline,
     Table,
     contents,
     convert,
@@ -120,6 +123,32 @@ def test_nothing_is_left_of_a_topic_that_had_its_first_message_after_the_switch_
     assert queue_bytes(volume, BATCH) == {}
     put(store, one("again"))
     assert contents(store) == {0: [(0, "again")]}
+
+
+@pytest.mark.parametrize("again_as_batch", [True, False])
+def test_a_topic_that_is_made_again_while_old_queues_are_removed_keeps_its_own(again_as_batch: bool) -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False)
+
+    class Slow(Inline):
+        async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if "remove" in work.__name__:
+                store.delete_topic(TOPIC)
+                if again_as_batch:
+                    store.set_batch_topic(TOPIC)
+                put(store, one("again"))
+                store._queues.flush(10)
+            return await super().run(work, *args, **kwargs)
+
+    async def run() -> None:
+        assert store._opened is not None
+        store.converter.start(Slow(), store._opened.housekeeping)
+        await store.converter.order(TOPIC, to_batch=True)
+        assert await finish(store, Table(volume, is_batch=False)) is None
+
+    asyncio.run(run())
+    assert queue_bytes(volume, BATCH if again_as_batch else SIMPLE)
+    assert not queue_bytes(volume, SIMPLE if again_as_batch else BATCH)
 
 
 def test_a_topic_that_is_deleted_while_its_conversion_is_given_up_is_forgotten() -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from raptormq.errors import ConversionRefused, StorageError
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Runner, in_turns
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.conversion_ledger import BUILDING, SWITCHED, ConversionLedger, Entry
@@ -39,7 +39,6 @@ _PAUSE_S = 0.002
 """Time for others after it."""
 _MOST_FETCHES = 3
 """Attempts of one slice before it waits for the disk."""
-_REMOVED_AT_ONCE = 64
 
 
 class QueueTypes(Protocol):
@@ -180,27 +179,21 @@ class Workshop:
         await self.housekeeping.make_durable(self.background)
 
     async def remove(self, job: Job, queues: list[ConsumeQueue], *, is_batch: bool) -> None:
-        """Empty ``queues``, which count no more, and remove their files and the topic's folder of their type, in a
-        thread: a disk may take its time for each of them.
+        """Close the files of ``queues``, which count no more, and remove the topic's folder of their type, in a thread:
+        a disk may take its time. It has another name by then: a topic that is made again may get one like it.
 
         Raises:
             OSError: something could not be removed.
         """
         files = self.table.files
-        while queues and not job.is_forgotten:  # gone otherwise, and others may have their names
-            chunk = queues[-_REMOVED_AT_ONCE:]
-            for queue in chunk:
-                files.release(queue)
-            await self.background.run(self._remove_folders, [files.folder(queue) for queue in chunk])
-            del queues[-_REMOVED_AT_ONCE:]
+        async for queue in in_turns(queues):
+            if job.is_forgotten:  # others may have their names
+                return
+            files.release(queue)
+        queues.clear()
         if not job.is_forgotten:
-            folder = f"{files.formats[is_batch].folder}/{job.entry.topic}"
-            await self.background.run(self._remove_folders, [folder])
-            files.topic_removed(is_batch=is_batch)
-
-    def _remove_folders(self, folders: list[str]) -> None:
-        for folder in folders:
-            self.filesystem.remove_tree(folder)
+            files.take_away(job.entry.topic, is_batch=is_batch)
+            await self.background.run(files.remove_doomed)
 
     async def _in_slices(self, job: Job, step: _Step) -> None:
         """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""

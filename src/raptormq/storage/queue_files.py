@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -53,6 +54,7 @@ class QueueFiles:
         self._is_shut = False
         self.doomed: list[str] = []
         """Folders of deleted topics that are to be removed."""
+        self._removing = threading.Lock()
         self._unsynced: set[str] = set()
         self._unsynced_folders: set[str] = set()
         self.formats = (
@@ -220,11 +222,16 @@ class QueueFiles:
         """
         for queue in queues:
             self.release(queue)
-        for each in self.formats:
-            folder = f"{each.folder}/{topic}"
-            if self._filesystem.exists(folder):
-                self._doom(folder)
-                self._unsynced_folders |= {self._root, each.folder}
+        for is_batch in (False, True):
+            self.take_away(topic, is_batch=is_batch)
+
+    def take_away(self, topic: str, *, is_batch: bool) -> None:
+        """The same for the queues of one type, which are released."""
+        parent = self.formats[is_batch].folder
+        folder = f"{parent}/{topic}"
+        if self._filesystem.exists(folder):
+            self._doom(folder)
+            self._unsynced_folders |= {self._root, parent}
 
     def _doom(self, folder: str) -> None:
         filesystem, number = self._filesystem, len(self.doomed)
@@ -249,19 +256,16 @@ class QueueFiles:
         Raises:
             OSError: a disk failed; it is tried again with the next call.
         """
-        while self.doomed:
-            self._filesystem.remove_tree(self.doomed[0])
-            del self.doomed[0]
+        with self._removing:
+            while self.doomed:
+                self._filesystem.remove_tree(self.doomed[0])
+                del self.doomed[0]
 
     def release(self, queue: ConsumeQueue) -> None:
         """Close the files of ``queue``, which somebody else removes."""
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         for start in range(0, queue.written * item_bytes + 1, file_size):
             self._forget(queue, start)
-
-    def topic_removed(self, *, is_batch: bool) -> None:
-        """The folder of a topic was removed from among those of one type."""
-        self._unsynced_folders |= {self._root, self.formats[is_batch].folder}
 
     def _names_changed(self, queue: ConsumeQueue) -> None:
         root = self.formats[queue.is_batch].folder
