@@ -22,6 +22,7 @@ from raptormq.storage.queue_types import declared_topics
 from tests.storage.conversions import TOPIC, Inline, Table, declare, finish, open_store
 from tests.storage.stores import Clock, checkpoint, message, put, read_queue
 
+LEDGER = "/store/config/queueConversions.json"
 QUEUES = 2
 
 
@@ -205,8 +206,8 @@ def test_a_full_disk_stops_it_and_it_goes_on(to_batch: bool) -> None:
 @pytest.mark.parametrize("to_batch", [True, False])
 def test_a_crash_at_every_operation_of_the_start_after_the_switch(to_batch: bool) -> None:
     script = operations(to_batch=to_batch)
-    saves = [n for n, line in enumerate(script, 1) if line == "replace /store/config/queueConversions.json"]
-    assert len(saves) == 3  # building, switched, over
+    saves = [n for n, line in enumerate(script, 1) if line == f"replace {LEDGER}"]
+    assert len(saves) == 4  # building, switched, the same into the backup, over
     disk, life = live_until(saves[1] + 2, 0, to_batch=to_batch)
     for survivor in (disk.after_kill, disk.after_power_cut):
         counting = FaultyFileSystem(survivor())
@@ -219,6 +220,17 @@ def test_a_crash_at_every_operation_of_the_start_after_the_switch(to_batch: bool
             where = f"operation {again} of the start, {counting.operations[again - 1]}"
             assert_recovered(volume.after_kill(), life, f"{where}, kill")
             assert_recovered(volume.after_power_cut(), life, f"{where}, power cut")
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_the_backup_of_the_ledger_knows_of_the_switch_before_the_old_queues_go(to_batch: bool) -> None:
+    script = operations(to_batch=to_batch)
+    saves = [n for n, line in enumerate(script, 1) if line == f"replace {LEDGER}"]
+    for step in range(saves[2], saves[3]):
+        disk, life = live_until(step, 0, to_batch=to_batch)
+        for volume in (disk.after_kill(), disk.after_power_cut()):
+            volume.remove(LEDGER)
+            assert_recovered(volume, life, f"operation {step}, {script[step - 1]}")
 
 
 @pytest.mark.parametrize("crash", [True, False])

@@ -171,6 +171,7 @@ class Workshop:
             StorageError, OSError: something could not be saved or removed; to be called again.
         """
         job.progress.phase = "switching"
+        await self.ledger.save(self.background)  # else its backup says that the old queues count, which go now
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
         await types.settled()
         await self.remove(job, job.replaced, is_batch=not job.entry.to_batch)
