@@ -20,5 +20,17 @@ class BackgroundService(Protocol):
 async def ended(task: asyncio.Task[None]) -> None:
     """Cancel what a service does and wait for its end; what made it fail is raised."""
     task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait([task])  # a cancellation of who waits here stays one
+    if not task.cancelled():
+        task.result()
+
+
+async def set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait until the event is set, or for so long; None waits without end.
+
+    Not ``asyncio.wait_for``: before Python 3.12 it returns in the turn in which the event is set although the task is
+    cancelled, and :func:`ended` would wait for ever (https://github.com/python/cpython/issues/86296).
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

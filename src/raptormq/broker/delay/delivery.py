@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import takewhile
 
-from raptormq.broker.background_service import ended
+from raptormq.broker.background_service import ended, set_within
 from raptormq.broker.delay.postponing import restore
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.reading import messages_of
@@ -107,8 +107,7 @@ class DelayedDelivery:
             except Exception:
                 logger.exception("delayed messages cannot be delivered, they are tried again")
                 pause = _RETRY_S
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._arrived.wait(), pause)
+            await set_within(self._arrived, pause)
 
     async def _deliver_level(self, level: int) -> int | None:
         """Deliver what is due and return when the next message is, None when none waits."""

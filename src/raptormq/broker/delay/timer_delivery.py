@@ -17,10 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from heapq import heappop, heappush
 
-from raptormq.broker.background_service import ended
+from raptormq.broker.background_service import ended, set_within
 from raptormq.broker.delay.reading import messages_of
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.delay.timing import deletion_key, ring
@@ -137,8 +136,7 @@ class TimerDelivery:
             except Exception:
                 logger.exception("timer messages cannot be delivered, they are tried again")
                 pause = _RETRY_S
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._arrived.wait(), pause)
+            await set_within(self._arrived, pause)
 
     # --- learning what waits ---
 
