@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -11,9 +12,10 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.service import Broker
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.record import StoredMessage, iter_records
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import now_ms
 from raptormq.transport.connection import Connection
@@ -140,6 +142,17 @@ async def held(peer: Peer, count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)  # the pulls go out first
     await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})
+
+
+async def expect_answered_once_saved(
+    peer: Peer, disk: FaultyFileSystem, file: str, code: RequestCode, fields: dict[str, str]
+) -> None:
+    """Send a request that changes a table: it fails while the table's file has no room, however often, and then not."""
+    disk.faults.append(Fault(kind="write", path=file, error=errno.ENOSPC, repeats=True))
+    for _ in range(2):
+        assert (await peer.call(code, fields)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    disk.faults.clear()
+    assert (await peer.call(code, fields)).code == ResponseCode.SUCCESS
 
 
 def saved(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.store import MessageStore
-from tests.storage.stores import Clock, small_config
+from tests.storage.stores import Clock, checkpoint, small_config
 
 MINUTE = 60_000
 
@@ -31,11 +31,6 @@ def flush(store: MessageStore, calls: int) -> None:
         store._index.flush(1)
 
 
-def settle(store: MessageStore) -> None:
-    assert store._opened is not None
-    store._opened.housekeeping.settle()
-
-
 async def lost(store: MessageStore, numbers: range) -> list[int]:
     return [number for number in numbers[::3] if len(await store.find_by_key("t", f"k{number}", 0, 1 << 62, 9)) != 1]
 
@@ -45,8 +40,8 @@ def written_after_checkpoints(
 ) -> None:
     """Messages 0 to `settled` in a checkpoint, ten in the next one a minute later, and so many without any."""
     put(store, range(settled))
-    settle(store)
+    checkpoint(store)
     clock.now += MINUTE
     put(store, range(settled, settled + 10))
-    settle(store)
+    checkpoint(store)
     put(store, range(settled + 10, settled + 10 + more))

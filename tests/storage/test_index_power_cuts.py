@@ -11,8 +11,8 @@ from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, Simulate
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.keyed_stores import MINUTE, opened, settle, written_after_checkpoints
-from tests.storage.stores import Clock
+from tests.storage.keyed_stores import MINUTE, opened, written_after_checkpoints
+from tests.storage.stores import Clock, checkpoint
 
 
 def append(store: MessageStore, numbers: range) -> None:
@@ -58,12 +58,12 @@ async def test_a_power_cut_within_a_checkpoint_costs_no_key(seed: int) -> None:
             append(store, range(count, count + 400))
             count += 400
             clock.now += MINUTE
-            settle(store)
+            checkpoint(store)
         append(store, range(count, count + 500))
         count += 500
         faulty.faults.append(Fault(chance.randrange(1, 40)))
         with contextlib.suppress(SimulatedCrash):
-            settle(store)
+            checkpoint(store)
         volume = volume.after_power_cut(chance)
     again = opened(volume, clock, 1_500)
     assert await lost(again, range(count)) == []

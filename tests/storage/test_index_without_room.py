@@ -16,8 +16,8 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.keyed_stores import MINUTE, append, lost, settle
-from tests.storage.stores import Clock, all_of, small_config, until
+from tests.storage.keyed_stores import MINUTE, append, lost
+from tests.storage.stores import Clock, all_of, checkpoint, small_config, until
 
 
 def opened(volume: FileSystem, clock: Clock, **settings: Any) -> MessageStore:
@@ -40,15 +40,15 @@ async def test_keys_wait_for_room_and_writes_stop_meanwhile() -> None:
     append(store, range(800, 1_600))
     append(store, range(1_600, 2_400))
     with pytest.raises(DiskFull, match="cannot make a file of the index"):
-        settle(store)
+        checkpoint(store)
     assert await lost(store, range(1_000)) == []
     with pytest.raises(DiskFull):
         append(store, range(1))
     faulty.faults.clear()
-    settle(store)
+    checkpoint(store)
     clock.now += MINUTE
     append(store, range(2_400, 2_410))
-    settle(store)
+    checkpoint(store)
     again = opened(volume.after_kill(), clock)
     assert await lost(store, range(2_410)) + await lost(again, range(2_410)) == []
     store.close()
@@ -62,7 +62,7 @@ async def test_a_checkpoint_says_nothing_about_keys_that_wait() -> None:
     append(store, range(2_000))
     clock.now += MINUTE
     with pytest.raises(DiskFull):
-        settle(store)
+        checkpoint(store)
     again = opened(volume.after_kill(), clock)
     assert await lost(again, range(2_000)) == []
     again.close()
@@ -91,7 +91,7 @@ async def test_keys_that_are_too_many_to_wait_come_with_the_next_start(monkeypat
     append(store, range(6_000, 7_000))
     for _ in range(2):
         with pytest.raises(StoreReadOnly, match="too many keys"):
-            settle(store)
+            checkpoint(store)
     again = opened(volume.after_kill(), clock)
     assert await lost(again, range(7_000)) == []
     again.close()
@@ -107,7 +107,7 @@ async def test_keys_wait_for_memory_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(IndexFile, "create", fail)
     append(store, range(2_000))
     monkeypatch.setattr(IndexFile, "create", create)
-    settle(store)
+    checkpoint(store)
     assert await lost(store, range(2_000)) == []
     store.close()
 

@@ -16,8 +16,8 @@ from raptormq.storage.index_file import Entries, IndexFile
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
-from tests.storage.keyed_stores import MINUTE, append, flush, lost, opened, settle, written_after_checkpoints
-from tests.storage.stores import Clock, all_of, write_header
+from tests.storage.keyed_stores import MINUTE, append, flush, lost, opened, written_after_checkpoints
+from tests.storage.stores import Clock, all_of, checkpoint, write_header
 
 
 def given_up_round(volume: FileSystem, clock: Clock, calls: int) -> MessageStore:
@@ -44,7 +44,7 @@ async def test_a_checkpoint_after_a_round_that_was_given_up_says_the_truth(calls
     store = given_up_round(volume, clock, calls)
     clock.now += MINUTE
     append(store, range(4_000, 4_010))
-    settle(store)
+    checkpoint(store)
     again = opened(volume.after_kill(), clock)
     assert await lost(again, range(4_010)) == []
     again.close()
@@ -57,13 +57,13 @@ async def test_whatever_found_no_room_is_written_later(nth: int) -> None:
     store = opened(FaultyFileSystem(volume, fault), clock)
     append(store, range(1_500))
     with pytest.raises(DiskFull) as kept:  # an error that somebody keeps must not keep the index from growing
-        settle(store)
-    settle(store)
+        checkpoint(store)
+    checkpoint(store)
     assert kept.value.__traceback__ is not None
     append(store, range(1_500, 3_000))
     clock.now += MINUTE
     append(store, range(3_000, 3_010))
-    settle(store)
+    checkpoint(store)
     again = opened(volume.after_kill(), clock)
     assert await lost(again, range(3_010)) == []
     again.close()
@@ -119,7 +119,7 @@ async def test_the_newest_file_is_known_although_the_time_of_day_went_back() -> 
     append(store, range(1_500))
     clock.now -= MINUTE
     append(store, range(1_500, 2_600))
-    settle(store)
+    checkpoint(store)
     append(store, range(2_600, 3_000))
     flush(store, 4)
     again = opened(volume.after_kill(), clock, entries=2_000)
@@ -153,7 +153,7 @@ async def test_a_kill_while_a_thread_writes_entries_between_rounds(seed: int) ->
                 index.flush(chance.choice([1, 4]))
             case 4:
                 clock.now += MINUTE
-                settle(store)
+                checkpoint(store)
         if step % 6 == 0:
             again = opened(volume.after_kill(), clock, entries=2_000)
             assert await lost(again, range(count)) == []
@@ -174,7 +174,7 @@ async def test_a_damaged_number_costs_no_start(damage: tuple[int, int]) -> None:
     volume, clock = MemoryFileSystem(), Clock()
     store = opened(volume, clock)
     append(store, range(10))
-    settle(store)
+    checkpoint(store)
     survivor = volume.after_kill()
     path = f"/store/index/{survivor.names('/store/index')[0]}"
     survivor.open(path).write_at(damage[0], [struct.pack(">i", damage[1])], 4)
@@ -190,7 +190,7 @@ async def test_a_new_file_is_durable_with_its_name() -> None:
     append(store, range(100))
     clock.now += MINUTE
     append(store, range(100, 110))
-    settle(store)
+    checkpoint(store)
     again = opened(volume.after_power_cut(), clock)
     assert await lost(again, range(110)) == []
     again.close()
@@ -200,7 +200,7 @@ async def test_messages_in_the_place_of_lost_ones_are_found() -> None:
     volume, clock = MemoryFileSystem(), Clock()
     store = opened(volume, clock)
     append(store, range(10))
-    settle(store)
+    checkpoint(store)
     append(store, range(10, 500))
     flush(store, 100)
     index = f"/store/index/{volume.names('/store/index')[0]}"

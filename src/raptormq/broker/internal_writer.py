@@ -6,12 +6,10 @@ messages (``BrokerController.getEscapeBridge``, ``MessageStore.putMessage`` in A
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from raptormq.broker.counters import Counters
 from raptormq.broker.dispatching import Dispatcher
-from raptormq.errors import StorageError
 from raptormq.storage.log_batch import AppendResult, PendingRecord
 from raptormq.storage.store import MessageStore
 
@@ -45,16 +43,5 @@ class InternalWriter:
         """
         result = self.write(records)
         if self._sync_flush:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-            def flushed(error: StorageError | None) -> None:
-                if done.done():
-                    return
-                if error is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(error)
-
-            self._store.on_flushed(result.end_offset, flushed)
-            await done
+            await self._store.durable(result.end_offset)
         return result

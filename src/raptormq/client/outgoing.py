@@ -49,14 +49,17 @@ class Outgoing:
     """Of a message that a consumer sends to its retry topic."""
     max_reconsume_times: int | None = None
     """The same: over it the broker moves the message to the dead letters."""
-    count: int = 0
-    """Messages of a batch."""
     inner_ids: Sequence[str] = ()
-    """The unique ids of these."""
+    """Those of the messages of a batch."""
     merged: bool = False
     """The batch is one of AutoBatch, not a list that somebody sent."""
     sealed: bool = False
     """The body is encrypted."""
+
+    @property
+    def count(self) -> int:
+        """Messages of a batch; 0 for a single message."""
+        return len(self.inner_ids)
 
 
 def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
@@ -152,7 +155,6 @@ def prepare_merged(
 
     `sys_flag` says how the body of each of them is compressed.
     """
-    count = len(message_ids)
     united = tuple(keys)
     if united:
         common = _common_properties(Message(topic, b"", tags, united, wait_stored=wait_stored))
@@ -160,9 +162,7 @@ def prepare_merged(
         common = _tag_properties(tags, wait_stored)
     text = f"{common}{_UNIQUE_KEY_IS}{batch_id}{names.PAIR_SEPARATOR}"
     code = RequestCode.SEND_BATCH_MESSAGE
-    return Outgoing(
-        code, topic, body, sys_flag, 0, text, batch_id, now_ms, count=count, inner_ids=message_ids, merged=True
-    )
+    return Outgoing(code, topic, body, sys_flag, 0, text, batch_id, now_ms, inner_ids=message_ids, merged=True)
 
 
 def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
@@ -203,7 +203,6 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
         encode_properties(batch_properties),
         ",".join(message_ids),
         now_ms,
-        count=len(message_ids),
         inner_ids=message_ids,
     )
 

@@ -23,7 +23,6 @@ from raptormq.protocol.properties import INNER_IDS, INNER_NUM, find_property
 MAX_CHARS = 1024
 """Of a value; a batch of which it would be longer says nothing."""
 _ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
-_COUNTER_DIGITS = 4
 _COUNT_DIGITS = 5
 
 
@@ -61,7 +60,7 @@ def _runs(ids: Sequence[str]) -> Iterator[str]:
     """Yield the runs, each as its text."""
     first, count = ids[0], 1
     for before, message_id in pairwise(ids):
-        if message_id[:-_COUNTER_DIGITS] == before[:-_COUNTER_DIGITS] and _counter(message_id) == _after(before):
+        if message_id == ids_from(before, 2)[1]:
             count += 1
         else:
             yield _run(first, count)
@@ -71,11 +70,3 @@ def _runs(ids: Sequence[str]) -> Iterator[str]:
 
 def _run(first: str, count: int) -> str:
     return f"{first}*{count}" if count > 1 else first
-
-
-def _counter(message_id: str) -> int:
-    return int(message_id[-_COUNTER_DIGITS:], 16)
-
-
-def _after(message_id: str) -> int:
-    return (_counter(message_id) + 1) & 0xFFFF

@@ -198,10 +198,12 @@ class MessageStore:
         return self._log.flushed_offset
 
     def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
-        """Call ``callback(None)`` on the loop once everything below ``end_offset`` is durable, at once if it is, or
-        with the error if it never will be.
-        """
+        """See :meth:`FlushService.on_flushed`."""
         self._flusher.on_flushed(end_offset, callback)
+
+    async def durable(self, end_offset: int) -> None:
+        """See :meth:`FlushService.reach`."""
+        await self._flusher.reach(end_offset)
 
     def flush(self) -> None:
         """Make the log durable in this thread.
@@ -369,9 +371,7 @@ class MessageStore:
             pass
 
     async def clean(self, *, any_hour: bool) -> None:
-        """Do now what the background does every now and then: delete what is too old or too much, with ``any_hour``
-        whatever ``deleteWhen`` says.
-        """
+        """Delete now, after a checkpoint, what is too old or too much; with ``any_hour`` whatever deleteWhen says."""
         if self._opened is not None and self._background is not None:
             await self._opened.housekeeping.clean_now(self._background, any_hour=any_hour)
 
