@@ -26,6 +26,7 @@ from bench import (
     wake_up,
 )
 from bench.batch.command import command as batch_command
+from bench.batch.omb_build import command as omb_build_command
 from bench.client_load import Layout
 from bench.figure import Figure
 from bench.peers import System
@@ -43,6 +44,7 @@ def main(context: click.Context) -> None:
 
 
 main.add_command(batch_command)
+main.add_command(omb_build_command)
 
 
 @main.command("client-load")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from bench import machine, output
-from bench.batch import measure, plan
+from bench.batch import measure, omb, plan
 from bench.batch.plan import steps
 from bench.batch.result import Run
 from bench.batch.systems import System
@@ -22,6 +22,26 @@ from bench.output import RESULTS
 NAMES = {"raptormq": System.RAPTORMQ, "rocketmq": System.ROCKETMQ, "kafka": System.KAFKA}
 SECONDS_OF_OTHER_WORK = 8
 """What starting, getting ready, draining and deleting take beside warm-up and measuring, for the estimate."""
+
+
+@dataclass(frozen=True)
+class Edition:
+    """A plan, and the results that are kept of it."""
+
+    name: str
+    """Of the files."""
+    plan: dict[Workload, tuple[System, ...]]
+    heading: str = ""
+    """Above the tables."""
+    drawn: bool = False
+
+
+OURS = Edition("batch", plan.PLAN, drawn=True)
+OMB = Edition(
+    "batch_omb",
+    plan.OMB_PLAN,
+    "The load is the OpenMessaging Benchmark itself: one minute, which begins with cold JVMs.\n\n",
+)
 
 
 @click.command("batch")
@@ -51,15 +71,21 @@ def command(
     redraw: bool,
     into: Path | None,
 ) -> None:
-    """Batches on RaptorMQ, Apache RocketMQ and Apache Kafka: the OpenMessaging Benchmark's workloads; 35 minutes."""
+    """Batches on RaptorMQ, Apache RocketMQ and Apache Kafka: the OpenMessaging Benchmark's workloads; 35 minutes.
+
+    With OMB_DIR naming a built checkout of that benchmark (omb-build) it is the load itself; 25 minutes.
+    """
+    edition = OURS if omb.folder() is None else OMB
+    if edition is OMB and (quick or warm_up is not None or seconds is not None):
+        raise click.UsageError(f"with {omb.VARIABLE} a run takes a minute: without --quick, --warm-up and --seconds")
     if listed:
-        for workload, on in plan.PLAN.items():
+        for workload, on in edition.plan.items():
             click.echo(f"{workload.name:28} {workload.title} ({', '.join(system.value for system in on)})")
         return
     if redraw:
-        _redraw(into or RESULTS)
+        _redraw(edition, into or RESULTS)
         return
-    chosen = plan.QUICK_PLAN if quick and not only else plan.PLAN
+    chosen = plan.QUICK_PLAN if quick and not only else edition.plan
     timed = {_timed(workload, quick, warm_up, seconds): on for workload, on in chosen.items()}
     todo = list(steps(timed, rounds, only, [NAMES[name] for name in names]))
     if not todo:
@@ -78,7 +104,7 @@ def command(
             machine.touch_memory()
         runs = measure.measure(todo, builds)
     whole = len(runs) == len(todo) and not (quick or names or only or memory_gib)
-    _show(runs, load_before, into or (RESULTS if whole else None))
+    _show(edition, runs, load_before, into or (RESULTS if whole else None))
 
 
 def _timed(workload: Workload, quick: bool, warm_up: int | None, seconds: int | None) -> Workload:
@@ -88,26 +114,29 @@ def _timed(workload: Workload, quick: bool, warm_up: int | None, seconds: int | 
     return replace(workload, timing=replace(timing, seconds=seconds or timing.seconds))
 
 
-def _show(runs: Sequence[Run], load_before: float, folder: Path | None) -> None:
+def _show(edition: Edition, runs: Sequence[Run], load_before: float, folder: Path | None) -> None:
     if not runs:
         return
-    text = output.show(report(runs), load_before)
+    text = output.show(edition.heading + report(runs), load_before)
     if folder is not None:
-        output.keep("batch", text, measure.to_json(runs), load_before, folder)
-        _draw(runs, folder)
+        output.keep(edition.name, text, measure.to_json(runs), load_before, folder)
+        _draw(edition, runs, folder)
 
 
-def _redraw(folder: Path) -> None:
+def _redraw(edition: Edition, folder: Path) -> None:
     """The machine is told of as it was then: only the tables are new."""
-    document = json.loads((folder / "batch.json").read_text(encoding="utf-8"))
+    table = folder / f"{edition.name}.md"
+    document = json.loads(table.with_suffix(".json").read_text(encoding="utf-8"))
     runs = measure.from_json(document["values"])
-    about = (folder / "batch.md").read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
-    (folder / "batch.md").write_text(f"{report(runs)}\n\n{about}\n", encoding="utf-8")
-    _draw(runs, folder)
+    about = table.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
+    table.write_text(f"{edition.heading}{report(runs)}\n\n{about}\n", encoding="utf-8")
+    _draw(edition, runs, folder)
 
 
-def _draw(runs: Sequence[Run], folder: Path) -> None:
+def _draw(edition: Edition, runs: Sequence[Run], folder: Path) -> None:
+    if not edition.drawn:
+        return
     from bench.batch import plot  # matplotlib takes a second to import, and --list does not need it
 
-    plot.draw(runs, folder, "batch")
-    output.errors.print(f"drawn: {folder / 'batch.png'} and .svg")
+    plot.draw(runs, folder, edition.name)
+    output.errors.print(f"drawn: {folder / edition.name}.png and .svg")

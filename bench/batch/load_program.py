@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,13 +37,15 @@ class LoadProgram:
     """From its lines; raises ProcessError."""
     folder: Path | None = None
     """Where it has to run."""
+    done: str | None = None
+    """In the line it prints when its work is done, if it may not end then."""
 
 
 def load_program(workload: Workload, system: System, address: str, builds: Builds, folder: Path) -> LoadProgram:
     """The program for a system that serves at `address`; `folder` is for its files."""
-    omb_folder = os.environ.get(omb.VARIABLE)
-    if workload.client is Client.OFFICIAL and omb_folder:
-        return _omb(Path(omb_folder), workload, system, address, folder)
+    installed = omb.folder()
+    if workload.client is Client.OFFICIAL and installed is not None:
+        return _omb(installed, workload, system, address, folder)
     settings = [f"server={address}", *workload.load_settings]
     if workload.client is Client.OWN:
         command = [sys.executable, "-m", "bench.batch.own_load", *settings]
@@ -73,6 +74,7 @@ def _omb(installed: Path, workload: Workload, system: System, address: str, fold
         omb.TIMEOUT_SECONDS,
         lambda _: omb.read_result(output),
         installed,
+        omb.DONE,
     )
 
 

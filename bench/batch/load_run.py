@@ -14,6 +14,9 @@ from bench.batch.workload import Workload
 from bench.process_usage import cpu_seconds, memory
 from tests.interop.rocketmq_java import ProcessError, WatchedProcess
 
+_END_SECONDS = 20.0
+"""For closing connections and ending."""
+
 
 @dataclass
 class _Meter:
@@ -54,7 +57,10 @@ def run(workload: Workload, system: System, running: Running, builds: Builds, fo
         )
         stack.callback(process.kill)  # an interrupted run leaves nothing behind
         meter.load_pid = process.pid
-        lines = process.finish(program.timeout_seconds)
+        if program.done is None:
+            lines = process.finish(program.timeout_seconds)
+        else:
+            lines = process.finish_after(program.done, program.timeout_seconds, _END_SECONDS)
     result = program.result(lines)
     if meter.costs is None or not result.sent:
         raise ProcessError(f"{result.sent} messages were sent, {result.failed} failed:\n{process.tail()}")

@@ -11,14 +11,23 @@ import os
 from pathlib import Path
 
 from bench.batch.result import LoadResult
-from bench.batch.workload import BODY_BYTES, REQUESTS_UNDER_WAY, TOTAL_BATCH_BYTES, Workload
+from bench.batch.workload import BODY_BYTES, REQUESTS_UNDER_WAY, TOTAL_BATCH_BYTES, Timing, Workload
 from tests.interop.rocketmq_java import ProcessError
 
 VARIABLE = "OMB_DIR"
 BEGINS = "Starting benchmark traffic"
 ENDS = "Aggregated Pub Latency"
+DONE = "Writing test result into"
+"""A thread of its driver for Kafka stays."""
 TIMEOUT_SECONDS = 300.0
+TIMING = Timing(warm_up_seconds=0, seconds=60)
 _PERIOD_SECONDS = 10
+
+
+def folder() -> Path | None:
+    """What the environment names; None without."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else None
 
 
 def class_path(installed: Path) -> str:
@@ -85,8 +94,8 @@ def workload_file(workload: Workload) -> str:
             "producersPerTopic": workload.producers,
             "producerRate": workload.rate,
             "consumerBacklogSizeGB": 0,
-            "warmupDurationMinutes": 0,
-            "testDurationMinutes": 1,
+            "warmupDurationMinutes": TIMING.warm_up_seconds // 60,
+            "testDurationMinutes": TIMING.seconds // 60,
         }
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from bench.batch import omb
 from bench.batch.systems import System
 from bench.batch.workload import Client, Timing, Workload
 
@@ -119,6 +120,19 @@ PLAN: dict[Workload, tuple[System, ...]] = {
     OWN_10000_PUBLISH: (US,),
     **dict.fromkeys((*OWN_BYTES, *OWN_FIXED), (US,)),
 }
+OMB_PLAN: dict[Workload, tuple[System, ...]] = {
+    replace(workload, timing=omb.TIMING): on
+    for workload, on in {
+        FULL_SPEED: ALL,
+        PUBLISH: ALL,
+        QUEUES_1000: ALL,
+        FIXED: ALL,
+        SINGLE: ALL,
+        SINGLE_PUBLISH: (US, ROCKETMQ),
+        QUEUES_10000: (US, ROCKETMQ),
+    }.items()
+}
+"""With the OpenMessaging Benchmark itself as the load: what figures are wanted of, and no Kafka with 10,000 queues."""
 QUICK_PLAN: dict[Workload, tuple[System, ...]] = {
     FULL_SPEED: ALL,
     FIXED: (US,),

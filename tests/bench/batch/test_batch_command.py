@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench.batch import measure
+from bench import machine
+from bench.batch import measure, omb
 from bench.batch.command import command
 from bench.batch.plan import FULL_SPEED
 from bench.batch.systems import Builds
@@ -25,6 +26,26 @@ def test_an_unknown_workload_is_refused() -> None:
     result = CliRunner().invoke(command, ["--only", "nothing"])
     assert result.exit_code == 2
     assert "--list names the workloads" in result.output
+
+
+def test_the_benchmark_itself_has_a_plan_and_results_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(omb.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(measure, "builds_for", lambda steps: Builds(None, None))
+    monkeypatch.setattr(measure, "measure", lambda steps, builds: [run(FULL_SPEED)])
+    monkeypatch.setattr(machine, "touch_memory", lambda: None)
+    runner = CliRunner()
+    listed = runner.invoke(command, ["--list"]).output
+    assert "full-speed" in listed
+    assert "own-" not in listed
+    refused = runner.invoke(command, ["--quick"])
+    assert (refused.exit_code, "a run takes a minute" in refused.output) == (2, True)
+    for arguments in (["--only", "full-speed"], ["--redraw"]):
+        kept = runner.invoke(command, [*arguments, "--into", str(tmp_path)])
+        assert kept.exit_code == 0, kept.output
+        assert (tmp_path / "batch_omb.md").read_text().startswith("The load is the OpenMessaging Benchmark itself")
+    assert {path.name for path in tmp_path.iterdir()} == {"batch_omb.md", "batch_omb.json"}
 
 
 def test_results_are_kept_and_drawn_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

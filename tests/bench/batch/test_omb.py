@@ -65,5 +65,6 @@ def test_a_checkout_named_by_the_environment_is_the_load(monkeypatch: pytest.Mon
     program = load_program(FULL_SPEED, System.KAFKA, "127.0.0.1:9", nothing, tmp_path)
     assert "io.openmessaging.benchmark.Benchmark" in program.command
     assert program.folder == tmp_path
+    assert program.done is not None
     own = replace(FULL_SPEED, client=Client.OWN)
     assert "bench.batch.own_load" in load_program(own, System.RAPTORMQ, "x:1", nothing, tmp_path).command

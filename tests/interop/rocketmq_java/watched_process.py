@@ -103,6 +103,18 @@ class WatchedProcess:
             raise ProcessError(f"{self.name} ended with exit code {code}:\n{self.tail()}")
         return self.lines()
 
+    def finish_after(self, text: str, timeout: float, patience: float) -> list[str]:
+        """As `finish`, of a process that may stay when its work is done: it has `patience` seconds after the line that
+        holds `text`, and is killed then.
+        """
+        self.wait_for(text, timeout)
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self.lines()
+        return self.finish(patience)
+
     def stop(self) -> None:
         """SIGTERM, and return when the process is gone; raises ProcessError when it had to be killed after 90 s."""
         self.process.terminate()
