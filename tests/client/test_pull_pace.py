@@ -1,10 +1,10 @@
-"""The pause between the pulls of a batch listener."""
+"""The pause between the pulls of a batch listener, and how long brokers hold those of idle queues."""
 
 from __future__ import annotations
 
 import pytest
 
-from raptormq.client.pull_pace import LONGEST_S, RARE_S, SHORTEST_S, WANTED_PER_S, PullPace
+from raptormq.client.pull_pace import IDLE_PER_S, LONGEST_HOLDS, LONGEST_S, RARE_S, SHORTEST_S, WANTED_PER_S, PullPace
 
 
 def after(pace: PullPace, pulls_per_second: float, begin: float, seconds: float = 0.5) -> float:
@@ -39,3 +39,14 @@ def test_a_queue_that_brings_something_now_and_then_is_asked_again_at_once() -> 
     pace = PullPace()
     assert pace.pause_after(0.0) == pace.pause_after(LONGEST_S) == SHORTEST_S
     assert pace.pause_after(RARE_S) == 0.0
+
+
+def test_pulls_of_thousands_of_queues_are_held_longer_within_bounds() -> None:
+    pace = PullPace()
+    assert pace.hold(15.0) == 15.0
+    pace.waiting = int(15 * IDLE_PER_S)
+    assert pace.hold(15.0) == 15.0
+    pace.waiting = int(40 * IDLE_PER_S)
+    assert (pace.hold(15.0), pace.hold(50.0)) == (40.0, 50.0)
+    pace.waiting = 1_000_000
+    assert pace.hold(15.0) == LONGEST_HOLDS * 15.0

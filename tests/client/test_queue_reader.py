@@ -11,6 +11,7 @@ import pytest
 from raptormq.client import ClientConfig, ConsumerConfig, EncryptionKeys, MessageExt, MessageQueue
 from raptormq.client.instance import ClientInstance
 from raptormq.client.process_queue import ProcessQueue
+from raptormq.client.pull_pace import PullPace
 from raptormq.client.queue_reader import QueueReader
 from raptormq.errors import KeyMissing
 from raptormq.protocol.batch import encode_batch
@@ -83,6 +84,7 @@ async def reading(
     config: ConsumerConfig | None = None,
     whole: bool = False,
     keys: EncryptionKeys | None = None,
+    pace: PullPace | None = None,
 ) -> AsyncIterator[tuple[QueueReader, Handed]]:
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
     peer.on(RequestCode.QUERY_CONSUMER_OFFSET, answer(header=OffsetResponseHeader(committed)))
@@ -91,7 +93,9 @@ async def reading(
     instance.join_consumers("g", Member())
     handed = Handed()
     subscription = Subscription.parse("t", expression, 1)
-    reader = QueueReader(instance, config or ConsumerConfig(), "g", QUEUE, subscription, handed, None, lambda: whole)
+    reader = QueueReader(
+        instance, config or ConsumerConfig(), "g", QUEUE, subscription, handed, None, lambda: whole, pace
+    )
     try:
         yield reader, handed
     finally:
@@ -127,6 +131,16 @@ async def test_a_pull_says_what_a_push_consumer_says() -> None:
             "expressionType": "TAG",
             "bname": "broker-0",
         }
+
+
+async def test_one_of_many_idle_queues_is_asked_for_seldom() -> None:
+    pace = PullPace()
+    pace.waiting = 8_000 - 1
+    async with ScriptedPeer() as peer, reading(peer, silence, pace=pace):
+        [pull] = await peer.wait_for(PULL)
+        assert pull.ext_fields["suspendTimeoutMillis"] == "40000"
+        assert pace.waiting == 8_000
+    assert pace.waiting == 8_000 - 1
 
 
 async def test_an_offset_that_moved_makes_what_is_unfinished_void() -> None:

@@ -209,9 +209,10 @@ class ConsumerConfig:
     """Pause before the next pull of a queue whose end was reached (pullInterval), so that more comes with it; default:
     for batch listeners 0.005, up to 0.025 while very many pulls are made, else 0."""
     pull_suspend: float = 15.0
-    """The broker holds a pull of an empty queue this long."""
+    """The broker holds a pull of an empty queue this long; up to four times as long for a consumer of thousands of
+    queues, so that it asks for some 200 idle ones a second."""
     pull_timeout: float = 30.0
-    """A pull without any answer for this long counts as failed."""
+    """A pull without any answer for this long counts as failed; one that is held longer, as much later."""
     commit_interval: float = 5.0
     """Progress is reported to the brokers this often, and on stop."""
     rebalance_interval: float = 20.0

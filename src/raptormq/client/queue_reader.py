@@ -61,7 +61,7 @@ class QueueReader:
         hand_out: takes messages that passed the tag check: all of one pull, or batch by batch; must not block.
         local: progress of a broadcasting consumer; `None` where the broker keeps it.
         whole: whether batches are handed out, and finished, as one.
-        pace: the pause between pulls then, the same for all queues of the consumer.
+        pace: the pause between pulls then, and how long they are held; the same for all queues of the consumer.
     """
 
     def __init__(
@@ -140,7 +140,11 @@ class QueueReader:
                     self.progress = ProcessQueue(await self._start_offset())
                 await self._wait_for_room(self.progress)
                 asked = clock()
-                result = await self._pull(self.progress.next_offset)
+                self._pace.waiting += 1
+                try:
+                    result = await self._pull(self.progress.next_offset)
+                finally:
+                    self._pace.waiting -= 1
                 self._take(self.progress, result)
                 failures = 0
                 if result.next_offset >= result.max_offset and (pause := self._interval(clock() - asked)):
@@ -184,18 +188,20 @@ class QueueReader:
             await self._room.wait()
 
     def _pull(self, offset: int) -> Awaitable[PullResult]:
-        whole = self._whole()
+        whole, config = self._whole(), self._config
+        hold = self._pace.hold(config.pull_suspend)
+        timeout = config.pull_timeout - config.pull_suspend + hold
         wanted = PullRequest(
             self._group,
             self.queue,
             offset,
-            MAX_BATCH_RECORDS if whole else self._config.pull_batch,
+            MAX_BATCH_RECORDS if whole else config.pull_batch,
             self.subscription,
             send_subscription=False,
-            suspend_ms=int(self._config.pull_suspend * 1000),
+            suspend_ms=int(hold * 1000),
             max_bytes=_WHOLE_PULL_BYTES if whole else None,
         )
-        instance, timeout = self._instance, self._config.pull_timeout
+        instance = self._instance
         return at_broker(
             instance.routes,
             self.queue,
