@@ -11,9 +11,10 @@ from pathlib import Path
 
 import click
 
-from bench.batch.programs import PARENT, PROJECT
+from bench.batch.programs import PROJECT
 from tests.interop.build_cache import run_tool
 from tests.interop.rocketmq_java import BuildError
+from tests.interop.rocketmq_java.build import PROJECT as PARENT
 
 MODULES = ("benchmark-framework", "driver-api", "driver-kafka", "driver-rocketmq")
 _POMS = ("pom.xml", *(f"{module}/pom.xml" for module in MODULES))
