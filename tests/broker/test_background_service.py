@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.background_service import ended, set_within
+from raptormq.broker.background_service import ended
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
+from raptormq.transport.event_wait import set_within
 from tests.broker.harness import connected, running
 from tests.clock import Clock
 
@@ -39,13 +40,13 @@ async def test_a_task_ends_though_what_it_waits_for_comes_in_the_same_turns(turn
 
 
 async def test_who_waits_for_the_end_of_a_task_can_be_cancelled() -> None:
-    async def stubborn() -> None:
+    async def lingering() -> None:
         while not released.is_set():
             with suppress(asyncio.CancelledError):
                 await released.wait()
 
     released = asyncio.Event()
-    task = asyncio.ensure_future(stubborn())
+    task = asyncio.ensure_future(lingering())
     await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):

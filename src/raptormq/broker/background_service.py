@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Protocol
 
 
@@ -23,14 +22,3 @@ async def ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])  # a cancellation of who waits here stays one
     if not task.cancelled():
         task.result()
-
-
-async def set_within(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait until the event is set, or for so long; None waits without end.
-
-    Not ``asyncio.wait_for``: before Python 3.12 it returns in the turn in which the event is set although the task is
-    cancelled, and :func:`ended` would wait for ever (https://github.com/python/cpython/issues/86296).
-    """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -26,6 +26,7 @@ from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
 from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.event_wait import set_within
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
 from raptormq.transport.tls import ClientTls
 
@@ -195,11 +196,7 @@ class Registrar:
             if everything:
                 full_at = now + period
             self._offered(count)
-            try:
-                async with asyncio.timeout(full_at - now if complete else min(full_at - now, RETRY_SECONDS)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._wake, full_at - now if complete else min(full_at - now, RETRY_SECONDS))
 
     def _offered(self, count: int) -> None:
         self._offered_count = count

@@ -36,6 +36,7 @@ from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, Unregis
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
 from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.event_wait import set_within
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
@@ -170,11 +171,7 @@ class ClientInstance:
 
     async def _heartbeats(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(self.config.heartbeat_interval):
-                    await self._heartbeat_wanted.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._heartbeat_wanted, self.config.heartbeat_interval)
             self._heartbeat_wanted.clear()
             await self.heartbeat()
 

@@ -26,6 +26,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.message import MessageQueue
+from raptormq.transport.event_wait import set_within
 
 log = logging.getLogger(__name__)
 
@@ -95,11 +96,7 @@ class Rebalancing:
         pause = 0.0
         clock = asyncio.get_running_loop().time
         while True:
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._wanted, pause)
             self._wanted.clear()
             began = clock()
             complete = await self._look()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import takewhile
 
-from raptormq.broker.background_service import ended, set_within
+from raptormq.broker.background_service import ended
 from raptormq.broker.delay.postponing import restore
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.reading import messages_of
@@ -29,6 +29,7 @@ from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
+from raptormq.transport.event_wait import set_within
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
-from raptormq.broker.background_service import ended, set_within
+from raptormq.broker.background_service import ended
 from raptormq.broker.delay.reading import messages_of
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.delay.timing import deletion_key, ring
@@ -35,6 +35,7 @@ from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
 from raptormq.storage.timer_codes import TimerCode, read_timer_code, timer_code
+from raptormq.transport.event_wait import set_within
 
 logger = logging.getLogger(__name__)
 

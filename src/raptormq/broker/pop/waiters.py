@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from raptormq.protocol.pop_handle import pop_retry_topic
+from raptormq.transport.event_wait import set_within
 
 _Key = tuple[str, str]
 """Topic and group."""
@@ -73,10 +74,7 @@ class Waiters:
         """Return when it is woken or time is up."""
         self._count += 1
         try:
-            async with asyncio.timeout(seconds):
-                await waiter.woken.wait()
-        except TimeoutError:
-            pass
+            await set_within(waiter.woken, seconds)
         finally:
             self._count -= 1
 
