@@ -1,6 +1,6 @@
 """The OpenMessaging Benchmark itself as the load, where `OMB_DIR` names a built checkout or an unpacked distribution.
 
-Its smallest measured part is a minute and it does not end after a number of messages: a run needs up to 20 GB of disk.
+Its smallest measured part is a minute and it does not end after a number of messages: a run needs up to 25 GB of disk.
 Our Java program measures the same in less time; this is for comparing the two.
 """
 

@@ -17,7 +17,7 @@ def program(code: str, folder: Path) -> WatchedProcess:
 
 
 def test_what_stays_after_its_work_is_ended(tmp_path: Path) -> None:
-    process = program("import time; print('work'); print('done'); time.sleep(600)", tmp_path)
+    process = program("import signal; print('work'); print('done'); signal.pause()", tmp_path)
     assert process.finish_after("done", HANG_S, 0.1) == ["work\n", "done\n"]
     assert process.process.poll() is not None
 
