@@ -30,22 +30,39 @@ final class LitePull implements Scenario {
 
     private static void assign(Cluster cluster, String topic, Map<String, Object> outcome) throws Exception {
         DefaultLitePullConsumer consumer = cluster.litePullConsumer("lite_assign");
-        consumer.setAutoCommit(false);
-        consumer.start();
-        List<MessageQueue> queues = List.copyOf(consumer.fetchMessageQueues(topic));
-        consumer.assign(queues);
+        List<MessageQueue> queues = queues(cluster, topic);
+        startAssigned(consumer, queues);
         for (MessageQueue queue : queues) {
             consumer.seekToBegin(queue);
         }
+        consumer.resume(queues);
         Inbox inbox = poll(consumer, COUNT);
-        outcome.put("assigned, all", inbox.bodies().equals(Texts.bodies("lite", 0, COUNT)));
-        MessageQueue queue = queues.get(0);
-        consumer.assign(List.of(queue));
-        long end = consumer.offsetForTimestamp(queue, System.currentTimeMillis() + 60_000);
-        consumer.seek(queue, end - 3);
-        Inbox last = poll(consumer, 3);
-        outcome.put("assigned, last three", last.bodies().size());
         consumer.shutdown();
+        outcome.put("assigned, all", inbox.bodies().equals(Texts.bodies("lite", 0, COUNT)));
+        DefaultLitePullConsumer tail = cluster.litePullConsumer("lite_assign_tail");
+        List<MessageQueue> one = queues.subList(0, 1);
+        startAssigned(tail, one);
+        long end = tail.offsetForTimestamp(one.get(0), System.currentTimeMillis() + 60_000);
+        tail.seek(one.get(0), end - 3);
+        tail.resume(one);
+        Inbox last = poll(tail, 3);
+        tail.shutdown();
+        outcome.put("assigned, last three", last.bodies().size());
+    }
+
+    private static List<MessageQueue> queues(Cluster cluster, String topic) throws Exception {
+        return cluster.admin().examineTopicStats(topic).getOffsetTable().keySet().stream().sorted().toList();
+    }
+
+    /**
+     * Starts a consumer whose queues are paused until it has been told where to begin: a seek interrupts the thread on which the
+     * queue's last pull ran, and where this has gone on to another queue, the client drops the messages it has just pulled of that one.
+     */
+    private static void startAssigned(DefaultLitePullConsumer consumer, List<MessageQueue> queues) throws Exception {
+        consumer.setAutoCommit(false);
+        consumer.assign(queues);
+        consumer.pause(queues);
+        consumer.start();
     }
 
     @SuppressWarnings("deprecation") // commit() is answered by a timer, commitSync() at once
