@@ -35,7 +35,8 @@ lint: install ## ruff, mypy --strict, import contracts
 test: lint test-unit test-client test-faults test-simulation test-interop test-spark ## everything but e2e
 
 test-unit: install ## unit tests with coverage, in two processes (1200 s)
-	$(call PYTEST,1200) --numprocesses=2 --dist=worksteal --cov --cov-report=term $(addprefix --ignore=,$(SUITES)) -m 'not client'
+	$(call PYTEST,1200) --numprocesses=2 --dist=worksteal --cov --cov-report=html:build/coverage $(addprefix --ignore=,$(SUITES)) -m 'not client'
+	@echo "$$($(BIN)/coverage report --format=total) % of lines and branches covered, which ones: build/coverage/index.html"
 
 test-client: install ## our client against a broker in a process of its own (300 s)
 	$(call PYTEST,300) -m client tests/client
