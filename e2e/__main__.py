@@ -83,6 +83,8 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         brokers.send(kubernetes, image, sent)
     if spark:
         count_with_spark(kubernetes, spark_image, records.figures(sent))
+    with step("the last words of a pod that fails are in the condition"):
+        operator_duties.says_why_a_pod_fails(kubernetes)
     with step("a changed configuration rolls through the brokers"):
         operator_duties.rolls_a_change(kubernetes)
     with step("deletion takes what it may and nothing hangs"):

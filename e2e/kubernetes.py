@@ -87,16 +87,15 @@ class Kubernetes:
 
     def is_ready(self, resource: str, namespace: str) -> bool:
         """Whether Ready is true for the generation that is there."""
-        ready, _, generation = self.ready(resource, namespace)
-        return ready == "True" and generation == self.get(resource, "-n", namespace)["metadata"]["generation"]
+        ready = self.ready(resource, namespace)
+        generation = self.get(resource, "-n", namespace)["metadata"]["generation"]
+        return (ready["status"], ready["observedGeneration"]) == ("True", generation)
 
-    def ready(self, resource: str, namespace: str) -> tuple[str, str, int]:
-        """Status, reason and generation of the Ready condition; Unknown before there is one."""
+    def ready(self, resource: str, namespace: str) -> dict[str, Any]:
+        """The Ready condition; an Unknown one before there is one."""
         conditions = self.get(resource, "-n", namespace).get("status", {}).get("conditions", [])
-        for condition in conditions:
-            if condition["type"] == "Ready":
-                return condition["status"], condition["reason"], condition["observedGeneration"]
-        return "Unknown", "", 0
+        unknown = {"status": "Unknown", "reason": "", "message": "", "observedGeneration": 0}
+        return next((condition for condition in conditions if condition["type"] == "Ready"), unknown)
 
     @contextmanager
     def log_lines(self, pod: str, namespace: str, timeout: float) -> Iterator[Iterator[str]]:

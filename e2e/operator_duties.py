@@ -28,6 +28,27 @@ def refuses_what_comes_later(kubernetes: Kubernetes) -> None:
     kubernetes.kubectl("delete", *expected, "-n", NAMESPACE, "--timeout=60s", timeout=90)
 
 
+def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
+    """A value that brokers cannot use takes one of them away at most, and the condition names it until it is gone."""
+    before = _pods(kubernetes)
+
+    def change(value: str | None) -> None:
+        patch = json.dumps({"spec": {"config": {"fileReservedTime": value}}})
+        kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
+
+    def named() -> bool:
+        condition = kubernetes.ready(CLUSTER, NAMESPACE)
+        return condition["reason"] == "PodsFailing" and "setting fileReservedTime = 'soon'" in condition["message"]
+
+    change("soon")
+    kubernetes.wait_until("the condition names the value", named, 120)
+    now = _pods(kubernetes)
+    if (kept := sum(pod == now.get(name) for name, pod in before.items())) != len(before) - 1:
+        raise Failed(f"{kept} of {len(before)} brokers are left as they were, wanted all but one")
+    change(None)
+    kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=180)
+
+
 def makes_batch_topics(kubernetes: Kubernetes) -> None:
     """Topics of queueType BatchCQ become ready like others."""
     _apply(kubernetes, "Topic", "batches", {"clusterRef": {"name": "demo"}, "queueType": "BatchCQ"})
@@ -118,7 +139,8 @@ def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
 
 
 def _is_refused(kubernetes: Kubernetes, resource: str, reason: str) -> bool:
-    return kubernetes.ready(resource, NAMESPACE)[:2] == ("False", reason)
+    ready = kubernetes.ready(resource, NAMESPACE)
+    return (ready["status"], ready["reason"]) == ("False", reason)
 
 
 def _apply(kubernetes: Kubernetes, kind: str, name: str, spec: dict[str, Any], namespace: str = NAMESPACE) -> None:

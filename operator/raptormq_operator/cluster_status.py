@@ -29,12 +29,17 @@ def refusal(cluster: Cluster) -> Verdict | None:
     return None
 
 
-def verdict(cluster: Cluster, plan: Plan, survey: Survey) -> Verdict:
-    """Whether the cluster is what the spec wants, judged after the steps of `plan` were taken."""
+def verdict(cluster: Cluster, plan: Plan, survey: Survey, failures: str = "") -> Verdict:
+    """Whether the cluster is what the spec wants, judged after the steps of `plan` were taken.
+
+    `failures` is what failing pods said (`pod_failures`).
+    """
     if plan.conflicts:
         return Verdict(Reason.NAME_CONFLICT, f"made by someone else, rename or remove: {', '.join(plan.conflicts)}")
     if plan.steps:
         return Verdict(Reason.PROGRESSING, f"{len(plan.steps)} objects are being changed")
+    if failures:
+        return Verdict(Reason.PODS_FAILING, failures)
     if plan.waiting:
         return Verdict(Reason.PODS_NOT_READY, f"pods are not available yet: {', '.join(plan.waiting)}")
     return gaps_in(cluster, survey) or Verdict(

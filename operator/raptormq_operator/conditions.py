@@ -27,6 +27,8 @@ class Reason(StrEnum):
     """Objects are being made or changed."""
     PODS_NOT_READY = "PodsNotReady"
     """All objects are as wanted, pods are not available yet."""
+    PODS_FAILING = "PodsFailing"
+    """A pod ends again and again or cannot start; the message has its last words."""
     NAME_SERVER_UNREACHABLE = "NameServerUnreachable"
     """A name server did not answer."""
     NOT_REGISTERED = "NotRegistered"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raptormq_operator import cluster_status
+from raptormq_operator import cluster_status, pod_failures
 from raptormq_operator.admin import Admin
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
@@ -66,7 +66,16 @@ class ClusterReconciler:
                 await self._take(body, step, cluster.namespace)
             except Invalid as error:
                 return Verdict(Reason.APPLY_REFUSED, str(error))
-        return cluster_status.verdict(cluster, next_steps, survey)
+        failures = await self._failures(cluster) if next_steps.waiting else ""
+        return cluster_status.verdict(cluster, next_steps, survey, failures)
+
+    async def _failures(self, cluster: Cluster) -> str:
+        """What failing pods say; nothing when the role of the operator, which may be the user's own, has no pods."""
+        try:
+            pods = await self._api.select("Pod", cluster.namespace, names.selector(names.managed_labels(cluster.name)))
+        except Invalid:
+            return ""
+        return pod_failures.failures(pods)
 
     async def _observe(self, cluster: Cluster, objects: Wanted, survey: Survey) -> Observed:
         selector = names.selector(names.managed_labels(cluster.name))

@@ -18,12 +18,16 @@ Place = tuple[str, str, str]
 
 
 class FakeKube:
-    """`raptormq_operator.kube.api.KubeApi` in memory. `refuse` maps a kind to the error that its writes get."""
+    """`raptormq_operator.kube.api.KubeApi` in memory.
+
+    `refuse` and `refuse_lists` map a kind to the error that its writes and its lists get.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[Place, Manifest] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.refuse: dict[str, KubeError] = {}
+        self.refuse_lists: dict[str, KubeError] = {}
         self._applied: dict[tuple[Place, str], Manifest] = {}
         self._versions = 0
 
@@ -52,6 +56,8 @@ class FakeKube:
         return copy.deepcopy(self.objects.get((kind, namespace, name)))
 
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
+        if kind in self.refuse_lists:
+            raise self.refuse_lists[kind]
         wanted = dict(pair.split("=") for pair in selector.split(","))
         return [
             copy.deepcopy(manifest)

@@ -71,6 +71,11 @@ def test_pods_that_are_late_although_everyone_answers() -> None:
     assert (verdict.reason, verdict.message) == (Reason.PODS_NOT_READY, "pods are not available yet: demo-namesrv")
 
 
+def test_the_last_words_of_a_failing_pod() -> None:
+    verdict = cluster_status.verdict(CLUSTER, Plan((), ("demo-broker-0-0",), ()), WELL, "demo-broker-0-0-0 ended")
+    assert (verdict.reason, verdict.message) == (Reason.PODS_FAILING, "demo-broker-0-0-0 ended")
+
+
 def test_steps_and_conflicts_come_first() -> None:
     beginning = plan(Observed(CLUSTER.uid, {}), wanted(CLUSTER))
     assert cluster_status.verdict(CLUSTER, beginning, WELL).reason is Reason.PROGRESSING

@@ -8,6 +8,7 @@ import pytest
 
 from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.reconcile_cluster import REFUSED_S, RESYNC_S, RETRY_S, ClusterReconciler
 from raptormq_operator.status_writer import StatusWriter
@@ -70,6 +71,34 @@ async def test_from_nothing_to_ready() -> None:
     assert (operator.ready["reason"], operator.ready["lastTransitionTime"]) == ("Ready", "t1")
     assert operator.status["observedGeneration"] == 1
     assert operator.status["brokersReady"] == "2/2"
+
+
+async def test_a_failing_pod_is_quoted_until_it_is_well() -> None:
+    operator = Operator()
+    await operator.turn()
+    ended = {"exitCode": 2, "message": "raptormq: setting a = 'b' is not usable\n"}
+    labels = names.broker_labels("demo", 0, 0)
+    failing = {"ready": False, "restartCount": 3, "state": {"terminated": ended}}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "demo-broker-0-0-0", "namespace": NAMESPACE, "labels": labels},
+        "status": {"containerStatuses": [failing]},
+    }
+    operator.kube.put(pod)
+    assert await operator.turn() == RETRY_S
+    assert operator.ready["reason"] == "PodsFailing"
+    assert operator.ready["message"].endswith("ended with exit code 2: raptormq: setting a = 'b' is not usable")
+    assert ("Warning", "PodsFailing") in operator.kube.events()
+    operator.kube.put(pod | {"status": {"containerStatuses": [failing | {"ready": True}]}})
+    await operator.until_ready()
+
+
+async def test_a_role_without_pods_costs_their_words_alone() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.kube.refuse_lists["Pod"] = Invalid(403, "pods is forbidden")
+    await operator.turn()
+    assert operator.ready["reason"] == "PodsNotReady"
 
 
 async def test_a_ready_cluster_is_left_alone() -> None:

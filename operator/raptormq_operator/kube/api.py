@@ -25,6 +25,7 @@ RESOURCES = {
     "ConfigMap": ("v1", "configmaps"),
     "Event": ("v1", "events"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
+    "Pod": ("v1", "pods"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "Service": ("v1", "services"),
     "StatefulSet": ("apps/v1", "statefulsets"),
