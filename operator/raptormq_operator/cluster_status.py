@@ -25,7 +25,10 @@ def refusal(cluster: Cluster) -> Verdict | None:
         )
     denied = denied_keys(cluster)
     if denied:
-        return Verdict(Reason.CONFIG_DENIED, f"these keys belong to the operator, remove them: {', '.join(denied)}")
+        return Verdict(
+            Reason.CONFIG_DENIED,
+            f"these keys belong to the operator, remove them or set the field beside them: {', '.join(denied)}",
+        )
     return None
 
 

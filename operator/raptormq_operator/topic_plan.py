@@ -102,11 +102,17 @@ def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
     differing = {address: differences(answer, wanted(topic)) for address, answer in answers.items()}
     texts = [f"{address}: {', '.join(words)}" for address, words in differing.items() if words]
     if any(word.startswith(QUEUE_TYPE) for words in differing.values() for word in words):
-        command = f"raptormq convert-queue --topic {topic.topic_name} --to {topic.queue_type}"
-        return Verdict(Reason.QUEUE_TYPE_DIFFERS, f"{'; '.join(texts)}; this converts the queues: {command}")
+        return Verdict(Reason.QUEUE_TYPE_DIFFERS, f"{'; '.join(texts)}; {_cure(topic)}")
     if texts:
         return Verdict(Reason.TOPIC_DIFFERS, "; ".join(texts))
     return Verdict(Reason.READY, f"{len(answers)} brokers answer with the wanted values")
+
+
+def _cure(topic: Topic) -> str:
+    """What brings the queues to the wanted type."""
+    back = topic.queue_type == ATTRIBUTE_DEFAULTS[QUEUE_TYPE]
+    which = "the queues if they hold no batches stored whole" if back else "the queues"
+    return f"this converts {which}: raptormq convert-queue --topic {topic.topic_name} --to {topic.queue_type}"
 
 
 def status(topic: Topic, cluster: Cluster | None, answers: Mapping[str, Answer]) -> dict[str, Any]:

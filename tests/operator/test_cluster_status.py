@@ -95,15 +95,22 @@ def test_a_mode_of_a_later_version_is_refused(mode: str, replicas: int) -> None:
 
 def test_denied_keys_are_all_named() -> None:
     body = cluster_body(
-        config={"brokerIP1": "1.2.3.4", "storePathCommitLog": "/x", "fileReservedTime": "48", "tls.server.mode": "x"},
+        config={
+            "flushDiskType": "SYNC_FLUSH",
+            "brokerIP1": "1.2.3.4",
+            "storePathCommitLog": "/x",
+            "fileReservedTime": "48",
+            "tls.server.mode": "x",
+        },
         nameServers={"config": {"listenPort": "1", "tls.config.file": "/x"}},
     )
     refused = cluster_status.refusal(Cluster.from_object(body, SURROUNDINGS))
     assert refused is not None
     assert refused.reason is Reason.CONFIG_DENIED
     assert refused.message.endswith(
-        "config.brokerIP1, config.storePathCommitLog, config.tls.server.mode, "
-        "nameServers.config.listenPort, nameServers.config.tls.config.file"
+        "them or set the field beside them: config.brokerIP1, config.flushDiskType (spec.flush), "
+        "config.storePathCommitLog, config.tls.server.mode (spec.tls), nameServers.config.listenPort, "
+        "nameServers.config.tls.config.file (spec.tls)"
     )
 
 

@@ -54,6 +54,8 @@ def test_the_type_of_queues_is_left_to_the_converter() -> None:
         "b: queue.type is SimpleCQ, wanted BatchCQ; "
         "this converts the queues: raptormq convert-queue --topic orders --to BatchCQ"
     )
+    back = topic_plan.verdict(TOPIC, {"a": wanted}).message
+    assert back.endswith("if they hold no batches stored whole: raptormq convert-queue --topic orders --to SimpleCQ")
 
 
 def test_ready_takes_every_broker() -> None:

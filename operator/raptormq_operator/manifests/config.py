@@ -51,19 +51,30 @@ DENIED_NAME_SERVER_KEYS = frozenset(
     {"bindAddress", "configStorePath", "enableControllerInNamesrv", "kvConfigPath", "listenPort", "rocketmqHome"}
 )
 DENIED_NAME_SERVER_PREFIXES = ("tls.",)
+_SPEC_FIELDS = {"flushDiskType": "spec.flush", "metricsPort": "spec.metrics.port", "useTLS": "spec.tls"}
+"""Where the spec says what a denied key would."""
 
 
 def denied_keys(cluster: Cluster) -> tuple[str, ...]:
-    """Paths of the keys in the spec that the operator refuses, sorted: `config.brokerId`, `nameServers.config.…`."""
+    """Paths of the keys in the spec that the operator refuses, sorted: `config.brokerId`, `nameServers.config.…`, with
+    the field of the spec that says the same: `config.flushDiskType (spec.flush)`.
+    """
     broker = (
-        f"config.{key}" for key in cluster.config if key in DENIED_BROKER_KEYS or key.startswith(DENIED_BROKER_PREFIXES)
+        f"config.{_with_field(key)}"
+        for key in cluster.config
+        if key in DENIED_BROKER_KEYS or key.startswith(DENIED_BROKER_PREFIXES)
     )
     name_server = (
-        f"nameServers.config.{key}"
+        f"nameServers.config.{_with_field(key)}"
         for key in cluster.name_servers.config
         if key in DENIED_NAME_SERVER_KEYS or key.startswith(DENIED_NAME_SERVER_PREFIXES)
     )
     return tuple(sorted([*broker, *name_server]))
+
+
+def _with_field(key: str) -> str:
+    field = "spec.tls" if key.startswith("tls.") else _SPEC_FIELDS.get(key)
+    return f"{key} ({field})" if field else key
 
 
 def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
