@@ -22,6 +22,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "no topic": {"topic": None},
     "text flag": {"flag": "1"},
     "large flag": {"flag": 2**31},
+    "no flag": {"flag": None},
     "keys in one text": {"keys": "abc"},
     "keys of numbers": {"keys": (1, 2)},
     "number of keys": {"keys": 5},

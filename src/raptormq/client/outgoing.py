@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.content import as_bytes, check_parts, misfit
+from raptormq.client.content import as_bytes, check_parts, has_parts, misfit
 from raptormq.client.united_keys import united_keys
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
@@ -76,7 +76,7 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     if not isinstance(message, Message):
         raise misfit(message)
     check_sendable(message.topic)
-    if message.flag or message.keys or message.properties or message.delay:
+    if has_parts(message):
         check_parts(message)
     body = as_bytes(message.body)
     if len(body) > config.max_message_bytes:
@@ -238,7 +238,7 @@ def _records(
         if message.wait_stored != wait_stored:
             raise MessageError("all messages of a batch have the same wait_stored")
         properties = message.properties
-        if message.flag or message.keys or properties or message.delay:
+        if has_parts(message):
             check_parts(message)
         if message.delay or (properties and not _DELAYS.isdisjoint(properties)):
             raise MessageError("a message of a batch cannot be delayed")
