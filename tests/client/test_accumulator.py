@@ -32,6 +32,8 @@ class Broker:
     def __init__(self) -> None:
         self.sent: list[Outgoing] = []
         self.queues: list[MessageQueue | None] = []
+        self.timeouts: list[float] = []
+        self.on_send: Callable[[], None] = lambda: None
         self.error: Callable[[Outgoing], Exception | None] = lambda _outgoing: None
         self.whole = False
         self.silent = False
@@ -39,11 +41,12 @@ class Broker:
 
     async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
         assert key is None
-        assert timeout == 3.0
+        self.timeouts.append(timeout)
         self.sent.append(outgoing)
         self.queues.append(queue)
         if self.silent:
             await asyncio.Event().wait()
+        self.on_send()
         if (error := self.error(outgoing)) is not None:
             raise error
         single = self.whole or outgoing.code != RequestCode.SEND_BATCH_MESSAGE
@@ -221,6 +224,23 @@ async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
     assert [outgoing.body for outgoing in singles] == [b"0", b"1"]
     assert [outgoing.message_id for outgoing in singles] == [result.message_id for result in results]
     assert lane.add(Message("t", b"x"), None) is None
+
+
+@pytest.mark.parametrize(("seconds", "timeouts"), [(1.0, [3.0, 2.0, 1.0]), (4.0, [3.0])])
+async def test_one_time_limit_covers_a_batch_and_the_messages_that_it_is_broken_into(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, timeouts: list[float]
+) -> None:
+    broker, now = Broker(), [100.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+    broker.on_send = lambda: now.append(now.pop() + seconds)
+    unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
+    broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
+    lane = make_lane(broker)
+    futures = [add(lane, Message("t", b"%d" % n)) for n in range(2)]
+    lane.flush()
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {SendResult if timeouts[1:] else RequestTimeout}
+    assert broker.timeouts == timeouts
 
 
 async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:

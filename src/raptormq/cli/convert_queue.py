@@ -48,6 +48,7 @@ def convert_queue(
     broker builds the new queues in the background, compares them with the old ones by checksum, switches, and removes
     the old ones. It does so also when this command is interrupted (Ctrl-C), and goes on after a restart; the same
     command shows it again. Queues that hold batches stored whole cannot become SimpleCQ.
+    A broker that is away keeps its queues as they are; run the command again when it is back.
     """
     if [to is not None, stop, status].count(True) != 1:
         raise click.UsageError("give one of --to, --stop and --status")

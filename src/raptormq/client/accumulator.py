@@ -142,7 +142,7 @@ class Lane:
         if (
             message.properties
             or message.keys
-            or message.flag
+            or message.flag != 0
             or message.delay
             or (length >= self._compress_over_bytes and self._kinds.stores_whole(topic) is False)
         ):

@@ -2,7 +2,7 @@
 
 A batch leaves alone (320, or 310 when nobody joined its only message), or with those for other queues of its broker as
 one request. What that request does not settle - the broker does not know it, the topic is not what it was known as -
-goes batch by batch; what no batch can carry goes message by message.
+goes batch by batch; what no batch can carry goes message by message. One send_timeout covers all of this.
 Neighbours: `accumulator` decides when, `delivery` and `shipping` send. Source: RocketMQ `ProduceAccumulator`.
 """
 
@@ -20,7 +20,7 @@ from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
 from raptormq.client.waiters import fail, tell, tell_all
-from raptormq.errors import RaptorMQError, ServerError
+from raptormq.errors import RaptorMQError, RequestTimeout, ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -47,11 +47,13 @@ class Departures:
         self._send = send
         self._kinds = kinds
         self._shipping = shipping
+        self._clock = asyncio.get_running_loop().time
         self.broker_knows_batches = True
 
     async def together(self, batches: Sequence[OpenBatch]) -> None:
         """Send batches for queues of one broker as one request; what that does not settle is sent batch by batch."""
         assert self._shipping is not None
+        deadline = self._clock() + self._config.send_timeout
         now_ms = time.time_ns() // 1_000_000
         for batch in batches:
             batch.leave_out_cancelled()
@@ -73,7 +75,7 @@ class Departures:
         except RaptorMQError:
             outcomes = [None] * len(sealed)
         left = [batch for batch, outcome in zip(sealed, outcomes, strict=True) if not self._settle(batch, outcome)]
-        await asyncio.gather(*map(self._alone_or_failed, left))
+        await asyncio.gather(*(self._alone_or_failed(batch, deadline) for batch in left))
 
     def _outgoing(self, batch: OpenBatch, now_ms: int) -> Outgoing:
         """Return a sealed batch ready to send; a message without company is a single one."""
@@ -97,19 +99,21 @@ class Departures:
             _share_out(outcome, batch)
         return True
 
-    async def _alone_or_failed(self, batch: OpenBatch) -> None:
+    async def _alone_or_failed(self, batch: OpenBatch, deadline: float) -> None:
         """Send one batch; whatever happens, the others go on."""
         try:
-            await self.alone(batch)
+            await self.alone(batch, deadline)
         except RaptorMQError as error:
             fail(batch.take_waiters(), error)
 
-    async def alone(self, batch: OpenBatch) -> None:
-        """Send one batch.
+    async def alone(self, batch: OpenBatch, deadline: float | None = None) -> None:
+        """Send one batch, until `deadline` of the loop's clock or within send_timeout.
 
         Raises:
             RaptorMQError: it was not stored; its senders are not told yet.
         """
+        if deadline is None:
+            deadline = self._clock() + self._config.send_timeout
         now_ms = time.time_ns() // 1_000_000
         batch.seal(self._ids, now_ms)
         if not batch.bodies:
@@ -117,7 +121,7 @@ class Departures:
         topic, queue, _, _, sys_flag = batch.key
         if len(batch) > 1:
             try:
-                result = await self._send(self._outgoing(batch, now_ms), queue, None, self._config.send_timeout)
+                result = await self._send_until(deadline, self._outgoing(batch, now_ms), queue)
                 if not (sys_flag and _is_one(result, batch)):
                     _share_out(result, batch)
                     return
@@ -129,9 +133,9 @@ class Departures:
                     self._kinds.refused_singly_compressed(topic)
                 else:
                     raise
-        await asyncio.gather(*self._singles(batch))
+        await asyncio.gather(*self._singles(batch, deadline))
 
-    def _singles(self, batch: OpenBatch) -> Iterator[Coroutine[Any, Any, None]]:
+    def _singles(self, batch: OpenBatch, deadline: float) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the sends of the messages one by one."""
         (topic, queue, _, _, sys_flag), now_ms = batch.key, time.time_ns() // 1_000_000
         for index, (record, message_id) in enumerate(zip(batch.records(), batch.message_ids, strict=True)):
@@ -139,15 +143,23 @@ class Departures:
             single = prepare_single(
                 topic, (flag, body, properties.decode()), sys_flag, message_id, now_ms, self._config
             )
-            yield self._send_one(single, queue, batch, index)
+            yield self._send_one(deadline, single, queue, batch, index)
 
-    async def _send_one(self, outgoing: Outgoing, queue: MessageQueue | None, batch: OpenBatch, index: int) -> None:
+    async def _send_one(
+        self, deadline: float, outgoing: Outgoing, queue: MessageQueue | None, batch: OpenBatch, index: int
+    ) -> None:
         try:
-            result = await self._send(outgoing, queue, None, self._config.send_timeout)
+            result = await self._send_until(deadline, outgoing, queue)
         except RaptorMQError as error:
             batch.tell(index, error)
         else:
             batch.tell(index, result)
+
+    def _send_until(self, deadline: float, outgoing: Outgoing, queue: MessageQueue | None) -> Awaitable[SendResult]:
+        left = deadline - self._clock()
+        if left <= 0:
+            raise RequestTimeout("there was no time left to send by itself")
+        return self._send(outgoing, queue, None, left)
 
 
 def _has_company(batch: OpenBatch) -> bool:
