@@ -1,71 +1,22 @@
-"""AutoBatch: what is merged, when a batch leaves, and that every sender learns its own outcome."""
+"""AutoBatch: what is merged, and when a batch leaves."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import zlib
-from collections.abc import Callable
 
 import pytest
 
-from raptormq.client.accumulator import Accumulator, Lane
-from raptormq.client.config import ProducerConfig
-from raptormq.client.outgoing import Outgoing
-from raptormq.client.queue_kinds import QueueKinds
-from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.accumulator import Accumulator
+from raptormq.client.results import SendResult
 from raptormq.client.united_keys import MAX_KEYS_CHARS
-from raptormq.errors import ClientClosed, MessageError, RequestTimeout, ServerError
+from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import decode_batch
-from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import Delay, Message, MessageQueue
-from raptormq.protocol.message_id import UniqueIdFactory, encode_host
 from raptormq.protocol.properties import decode_properties
-
-LONG_MS = 30_000.0
-QUEUE = MessageQueue("t", "b", 3)
-
-
-class Broker:
-    """Stands in for `Delivery`: notes what is sent and answers as a SimpleCQ topic does."""
-
-    def __init__(self) -> None:
-        self.sent: list[Outgoing] = []
-        self.queues: list[MessageQueue | None] = []
-        self.timeouts: list[float] = []
-        self.on_send: Callable[[], None] = lambda: None
-        self.error: Callable[[Outgoing], Exception | None] = lambda _outgoing: None
-        self.whole = False
-        self.silent = False
-        self.kinds = QueueKinds()
-
-    async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
-        assert key is None
-        self.timeouts.append(timeout)
-        self.sent.append(outgoing)
-        self.queues.append(queue)
-        if self.silent:
-            await asyncio.Event().wait()
-        self.on_send()
-        if (error := self.error(outgoing)) is not None:
-            raise error
-        single = self.whole or outgoing.code != RequestCode.SEND_BATCH_MESSAGE
-        count = 1 if single else len(decode_batch(outgoing.body))
-        ids = ",".join(f"offset-{number}" for number in range(count))
-        return SendResult(SendStatus.SEND_OK, outgoing.message_id, ids, queue or QUEUE, 100)
-
-
-def make_lane(broker: Broker, accumulator: Accumulator | None = None, **settings: float) -> Lane:
-    values = {"batch_max_delay_ms": LONG_MS, **settings}
-    config = ProducerConfig(auto_batch=True, **values)  # type: ignore[arg-type]
-    ids = UniqueIdFactory(encode_host("127.0.0.1", 0)[:-4], 1, 2)
-    return (accumulator or Accumulator()).join("g", config, ids, broker.send, broker.kinds)
-
-
-def add(lane: Lane, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-    future = lane.add(message, queue)
-    assert future is not None
-    return future
+from tests.client.lanes import LONG_TEXT, QUEUE, Broker, add, make_lane
 
 
 async def test_messages_leave_together_and_each_sender_gets_its_own_place() -> None:
@@ -187,98 +138,6 @@ async def test_united_keys_stay_within_the_properties_of_a_request() -> None:
         assert len(decode_properties(outgoing.properties)["KEYS"]) <= MAX_KEYS_CHARS
 
 
-async def test_a_failed_batch_fails_its_senders_and_no_others() -> None:
-    broker = Broker()
-    broker.error = lambda outgoing: RequestTimeout("silence") if outgoing.topic == "bad" else None
-    lane = make_lane(broker)
-    bad = [add(lane, Message("bad", b"x")) for _ in range(3)]
-    alone = add(lane, Message("bad", b"x", "A"))
-    good = [add(lane, Message("good", b"x")) for _ in range(3)]
-    lane.flush()
-    outcomes = await asyncio.gather(*bad, alone, return_exceptions=True)
-    assert [str(outcome) for outcome in outcomes] == ["silence"] * 4
-    assert all(isinstance(outcome, RequestTimeout) for outcome in outcomes)
-    assert [result.queue_offset for result in await asyncio.gather(*good)] == [100, 101, 102]
-
-
-async def test_a_sender_that_gave_up_before_the_batch_left_is_not_sent() -> None:
-    broker = Broker()
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"%d" % n)) for n in range(3)]
-    futures[1].cancel()
-    lane.flush()
-    results = await asyncio.gather(futures[0], futures[2])
-    assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"2"]
-    assert [result.queue_offset for result in results] == [100, 101]
-
-
-async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
-    broker = Broker()
-    unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
-    broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"%d" % n, "A")) for n in range(2)]
-    lane.flush()
-    results = await asyncio.gather(*futures)
-    singles = broker.sent[1:]
-    assert [outgoing.body for outgoing in singles] == [b"0", b"1"]
-    assert [outgoing.message_id for outgoing in singles] == [result.message_id for result in results]
-    assert lane.add(Message("t", b"x"), None) is None
-
-
-@pytest.mark.parametrize(("seconds", "timeouts"), [(1.0, [3.0, 2.0, 1.0]), (4.0, [3.0])])
-async def test_one_time_limit_covers_a_batch_and_the_messages_that_it_is_broken_into(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, timeouts: list[float]
-) -> None:
-    broker, now = Broker(), [100.0]
-    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
-    broker.on_send = lambda: now.append(now.pop() + seconds)
-    unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
-    broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"%d" % n)) for n in range(2)]
-    lane.flush()
-    outcomes = await asyncio.gather(*futures, return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {SendResult if timeouts[1:] else RequestTimeout}
-    assert broker.timeouts == timeouts
-
-
-async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    broker, told = Broker(), list[SendResult | BaseException]()
-
-    def broken(outcome: SendResult | BaseException) -> None:
-        told.append(outcome)
-        raise ZeroDivisionError
-
-    lane = make_lane(broker)
-    assert lane.add(Message("t", b"0"), None, told.append) == told.append
-    future, gave_up = add(lane, Message("t", b"1")), add(lane, Message("t", b"gave up"))
-    gave_up.cancel()
-    assert lane.add(Message("t", b"2"), None, broken) is broken
-    assert lane.add(Message("t", b"3", keys=("k",)), None, told.append) == told.append
-    await lane.leave(5)
-    assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"1", b"2", b"3"]
-    results = [result for result in (told[0], future.result(), *told[1:]) if isinstance(result, SendResult)]
-    assert [result.queue_offset for result in results] == [100, 101, 102, 103]
-    assert len({result.message_id for result in results}) == 4
-    assert "a callback of a send has failed" in caplog.text
-
-
-@pytest.mark.parametrize("whole", [True, False])
-async def test_callbacks_learn_why_a_batch_failed(whole: bool) -> None:
-    """As a whole, or message by message where the broker knows no batches."""
-    broker, told = Broker(), list[SendResult | BaseException]()
-    refused, unknown = ServerError(17, "no topic", "b"), ServerError(3, "not supported", "b")
-    is_batch = RequestCode.SEND_BATCH_MESSAGE
-    broker.error = lambda outgoing: unknown if outgoing.code == is_batch and not whole else refused
-    lane = make_lane(broker)
-    for _ in range(3):
-        lane.add(Message("t", b"x"), None, told.append)
-    await lane.leave(5)
-    assert told == [refused] * 3
-    assert len(broker.sent) == (1 if whole else 4)
-
-
 async def test_callbacks_of_what_has_no_answer_are_told_when_the_producer_closes() -> None:
     broker, told = Broker(), list[SendResult | BaseException]()
     broker.silent = True
@@ -356,9 +215,6 @@ async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
     assert (await neighbour).queue_offset == 100
 
 
-LONG_TEXT = b"again and again " * 300
-
-
 async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one() -> None:
     broker = Broker()
     broker.kinds.answered("t", whole=False)
@@ -383,27 +239,3 @@ async def test_on_other_topics_they_are_left_to_the_compression_of_the_batch(who
     [outgoing] = broker.sent
     assert outgoing.sys_flag == 0
     assert [record.body for record in decode_batch(outgoing.body)] == [LONG_TEXT] * 2
-
-
-@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "stored whole"])
-async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_one(refuses: bool) -> None:
-    broker = Broker()
-    broker.kinds.answered("t", whole=False)
-
-    def answer(outgoing: Outgoing) -> Exception | None:
-        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
-            return None
-        if refuses:
-            return ServerError(ResponseCode.MESSAGE_ILLEGAL, "the batch is compressed, it says", "broker")
-        broker.whole = True
-        return None
-
-    broker.error = answer
-    lane = make_lane(broker, compress_batches=True)
-    futures = [add(lane, Message("t", LONG_TEXT)) for _ in range(2)]
-    await lane.leave(5)
-    await asyncio.gather(*futures)
-    singles = broker.sent[1:]
-    assert [(outgoing.code, outgoing.sys_flag) for outgoing in singles] == [(RequestCode.SEND_MESSAGE_V2, 0x301)] * 2
-    assert {zlib.decompress(outgoing.body) for outgoing in singles} == {LONG_TEXT}
-    assert len({future.result().message_id for future in futures}) == 2

@@ -1,0 +1,62 @@
+"""A lane of AutoBatch, and what stands in for the broker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raptormq.client.accumulator import Accumulator, Lane
+from raptormq.client.config import ProducerConfig
+from raptormq.client.outgoing import Outgoing
+from raptormq.client.queue_kinds import QueueKinds
+from raptormq.client.results import SendResult, SendStatus
+from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.message import Message, MessageQueue
+from raptormq.protocol.message_id import UniqueIdFactory, encode_host
+
+LONG_MS = 30_000.0
+QUEUE = MessageQueue("t", "b", 3)
+LONG_TEXT = b"again and again " * 300
+
+
+class Broker:
+    """Stands in for `Delivery`: notes what is sent and answers as a SimpleCQ topic does."""
+
+    def __init__(self) -> None:
+        self.sent: list[Outgoing] = []
+        self.queues: list[MessageQueue | None] = []
+        self.timeouts: list[float] = []
+        self.on_send: Callable[[], None] = lambda: None
+        self.error: Callable[[Outgoing], Exception | None] = lambda _outgoing: None
+        self.whole = False
+        self.silent = False
+        self.kinds = QueueKinds()
+
+    async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
+        assert key is None
+        self.timeouts.append(timeout)
+        self.sent.append(outgoing)
+        self.queues.append(queue)
+        if self.silent:
+            await asyncio.Event().wait()
+        self.on_send()
+        if (error := self.error(outgoing)) is not None:
+            raise error
+        single = self.whole or outgoing.code != RequestCode.SEND_BATCH_MESSAGE
+        count = 1 if single else len(decode_batch(outgoing.body))
+        ids = ",".join(f"offset-{number}" for number in range(count))
+        return SendResult(SendStatus.SEND_OK, outgoing.message_id, ids, queue or QUEUE, 100)
+
+
+def make_lane(broker: Broker, accumulator: Accumulator | None = None, **settings: float) -> Lane:
+    values = {"batch_max_delay_ms": LONG_MS, **settings}
+    config = ProducerConfig(auto_batch=True, **values)  # type: ignore[arg-type]
+    ids = UniqueIdFactory(encode_host("127.0.0.1", 0)[:-4], 1, 2)
+    return (accumulator or Accumulator()).join("g", config, ids, broker.send, broker.kinds)
+
+
+def add(lane: Lane, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
+    future = lane.add(message, queue)
+    assert future is not None
+    return future

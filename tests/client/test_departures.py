@@ -1,0 +1,132 @@
+"""What becomes of a batch of AutoBatch: how its senders are told, and how it is broken into smaller parts."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+import pytest
+
+from raptormq.client.outgoing import Outgoing
+from raptormq.client.results import SendResult
+from raptormq.errors import RequestTimeout, ServerError
+from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.message import Message
+from tests.client.lanes import LONG_TEXT, Broker, add, make_lane
+
+
+async def test_a_failed_batch_fails_its_senders_and_no_others() -> None:
+    broker = Broker()
+    broker.error = lambda outgoing: RequestTimeout("silence") if outgoing.topic == "bad" else None
+    lane = make_lane(broker)
+    bad = [add(lane, Message("bad", b"x")) for _ in range(3)]
+    alone = add(lane, Message("bad", b"x", "A"))
+    good = [add(lane, Message("good", b"x")) for _ in range(3)]
+    lane.flush()
+    outcomes = await asyncio.gather(*bad, alone, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["silence"] * 4
+    assert all(isinstance(outcome, RequestTimeout) for outcome in outcomes)
+    assert [result.queue_offset for result in await asyncio.gather(*good)] == [100, 101, 102]
+
+
+async def test_a_sender_that_gave_up_before_the_batch_left_is_not_sent() -> None:
+    broker = Broker()
+    lane = make_lane(broker)
+    futures = [add(lane, Message("t", b"%d" % n)) for n in range(3)]
+    futures[1].cancel()
+    lane.flush()
+    results = await asyncio.gather(futures[0], futures[2])
+    assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"2"]
+    assert [result.queue_offset for result in results] == [100, 101]
+
+
+async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
+    broker = Broker()
+    unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
+    broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
+    lane = make_lane(broker)
+    futures = [add(lane, Message("t", b"%d" % n, "A")) for n in range(2)]
+    lane.flush()
+    results = await asyncio.gather(*futures)
+    singles = broker.sent[1:]
+    assert [outgoing.body for outgoing in singles] == [b"0", b"1"]
+    assert [outgoing.message_id for outgoing in singles] == [result.message_id for result in results]
+    assert lane.add(Message("t", b"x"), None) is None
+
+
+@pytest.mark.parametrize(("seconds", "timeouts"), [(1.0, [3.0, 2.0, 1.0]), (4.0, [3.0])])
+async def test_one_time_limit_covers_a_batch_and_the_messages_that_it_is_broken_into(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, timeouts: list[float]
+) -> None:
+    broker, now = Broker(), [100.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+    broker.on_send = lambda: now.append(now.pop() + seconds)
+    unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
+    broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
+    lane = make_lane(broker)
+    futures = [add(lane, Message("t", b"%d" % n)) for n in range(2)]
+    lane.flush()
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {SendResult if timeouts[1:] else RequestTimeout}
+    assert broker.timeouts == timeouts
+
+
+async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    broker, told = Broker(), list[SendResult | BaseException]()
+
+    def broken(outcome: SendResult | BaseException) -> None:
+        told.append(outcome)
+        raise ZeroDivisionError
+
+    lane = make_lane(broker)
+    assert lane.add(Message("t", b"0"), None, told.append) == told.append
+    future, gave_up = add(lane, Message("t", b"1")), add(lane, Message("t", b"gave up"))
+    gave_up.cancel()
+    assert lane.add(Message("t", b"2"), None, broken) is broken
+    assert lane.add(Message("t", b"3", keys=("k",)), None, told.append) == told.append
+    await lane.leave(5)
+    assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"1", b"2", b"3"]
+    results = [result for result in (told[0], future.result(), *told[1:]) if isinstance(result, SendResult)]
+    assert [result.queue_offset for result in results] == [100, 101, 102, 103]
+    assert len({result.message_id for result in results}) == 4
+    assert "a callback of a send has failed" in caplog.text
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_callbacks_learn_why_a_batch_failed(whole: bool) -> None:
+    """As a whole, or message by message where the broker knows no batches."""
+    broker, told = Broker(), list[SendResult | BaseException]()
+    refused, unknown = ServerError(17, "no topic", "b"), ServerError(3, "not supported", "b")
+    is_batch = RequestCode.SEND_BATCH_MESSAGE
+    broker.error = lambda outgoing: unknown if outgoing.code == is_batch and not whole else refused
+    lane = make_lane(broker)
+    for _ in range(3):
+        lane.add(Message("t", b"x"), None, told.append)
+    await lane.leave(5)
+    assert told == [refused] * 3
+    assert len(broker.sent) == (1 if whole else 4)
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "stored whole"])
+async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_one(refuses: bool) -> None:
+    broker = Broker()
+    broker.kinds.answered("t", whole=False)
+
+    def answer(outgoing: Outgoing) -> Exception | None:
+        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
+            return None
+        if refuses:
+            return ServerError(ResponseCode.MESSAGE_ILLEGAL, "the batch is compressed, it says", "broker")
+        broker.whole = True
+        return None
+
+    broker.error = answer
+    lane = make_lane(broker, compress_batches=True)
+    futures = [add(lane, Message("t", LONG_TEXT)) for _ in range(2)]
+    await lane.leave(5)
+    await asyncio.gather(*futures)
+    singles = broker.sent[1:]
+    assert [(outgoing.code, outgoing.sys_flag) for outgoing in singles] == [(RequestCode.SEND_MESSAGE_V2, 0x301)] * 2
+    assert {zlib.decompress(outgoing.body) for outgoing in singles} == {LONG_TEXT}
+    assert len({future.result().message_id for future in futures}) == 2
