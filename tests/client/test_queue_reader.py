@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from raptormq.client import ClientConfig, ConsumerConfig, EncryptionKeys, Messag
 from raptormq.client.instance import ClientInstance
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.pull_pace import PullPace
+from raptormq.client.pulling import PullResult
 from raptormq.client.queue_reader import QueueReader
 from raptormq.errors import KeyMissing
 from raptormq.protocol.batch import encode_batch
@@ -141,6 +143,13 @@ async def test_one_of_many_idle_queues_is_asked_for_seldom() -> None:
         assert pull.ext_fields["suspendTimeoutMillis"] == "40000"
         assert pace.waiting == 8_000
     assert pace.waiting == 8_000 - 1
+
+
+async def test_an_idle_queue_does_not_keep_what_it_brought_last() -> None:
+    async with ScriptedPeer() as peer, reading(peer, records(5, 3), silence) as (_, handed):
+        await handed.until(3)
+        await peer.wait_for(PULL, 2)
+        assert not [kept for kept in gc.get_objects() if isinstance(kept, PullResult) and kept.next_offset == 8]
 
 
 async def test_an_offset_that_moved_makes_what_is_unfinished_void() -> None:

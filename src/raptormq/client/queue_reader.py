@@ -146,8 +146,9 @@ class QueueReader:
                 finally:
                     self._pace.waiting -= 1
                 self._take(self.progress, result)
-                failures = 0
-                if result.next_offset >= result.max_offset and (pause := self._interval(clock() - asked)):
+                failures, was_end = 0, result.next_offset >= result.max_offset
+                del result  # else the reader of each of thousands of idle queues keeps what it has brought last
+                if was_end and (pause := self._interval(clock() - asked)):
                     await asyncio.sleep(pause)
             except RaptorMQError as error:
                 pause = min(_FIRST_PAUSE_S * 2**failures, _LONGEST_PAUSE_S)
