@@ -41,7 +41,7 @@ def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
         return condition["reason"] == "PodsFailing" and "setting fileReservedTime = 'soon'" in condition["message"]
 
     change("soon")
-    kubernetes.wait_until("the condition names the value", named, 120)
+    kubernetes.wait_until("the condition names the value", named, 180)
     now = _pods(kubernetes)
     if (kept := sum(pod == now.get(name) for name, pod in before.items())) != len(before) - 1:
         raise Failed(f"{kept} of {len(before)} brokers are left as they were, wanted all but one")

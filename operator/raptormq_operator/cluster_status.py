@@ -13,6 +13,7 @@ from raptormq_operator.manifests.config import denied_keys
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.plan import Plan
+from raptormq_operator.pod_words import SILENCE, PodWords
 from raptormq_operator.survey import Survey
 
 
@@ -32,19 +33,20 @@ def refusal(cluster: Cluster) -> Verdict | None:
     return None
 
 
-def verdict(cluster: Cluster, plan: Plan, survey: Survey, failures: str = "") -> Verdict:
+def verdict(cluster: Cluster, plan: Plan, survey: Survey, words: PodWords = SILENCE) -> Verdict:
     """Whether the cluster is what the spec wants, judged after the steps of `plan` were taken.
 
-    `failures` is what failing pods said (`pod_failures`).
+    `words` are those of pods that are not ready.
     """
     if plan.conflicts:
         return Verdict(Reason.NAME_CONFLICT, f"made by someone else, rename or remove: {', '.join(plan.conflicts)}")
     if plan.steps:
         return Verdict(Reason.PROGRESSING, f"{len(plan.steps)} objects are being changed")
-    if failures:
-        return Verdict(Reason.PODS_FAILING, failures)
+    if words.failing:
+        return Verdict(Reason.PODS_FAILING, words.failing)
     if plan.waiting:
-        return Verdict(Reason.PODS_NOT_READY, f"pods are not available yet: {', '.join(plan.waiting)}")
+        text = f"pods are not available yet: {', '.join(plan.waiting)}"
+        return Verdict(Reason.PODS_NOT_READY, f"{text}; {words.waiting}" if words.waiting else text)
     return gaps_in(cluster, survey) or Verdict(
         Reason.READY,
         f"{len(cluster.members)} brokers serve and are listed by {cluster.name_servers.replicas} name servers",

@@ -7,20 +7,24 @@ shell.
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from raptormq_operator import cluster_status, pod_failures
+from raptormq_operator import cluster_status, pod_words
 from raptormq_operator.admin import Admin
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
-from raptormq_operator.kube.errors import Invalid
+from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Surroundings
 from raptormq_operator.plan import Apply, Observed, Plan, Step, key_of, plan
+from raptormq_operator.pod_words import SILENCE, PodWords
 from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.survey import Survey, take
+
+log = logging.getLogger(__name__)
 
 CHILD_KINDS = ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 RESYNC_S = 60.0
@@ -66,16 +70,18 @@ class ClusterReconciler:
                 await self._take(body, step, cluster.namespace)
             except Invalid as error:
                 return Verdict(Reason.APPLY_REFUSED, str(error))
-        failures = await self._failures(cluster) if next_steps.waiting else ""
-        return cluster_status.verdict(cluster, next_steps, survey, failures)
+        words = await self._pod_words(cluster) if next_steps.waiting else SILENCE
+        return cluster_status.verdict(cluster, next_steps, survey, words)
 
-    async def _failures(self, cluster: Cluster) -> str:
-        """What failing pods say; nothing when the role of the operator, which may be the user's own, has no pods."""
+    async def _pod_words(self, cluster: Cluster) -> PodWords:
+        """What pods say. They explain only, so it does not matter when they cannot be listed: the role of the operator
+        may be the user's own, and have no pods."""
         try:
             pods = await self._api.select("Pod", cluster.namespace, names.selector(names.managed_labels(cluster.name)))
-        except Invalid:
-            return ""
-        return pod_failures.failures(pods)
+        except KubeError as error:
+            log.info("the pods of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
+            return SILENCE
+        return pod_words.listen(pods)
 
     async def _observe(self, cluster: Cluster, objects: Wanted, survey: Survey) -> Observed:
         selector = names.selector(names.managed_labels(cluster.name))

@@ -11,6 +11,7 @@ from raptormq_operator.conditions import Reason
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.plan import Observed, Plan, plan
+from raptormq_operator.pod_words import PodWords
 from raptormq_operator.survey import Survey
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
@@ -72,8 +73,11 @@ def test_pods_that_are_late_although_everyone_answers() -> None:
 
 
 def test_the_last_words_of_a_failing_pod() -> None:
-    verdict = cluster_status.verdict(CLUSTER, Plan((), ("demo-broker-0-0",), ()), WELL, "demo-broker-0-0-0 ended")
-    assert (verdict.reason, verdict.message) == (Reason.PODS_FAILING, "demo-broker-0-0-0 ended")
+    verdict = cluster_status.verdict(CLUSTER, Plan((), ("demo-broker-0-0",), ()), WELL, PodWords("it ended", "no node"))
+    assert (verdict.reason, verdict.message) == (Reason.PODS_FAILING, "it ended")
+    verdict = cluster_status.verdict(CLUSTER, Plan((), ("demo-broker-0-0",), ()), WELL, PodWords("", "no node"))
+    assert verdict.reason is Reason.PODS_NOT_READY
+    assert verdict.message == "pods are not available yet: demo-broker-0-0; no node"
 
 
 def test_steps_and_conflicts_come_first() -> None:

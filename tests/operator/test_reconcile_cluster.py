@@ -78,7 +78,7 @@ async def test_a_failing_pod_is_quoted_until_it_is_well() -> None:
     await operator.turn()
     ended = {"exitCode": 2, "message": "raptormq: setting a = 'b' is not usable\n"}
     labels = names.broker_labels("demo", 0, 0)
-    failing = {"ready": False, "restartCount": 3, "state": {"terminated": ended}}
+    failing = {"name": "broker", "ready": False, "restartCount": 3, "state": {"terminated": ended}}
     pod = {
         "kind": "Pod",
         "metadata": {"name": "demo-broker-0-0-0", "namespace": NAMESPACE, "labels": labels},
