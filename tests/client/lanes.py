@@ -10,6 +10,7 @@ from raptormq.client.config import ProducerConfig
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.shipping import Shipping
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import Message, MessageQueue
@@ -49,11 +50,13 @@ class Broker:
         return SendResult(SendStatus.SEND_OK, outgoing.message_id, ids, queue or QUEUE, 100)
 
 
-def make_lane(broker: Broker, accumulator: Accumulator | None = None, **settings: float) -> Lane:
+def make_lane(
+    broker: Broker, accumulator: Accumulator | None = None, shipping: Shipping | None = None, **settings: float
+) -> Lane:
     values = {"batch_max_delay_ms": LONG_MS, **settings}
     config = ProducerConfig(auto_batch=True, **values)  # type: ignore[arg-type]
     ids = UniqueIdFactory(encode_host("127.0.0.1", 0)[:-4], 1, 2)
-    return (accumulator or Accumulator()).join("g", config, ids, broker.send, broker.kinds)
+    return (accumulator or Accumulator()).join("g", config, ids, broker.send, broker.kinds, shipping)
 
 
 def add(lane: Lane, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:

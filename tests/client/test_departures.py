@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from typing import cast
 
 import pytest
 
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.results import SendResult
+from raptormq.client.shipping import Shipping
 from raptormq.errors import RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.message import Message
+from raptormq.protocol.message import Message, MessageQueue
 from tests.client.lanes import LONG_TEXT, Broker, add, make_lane
 
 
@@ -70,6 +72,27 @@ async def test_one_time_limit_covers_a_batch_and_the_messages_that_it_is_broken_
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {SendResult if timeouts[1:] else RequestTimeout}
     assert broker.timeouts == timeouts
+
+
+async def test_the_limit_covers_a_request_for_several_queues_and_its_batches_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, now = Broker(), [100.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+
+    class Refusing:
+        def serves(self, _: str) -> bool:
+            return True
+
+        async def send(self, *_: object) -> None:
+            now[0] += 1.0
+            raise ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
+
+    lane = make_lane(broker, shipping=cast("Shipping", Refusing()))
+    futures = [add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
+    lane.flush()
+    await asyncio.gather(*futures)
+    assert broker.timeouts == [2.0, 2.0]
 
 
 async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -44,6 +45,11 @@ def inner_batch(base: int, count: int, stated: int | None = None) -> bytes:
 
 def pulled(*stored: bytes, following: int) -> Reply:
     return answer(header=PullMessageResponseHeader(0, following, 0, 1000), body=b"".join(stored))
+
+
+def pull_results(next_offset: int) -> list[object]:
+    """The answers to pulls that somebody keeps and that end there."""
+    return [kept for kept in gc.get_objects() if isinstance(kept, PullResult) and kept.next_offset == next_offset]
 
 
 class Member:
@@ -146,10 +152,23 @@ async def test_one_of_many_idle_queues_is_asked_for_seldom() -> None:
 
 
 async def test_an_idle_queue_does_not_keep_what_it_brought_last() -> None:
-    async with ScriptedPeer() as peer, reading(peer, records(5, 3), silence) as (_, handed):
+    async with ScriptedPeer() as peer, reading(peer, records(7_005, 3), silence, committed=7_005) as (_, handed):
         await handed.until(3)
         await peer.wait_for(PULL, 2)
-        assert not [kept for kept in gc.get_objects() if isinstance(kept, PullResult) and kept.next_offset == 8]
+        assert not pull_results(next_offset=7_008)
+
+
+async def test_a_queue_without_a_key_does_not_keep_what_it_could_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        logging.getLogger("raptormq.client.queue_reader"), "disabled", True
+    )  # pytest keeps what it logs
+    sealed = seal(b"secret", 0, "k1", bytes(16), b"n" * 12)
+    stored = encode_record(StoredMessage("t", 0, sealed, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=8_005))
+    pulls = pulled(stored, following=8_006), silence
+    async with ScriptedPeer() as peer, reading(peer, *pulls, committed=8_005, keys=LateKeys()):
+        first, second = await peer.wait_for(PULL, 2)
+        assert first.ext_fields["queueOffset"] == second.ext_fields["queueOffset"] == "8005"
+        assert not pull_results(next_offset=8_006)
 
 
 async def test_an_offset_that_moved_makes_what_is_unfinished_void() -> None:

@@ -74,6 +74,7 @@ class Departures:
             outcomes: Sequence[Outcome | None] = await self._shipping.send(parcels, self._config.send_timeout)
         except RaptorMQError:
             outcomes = [None] * len(sealed)
+        del parcels  # the batches hold the messages
         left = [batch for batch, outcome in zip(sealed, outcomes, strict=True) if not self._settle(batch, outcome)]
         await asyncio.gather(*(self._alone_or_failed(batch, deadline) for batch in left))
 
@@ -158,7 +159,7 @@ class Departures:
     def _send_until(self, deadline: float, outgoing: Outgoing, queue: MessageQueue | None) -> Awaitable[SendResult]:
         left = deadline - self._clock()
         if left <= 0:
-            raise RequestTimeout("there was no time left to send by itself")
+            raise RequestTimeout("no time was left to send in parts what the broker refused as a whole")
         return self._send(outgoing, queue, None, left)
 
 

@@ -126,6 +126,7 @@ class Listening:
             waiting = await self._waiting.take()
             calls = waiting.progress.calls
             if waiting.progress.is_over or self._stopping:
+                del waiting
                 continue
             self._busy += 1
             self._idle.clear()
@@ -137,6 +138,7 @@ class Listening:
                 self._busy -= 1
                 if not self._busy:
                     self._idle.set()
+                del waiting  # its messages hold the whole answer that they came with
 
     async def _consume(self, waiting: Waiting) -> None:
         failed = await self._call(waiting.messages)

@@ -280,7 +280,7 @@ class PullConsumer:
                 wanted, next_offset = self._wanted(task.result(), queue, may_fail=not messages)
             except (TransportError, NoRoute) as failure:
                 log.info("%s cannot be read now: %s", queue, failure)
-                self._failures[queue] = failure
+                self._failures[queue] = failure.with_traceback(None)  # else it keeps the messages of this poll
                 continue
             except (RecordError, KeyMissing):
                 if not messages:

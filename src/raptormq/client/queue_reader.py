@@ -145,18 +145,24 @@ class QueueReader:
                     result = await self._pull(self.progress.next_offset)
                 finally:
                     self._pace.waiting -= 1
-                self._take(self.progress, result)
-                failures, was_end = 0, result.next_offset >= result.max_offset
-                del result  # else the reader of each of thousands of idle queues keeps what it has brought last
-                if was_end and (pause := self._interval(clock() - asked)):
-                    await asyncio.sleep(pause)
+                was_end = result.next_offset >= result.max_offset
+                try:
+                    self._take(self.progress, result)
+                finally:
+                    del result  # else the reader of each of thousands of idle queues keeps what it has brought last
+                failures = 0
+                pause = self._interval(clock() - asked) if was_end else 0.0
+                is_forgotten = False
             except RaptorMQError as error:
                 pause = min(_FIRST_PAUSE_S * 2**failures, _LONGEST_PAUSE_S)
                 failures = min(failures + 1, 10)
                 log.warning("group %s reads %s again in %.1f s: %s", self._group, self.queue, pause, error)
-                if isinstance(error, ServerError) and error.code in _FORGOTTEN:
-                    await self._instance.heartbeat()
+                is_forgotten = isinstance(error, ServerError) and error.code in _FORGOTTEN
                 self._broker_id = MASTER_ID
+            # Not while the error is handled: its traceback holds what the pull has brought.
+            if is_forgotten:
+                await self._instance.heartbeat()
+            if pause:
                 await asyncio.sleep(pause)
 
     def _interval(self, waited: float) -> float:
@@ -248,7 +254,10 @@ class QueueReader:
             batches = decode_batches(result.body, self.queue, progress.next_offset, tags, goes_on, keys, lazily=whole)
         self._admit(progress, batches, next_offset, whole)
         if missing is not None:  # what stands before it has been handed out, the next pull begins with it
-            raise missing
+            try:
+                raise missing
+            finally:
+                del missing  # the error's traceback would hold this frame, and the frame the error
 
     def _admit(self, progress: ProcessQueue, batches: Sequence[MessageBatch], next_offset: int, whole: bool) -> None:
         """Hand out what has not been handed out yet."""
