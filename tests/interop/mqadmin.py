@@ -182,6 +182,7 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequ
         folder=place.folder,
         options=[
             "-Xmx256m",
+            "-Draptormq.log.level=OFF",  # clients of the commands before log into a command's output while they end
             "-Drocketmq.client.rebalance.waitInterval=1000",
             f"-Duser.home={place.folder}",
             f"-Drocketmq.home.dir={place.folder}",
@@ -194,7 +195,6 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequ
 
 _CHANGES = (
     (r"(?m)^\s*at [\w.$/<>]+\(.*\)$", ""),
-    (r"(?m)\d\d:\d\d:\d\d\.\d+ (WARN|ERROR|INFO).*$", ""),
     (r"(?m)^\s*\.\.\. \d+ more$", ""),
     (r"(?m)^java\.lang\.InterruptedException: null$", ""),
     (r"(?m)^(For more information|See https?:).*$", ""),
@@ -218,7 +218,7 @@ _CHANGES = (
     (r"(?m)^\d( +<host>@)", r"<n>\1"),
     (r"[ \t]+", " "),
 )
-"""Log lines, stack traces (also of clients that were woken to end) and the words of a refusal (its code stays), a topic
+"""Stack traces (also of clients that were woken to end) and the words of a refusal (its code stays), a topic
 that Apache RocketMQ takes for a group, then times, ids, addresses and rates.
 """
 
