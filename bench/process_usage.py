@@ -1,4 +1,4 @@
-"""What a process has used: CPU time and resident memory, from /proc (Linux)."""
+"""What a process has used: CPU time and resident memory; and what nobody here has used. From /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_STEAL = 7
+"""Which of the times of /proc/stat (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, ..."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,12 @@ def cpu_seconds(pid: int) -> float:
     """CPU seconds of all threads of a process since it started, in user and kernel mode (10 ms steps)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def stolen_seconds() -> float:
+    """CPU seconds, of all CPUs since the machine started, in which the host of a virtual machine let them wait."""
+    user_to_guest = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    return int(user_to_guest[_STEAL]) / _TICKS_PER_SECOND
 
 
 def memory(pid: int) -> Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -53,6 +54,13 @@ def client_cpu_per_million(run: Run) -> float | None:
     if run.load is None or run.costs is None or not run.load.sent:
         return None
     return (run.costs.client_cpu_seconds + run.load.consumer_cpu_seconds) / run.load.sent * 1e6
+
+
+def stolen_percent(run: Run) -> float | None:
+    """How much of the CPUs' time the host of this machine took for others, or for the machine's own disk."""
+    if run.load is None or run.costs is None or run.costs.stolen_seconds is None:
+        return None
+    return run.costs.stolen_seconds / (run.load.seconds * (os.cpu_count() or 1)) * 100
 
 
 def resident_mb(run: Run) -> float | None:

@@ -11,7 +11,7 @@ from bench.batch.load_program import LoadProgram, load_program
 from bench.batch.result import Costs, LoadResult
 from bench.batch.systems import Builds, Running, System
 from bench.batch.workload import Workload
-from bench.process_usage import cpu_seconds, memory
+from bench.process_usage import cpu_seconds, memory, stolen_seconds
 from tests.interop.rocketmq_java import ProcessError, WatchedProcess
 
 _END_SECONDS = 20.0
@@ -29,10 +29,12 @@ class _Meter:
     costs: Costs | None = None
     _broker_began: float = 0.0
     _load_began: float = 0.0
+    _stolen_before: float = 0.0
 
     def line(self, line: str) -> None:
         if self.program.begins in line:
             self._broker_began, self._load_began = cpu_seconds(self.broker_pid), cpu_seconds(self.load_pid)
+            self._stolen_before = stolen_seconds()
             if self.lag is not None:
                 self.lag.begin()
         elif self.program.ends in line:
@@ -43,6 +45,7 @@ class _Meter:
                 used.resident,
                 used.anonymous,
                 self.lag.end() if self.lag is not None else None,
+                stolen_seconds() - self._stolen_before,
             )
 
 

@@ -54,6 +54,8 @@ class Costs:
     anonymous_bytes: int
     index_lag_ms: float | None = None
     """Most that the queues were seen behind the log, as time at the measured speed of writing; None: not told."""
+    stolen_seconds: float | None = None
+    """CPU time in which the host let this machine wait; None in results of before it was noted."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ COLUMNS: list[tuple[str, Value, str]] = [
     ("resident MB", goals.resident_mb, ",.0f"),
     ("of it private", goals.anonymous_mb, ",.0f"),
     ("queues behind ms", goals.index_lag_ms, ",.1f"),
+    ("host took %", goals.stolen_percent, ",.1f"),
 ]
 PEERS = (System.ROCKETMQ, System.KAFKA)
 

@@ -1,10 +1,13 @@
-"""CPU time and memory of a process, read from /proc."""
+"""CPU time and memory of a process, and stolen time, read from /proc."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from bench.process_usage import cpu_seconds, memory
+import pytest
+
+from bench.process_usage import cpu_seconds, memory, stolen_seconds
 
 
 def test_cpu_seconds_agree_with_what_the_kernel_tells_the_process_itself() -> None:
@@ -18,3 +21,9 @@ def test_memory_grows_with_what_is_written() -> None:
     after = memory(os.getpid())
     assert after.anonymous - before.anonymous > 0.9 * len(block)
     assert after.resident >= after.anonymous
+
+
+def test_stolen_time_is_the_eighth_of_the_cpus_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    monkeypatch.setattr(Path, "read_text", lambda _path: text)
+    assert stolen_seconds() == 250 / os.sysconf("SC_CLK_TCK")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from bench.batch.result import Costs, LoadResult, Run
 from bench.batch.systems import System
 from bench.batch.workload import Workload
@@ -25,5 +27,6 @@ def run(
         load = LoadResult(
             10.0, publish.sent, 0, p99 / 4, p99, received, p99 / 3, p99 * 2, publish.sent - received, 1.5, 0
         )
-    costs = Costs(cpu * load.sent / 1e6, 4.0, 300_000_000, 100_000_000, None if system is System.KAFKA else 12.5)
+    lag = None if system is System.KAFKA else 12.5
+    costs = Costs(cpu * load.sent / 1e6, 4.0, 300_000_000, 100_000_000, lag, 0.1 * (os.cpu_count() or 1))
     return Run(workload.name, system, number, load, costs)
