@@ -49,8 +49,8 @@ class Consumer(asyncio.Protocol):
         self._ask_for_messages()
 
     def data_received(self, data: bytes) -> None:
-        for payload in self._frames.feed(data):
-            answer = decode(payload)
+        for frame in self._frames.feed(data):
+            answer = decode(frame)
             if answer.opaque == self._pull and answer.is_response:
                 self._ask_for_messages()
         self.waits.set()

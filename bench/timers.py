@@ -19,6 +19,7 @@ from bench.output import errors
 from bench.process_usage import memory
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
+from raptormq.protocol.frame import FrameDecoder
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import ProcessError
 
@@ -65,8 +66,9 @@ def _send(port: int, count: int) -> None:
             numbers = range(start, min(start + _AT_ONCE, count))
             peer.sendall(b"".join(_frame(number, begin + number * _STEP * 1_000 % span) for number in numbers))
             for _ in numbers:
-                answer = decode(answers.read(int.from_bytes(answers.read(4), "big")))
-                if answer.code:
+                length = answers.read(4)
+                (frame,) = FrameDecoder().feed(length + answers.read(int.from_bytes(length, "big")))
+                if (answer := decode(frame)).code:
                     raise ProcessError(f"a timer message was refused: {answer.remark}")
 
 

@@ -294,9 +294,8 @@ async def test_a_oneway_request_is_not_answered(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_connection(*peer.address.split(":"))
         writer.write(encode(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=1, flag=2)))
         writer.write(encode(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=2)))
-        payloads = FrameDecoder().feed(await reader.read(65536))
-        assert len(payloads) == 1
-        assert b'"opaque":2' in payloads[0]
+        ((_, header, _),) = FrameDecoder().feed(await reader.read(65536))
+        assert b'"opaque":2' in header
         writer.close()
 
 

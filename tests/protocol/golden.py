@@ -33,8 +33,8 @@ def all_frames() -> list[Any]:
 
 
 def decode(frame: bytes) -> command.RemotingCommand:
-    (payload,) = FrameDecoder().feed(frame)
-    return command.decode(payload)
+    (whole,) = FrameDecoder().feed(frame)
+    return command.decode(whole)
 
 
 def frames_of(code: int, *, response: bool) -> list[Any]:

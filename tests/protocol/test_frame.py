@@ -1,35 +1,38 @@
-"""Frames: any split of the stream gives the same payloads; bad lengths are refused before anything is kept for them."""
+"""Frames: any split of the stream gives the same frames; bad lengths are refused before anything is kept for them."""
 
 from __future__ import annotations
 
 import itertools
+import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.errors import FrameError, ProtocolError
-from raptormq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder, join_frame, split_payload
+from raptormq.protocol.frame import MAX_FRAME_BYTES, Frame, FrameDecoder, join_frame
 
-payloads = st.lists(st.binary(min_size=4, max_size=200), max_size=8)
-
-
-def stream(frames: list[bytes]) -> bytes:
-    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+frames_of_any_kind = st.lists(
+    st.tuples(st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100)), max_size=8
+)
 
 
-@given(payloads, st.lists(st.integers(0, 2000), max_size=12))
-def test_any_split_gives_the_same_payloads(frames: list[bytes], cuts: list[int]) -> None:
+def stream(frames: list[Frame]) -> bytes:
+    return b"".join(join_frame(kind, header, len(body)) + body for kind, header, body in frames)
+
+
+@given(frames_of_any_kind, st.lists(st.integers(0, 2000), max_size=12))
+def test_any_split_gives_the_same_frames(frames: list[Frame], cuts: list[int]) -> None:
     data = stream(frames)
     bounds = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     decoder = FrameDecoder()
     received = [frame for start, end in itertools.pairwise(bounds) for frame in decoder.feed(data[start:end])]
     assert received == frames
-    assert decoder.pending_bytes == 0
+    assert (decoder.pending_bytes, decoder.missing_bytes, decoder.held_bytes) == (0, 0, 0)
 
 
 def test_byte_by_byte() -> None:
-    frames = [b"abcd", b"\0" * 300]
+    frames = [(0, b"", b""), (1, b"abc", b"\0" * 300)]
     decoder = FrameDecoder()
     assert [frame for byte in stream(frames) for frame in decoder.feed(bytes([byte]))] == frames
 
@@ -42,7 +45,7 @@ def test_length_out_of_bounds_is_refused_with_its_prefix(length: int) -> None:
 
 def test_the_largest_frame_passes() -> None:
     decoder = FrameDecoder(max_frame_bytes=1000)
-    assert decoder.feed(stream([bytes(1000)])) == [bytes(1000)]
+    assert decoder.feed(stream([(0, bytes(96), bytes(900))])) == [(0, bytes(96), bytes(900))]
     with pytest.raises(FrameError):
         decoder.feed((1001).to_bytes(4, "big"))
 
@@ -62,14 +65,13 @@ def test_garbage_raises_nothing_but_protocol_errors(chunks: list[bytes]) -> None
         assert fed == sum(map(len, chunks))
 
 
-@given(st.integers(0, 1), st.binary(max_size=300), st.binary(max_size=50))
-def test_join_and_split_are_inverse(serialize_type: int, header: bytes, body: bytes) -> None:
-    frame = join_frame(serialize_type, header, len(body)) + body
-    (payload,) = FrameDecoder().feed(frame)
-    kind, start, end = split_payload(payload)
-    assert (kind, payload[start:end], payload[end:]) == (serialize_type, header, body)
+def feed_all(decoder: FrameDecoder, data: bytes, read: int) -> None:
+    for at in range(0, len(data), read):
+        decoder.feed(data[at : at + read])
 
 
-def test_a_header_longer_than_its_frame_is_refused() -> None:
+@given(st.integers(4, 300), st.integers(1, 1 << 24), st.integers(1, 400))
+def test_a_header_longer_than_its_frame_is_refused(length: int, excess: int, read: int) -> None:
+    header_length = min(length - 4 + excess, (1 << 24) - 1)
     with pytest.raises(FrameError, match="does not fit"):
-        split_payload(b"\0\0\0\5abc")
+        feed_all(FrameDecoder(), struct.pack(">ii", length, header_length) + bytes(length - 4), read)

@@ -46,8 +46,10 @@ def assert_stored_message_is(message: record.StoredMessage, expected: dict[str, 
 def test_a_recorded_stream_falls_into_the_recorded_frames(recording: str) -> None:
     stream = (GOLDEN / f"{recording}.bin").read_bytes()
     decoder = FrameDecoder()
-    payloads = [payload for at in range(0, len(stream), 7) for payload in decoder.feed(stream[at : at + 7])]
-    assert [len(payload) + 4 for payload in payloads] == [entry["length"] for entry in entries(recording)]
+    frames = [frame for at in range(0, len(stream), 7) for frame in decoder.feed(stream[at : at + 7])]
+    assert [8 + len(header) + len(body) for _, header, body in frames] == [
+        entry["length"] for entry in entries(recording)
+    ]
     assert decoder.pending_bytes == 0
 
 

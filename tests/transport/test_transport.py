@@ -321,7 +321,7 @@ async def test_many_requests_of_one_read_do_not_hold_up_other_connections() -> N
         assert len(seen) < count
         decoder, opaques = FrameDecoder(), list[int]()
         while len(opaques) < count:
-            opaques += [decode(payload).opaque for payload in decoder.feed(await reader.read(1 << 16))]
+            opaques += [decode(frame).opaque for frame in decoder.feed(await reader.read(1 << 16))]
         assert opaques == list(range(count))
         writer.close()
         other.close()

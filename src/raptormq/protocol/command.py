@@ -13,7 +13,7 @@ from enum import IntEnum, IntFlag
 from raptormq.errors import CommandError
 from raptormq.protocol import binary_header, json_header, schema
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.frame import Payload, join_frame, split_payload
+from raptormq.protocol.frame import Frame, join_frame
 from raptormq.protocol.language import Language
 
 PROTOCOL_VERSION = 479
@@ -93,22 +93,20 @@ def response_to(
     )
 
 
-def decode(payload: Payload) -> RemotingCommand:
-    """Decode a frame's payload (what :class:`~raptormq.protocol.frame.FrameDecoder` returns).
+def decode(frame: Frame) -> RemotingCommand:
+    """Decode what :class:`~raptormq.protocol.frame.FrameDecoder` returns.
 
     Raises:
-        FrameError: the header does not fit the payload.
         CommandError: the header is not in the encoding that it claims.
     """
-    serialize_type, start, end = split_payload(payload)
+    serialize_type, header, body = frame
     if serialize_type == 0:
-        fields = json_header.decode(payload[start:end])
+        fields = json_header.decode(header)
     elif serialize_type == 1:
-        fields = binary_header.decode(bytes(payload[start:end]))
+        fields = binary_header.decode(header)
     else:
         raise CommandError(f"unknown header encoding {serialize_type}")
     code, language, version, opaque, flag, remark, ext_fields = fields
-    body = bytes(payload[end:])
     return RemotingCommand(code, ext_fields, body, opaque, flag, remark, language, version, serialize_type)
 
 

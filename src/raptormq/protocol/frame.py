@@ -21,20 +21,19 @@ from raptormq.errors import FrameError
 MAX_FRAME_BYTES = 16_777_216
 """Largest ``L`` accepted, as in the reference (``com.rocketmq.remoting.frameMaxLength``)."""
 
-Payload = bytes | memoryview
-"""Everything of a frame after the length prefix. A large one is a view of what was read: whoever takes it apart copies
-the body once, not twice."""
-_VIEW_BYTES = 4096
-"""From here a copy takes longer than to make a view."""
+Frame = tuple[int, bytes, bytes]
+"""``(serialize type, header, body)`` of a frame."""
 PIECE_BYTES = 64
 """What every piece of an unfinished frame takes besides its bytes."""
 _MIN_PAYLOAD_BYTES = 4
 _LENGTH = struct.Struct(">i")
-_TYPE_AND_LENGTH = struct.Struct(">I")
+_WORD = struct.Struct(">I")
+_LENGTHS = struct.Struct(">iI")
+_HEADER_LENGTH = 0xFFFFFF
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frame payloads (everything after the length prefix).
+    """Cuts a byte stream into frames; what arrives in one read, or begins its frame in another, is copied once.
 
     It holds at most one incomplete frame, so memory is bounded by ``max_frame_bytes`` plus one read; a length that is
     out of bounds is refused as soon as its four bytes are there, before anything is allocated for it.
@@ -65,13 +64,14 @@ class FrameDecoder:
         self._pieces.clear()
         self._pending = self.missing_bytes = 0
 
-    def feed(self, data: bytes) -> list[Payload]:
-        """Return the payloads that ``data`` completes, in order. They keep ``data`` in memory.
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that ``data`` completes, in order.
 
         Raises:
-            FrameError: a length prefix is below 4 or above the limit. The stream is lost: close the connection.
+            FrameError: a length is out of bounds, or the header longer than its frame. The stream is lost: close the
+                connection.
         """
-        frames: list[Payload] = []
+        frames: list[Frame] = []
         position = 0
         pieces = self._pieces
         if pieces:
@@ -81,8 +81,8 @@ class FrameDecoder:
                 self.missing_bytes = missing - size
                 self._pending += size
                 return frames
-            if self._knows_length:  # nothing behind the payload is copied once more
-                frames.append(b"".join((*pieces, memoryview(data)[:missing])))
+            if self._knows_length:  # nothing behind the frame is copied once more
+                frames.append(_join_pieces(pieces, memoryview(data)[:missing]))
                 position = missing
             else:
                 pieces.append(data)
@@ -90,42 +90,69 @@ class FrameDecoder:
             pieces.clear()
             self._pending = self.missing_bytes = 0
         end = len(data)
-        while end - position >= 4:
-            (length,) = _LENGTH.unpack_from(data, position)
+        while end - position >= _LENGTHS.size:
+            length, word = _LENGTHS.unpack_from(data, position)
             if not _MIN_PAYLOAD_BYTES <= length <= self._max_frame_bytes:
-                raise FrameError(f"frame length {length} is outside {_MIN_PAYLOAD_BYTES}..{self._max_frame_bytes}")
+                raise self._out_of_bounds(length)
             position += 4
             stop = position + length
             if stop > end:
-                self._knows_length = True
-                self.missing_bytes = stop - end
-                self._pending = end - position
-                pieces.append(data[position:])
+                self._keep(data[position:], stop - end)
                 return frames
-            frames.append(data[position:stop] if length < _VIEW_BYTES else memoryview(data)[position:stop])
+            body_at = position + 4 + (word & _HEADER_LENGTH)
+            if body_at > stop:
+                raise _too_long(word & _HEADER_LENGTH, length)
+            frames.append((word >> 24, data[position + 4 : body_at], data[body_at:stop]))
             position = stop
         if position < end:
-            self._knows_length = False
-            self._pending = end - position
-            self.missing_bytes = 4 - self._pending
-            pieces.append(data[position:])
+            self._keep_beginning(data[position:])
         return frames
 
+    def _keep(self, piece: bytes, missing_bytes: int) -> None:
+        """Keep the first piece of a payload."""
+        self._knows_length = True
+        self.missing_bytes = missing_bytes
+        self._pending = len(piece)
+        self._pieces.append(piece)
 
-def split_payload(payload: Payload) -> tuple[int, int, int]:
-    """Return ``(serialize type, header start, header end)`` of a payload; the body is ``payload[header end:]``.
+    def _keep_beginning(self, data: bytes) -> None:
+        """Keep what ends before the length of the header does.
+
+        Raises:
+            FrameError: the length of the frame is out of bounds.
+        """
+        if len(data) >= 4:
+            (length,) = _LENGTH.unpack_from(data)
+            if not _MIN_PAYLOAD_BYTES <= length <= self._max_frame_bytes:
+                raise self._out_of_bounds(length)
+        self._knows_length = False
+        self._pending = len(data)
+        self.missing_bytes = _LENGTHS.size - len(data)
+        self._pieces.append(data)
+
+    def _out_of_bounds(self, length: int) -> FrameError:
+        return FrameError(f"frame length {length} is outside {_MIN_PAYLOAD_BYTES}..{self._max_frame_bytes}")
+
+
+def _join_pieces(pieces: list[bytes], last: memoryview) -> Frame:
+    """Return the frame of a payload in pieces, the first of which has the length of its header.
 
     Raises:
-        FrameError: the header is said to be longer than the payload.
+        FrameError: the header is longer than the payload.
     """
-    length = len(payload)
-    if length < _MIN_PAYLOAD_BYTES:
-        raise FrameError(f"payload of {length} bytes is too short for a header length")
-    (word,) = _TYPE_AND_LENGTH.unpack_from(payload)
-    header_end = 4 + (word & 0xFFFFFF)
-    if header_end > length:
-        raise FrameError(f"header of {header_end - 4} bytes does not fit the payload of {length} bytes")
-    return word >> 24, 4, header_end
+    first = pieces[0]
+    (word,) = _WORD.unpack_from(first)
+    body_at = 4 + (word & _HEADER_LENGTH)
+    if body_at <= len(first):
+        return word >> 24, first[4:body_at], b"".join((memoryview(first)[body_at:], *pieces[1:], last))
+    payload = b"".join((*pieces, last))
+    if body_at > len(payload):
+        raise _too_long(word & _HEADER_LENGTH, len(payload))
+    return word >> 24, payload[4:body_at], payload[body_at:]
+
+
+def _too_long(header_bytes: int, payload_bytes: int) -> FrameError:
+    return FrameError(f"header of {header_bytes} bytes does not fit the payload of {payload_bytes} bytes")
 
 
 def join_frame(serialize_type: int, header: bytes, body_length: int) -> bytes:

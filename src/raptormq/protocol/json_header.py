@@ -26,7 +26,7 @@ _USUAL_AND_DEFAULTS = _NAMES, (None, 0, 0, 0, None, None)
 _LANGUAGE_NAMES = {code: language.name for code, language in BY_CODE.items()}
 
 
-def decode(data: bytes | memoryview) -> Fields:
+def decode(data: bytes) -> Fields:
     """Decode header bytes.
 
     Values of ``extFields`` that travel as JSON numbers or booleans (ali-ons sends them so) become the strings that

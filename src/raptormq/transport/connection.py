@@ -118,8 +118,8 @@ class Connection(asyncio.Protocol):
             self._give_way()
         requests: list[RemotingCommand] = []
         try:
-            for payload in self.frames.feed(data):
-                received = command.decode(payload)
+            for frame in self.frames.feed(data):
+                received = command.decode(frame)
                 if received.flag & 1:
                     self._answered(received)
                 else:

@@ -12,6 +12,7 @@ from raptormq.broker.steady_clock import steady_ms
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
+from raptormq.protocol.frame import FrameDecoder
 from tests.broker.harness import bodies, connected, held, messages, pull_fields, running, send_fields
 
 LONG = 20_000
@@ -359,10 +360,12 @@ async def test_a_held_pull_of_a_clogged_connection_is_answered_when_there_is_roo
             await asyncio.sleep(0)
         assert (await producer.send("t", b"woken", 1)).code == 0
         answers: dict[int, RemotingCommand] = {}
+        decoder = FrameDecoder()
         while len(answers) < 59:
-            length = int.from_bytes(await reader.readexactly(4), "big")
-            answer = decode(await reader.readexactly(length))
-            answers[answer.opaque] = answer
+            assert not reader.at_eof()
+            for frame in decoder.feed(await reader.read(65_536)):
+                answer = decode(frame)
+                answers[answer.opaque] = answer
         writer.close()
     assert bodies(answers[1]) == [b"woken"]
 

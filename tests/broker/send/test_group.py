@@ -13,6 +13,7 @@ from raptormq.errors import StoreReadOnly
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
+from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
@@ -352,10 +353,12 @@ def _command(opaque: int, topic: str, queue_id: int) -> RemotingCommand:
 
 async def _codes_by_opaque(reader: asyncio.StreamReader, count: int) -> dict[int, int]:
     codes: dict[int, int] = {}
+    decoder = FrameDecoder()
     while len(codes) < count:
-        length = int.from_bytes(await reader.readexactly(4), "big")
-        answer = decode(await reader.readexactly(length))
-        codes[answer.opaque] = answer.code
+        assert not reader.at_eof()
+        for frame in decoder.feed(await reader.read(65_536)):
+            answer = decode(frame)
+            codes[answer.opaque] = answer.code
     return codes
 
 
