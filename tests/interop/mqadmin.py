@@ -196,7 +196,6 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequ
 _CHANGES = (
     (r"(?m)^\s*at [\w.$/<>]+\(.*\)$", ""),
     (r"(?m)^\s*\.\.\. \d+ more$", ""),
-    (r"(?m)^java\.lang\.InterruptedException: null$", ""),
     (r"(?m)^(For more information|See https?:).*$", ""),
     (r"CODE: ?(\d+) +DESC:.*", r"CODE \1"),
     (r"(?m)^MessageTrack \[consumerGroup=lively,.*$", ""),

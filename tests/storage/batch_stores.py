@@ -11,6 +11,7 @@ from raptormq.protocol.record import StoredMessage, iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore, PendingRecord
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.wishes import Wishes
 from tests.storage.stores import Clock, open_store
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def read_batches(
     low, end = store.queue_bounds("batches", queue_id)
     offset = low if offset is None else offset
     while offset < end:
-        wanted = ("batches", queue_id, offset, max_count, 1 << 20, None, None, whole)
+        wanted = ("batches", queue_id, offset, Wishes(max_count, 1 << 20, whole=whole))
         result = store.get_messages(*wanted)
         if result.cold:
             result = at_once(store.get_messages_cold(*wanted))

@@ -14,6 +14,7 @@ from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.index_search import FileSearch
 from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.wishes import Wishes
 
 ROOT = Path("/store")
 SEGMENT_BYTES = 2048
@@ -72,7 +73,7 @@ def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max
     messages: list[StoredMessage] = []
     offset, _ = store.queue_bounds(topic, queue_id)
     while True:
-        result = store.get_messages(topic, queue_id, offset, max_count, 1 << 20)
+        result = store.get_messages(topic, queue_id, offset, Wishes(max_count, 1 << 20))
         messages += iter_records(b"".join(result.buffers))
         if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
             return messages

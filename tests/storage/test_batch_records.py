@@ -15,6 +15,7 @@ from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record, iter_records
 from raptormq.storage import GetResult, MessageStore, PendingRecord, batch_records
 from raptormq.storage.batch_records import AT_ONCE_BYTES
+from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import open_batch_store
 
 LARGE = AT_ONCE_BYTES + 1
@@ -55,7 +56,7 @@ def unpacked_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
 
 
 def get(store: MessageStore, offset: int = 0) -> GetResult:
-    return store.get_messages("batches", 0, offset, 32, 1 << 18)
+    return store.get_messages("batches", 0, offset, Wishes(32, 1 << 18))
 
 
 def offsets(result: GetResult) -> list[int]:
@@ -65,7 +66,7 @@ def offsets(result: GetResult) -> list[int]:
 async def test_a_large_batch_is_taken_apart_by_a_thread_and_once(unpacked_by: list[tuple[int, bool]]) -> None:
     async with opened(compressed("large", 40 * 105_000, 40)) as store:
         assert get(store).cold
-        first = await store.get_messages_cold("batches", 0, 0, 32, 1 << 18)
+        first = await store.get_messages_cold("batches", 0, 0, Wishes(32, 1 << 18))
         second = get(store, first.next_offset)
         assert offsets(first) == [0, 1]
         assert offsets(second) == [2, 3]
@@ -92,7 +93,7 @@ async def test_many_bombs_cost_a_thread_each_and_no_read_more_than_one(caplog: p
         for _ in range(4):
             result = get(store, offset)
             if result.cold:
-                result = await store.get_messages_cold("batches", 0, offset, 32, 1 << 18)
+                result = await store.get_messages_cold("batches", 0, offset, Wishes(32, 1 << 18))
             assert result.next_offset > offset
             found += offsets(result)
             offset = result.next_offset

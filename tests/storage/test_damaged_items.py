@@ -9,6 +9,7 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.results import Boundary
+from raptormq.storage.wishes import Wishes
 from tests.storage.stores import Clock, message, open_store, put, read_queue
 
 FILE = "/store/consumequeue/topic/0/00000000000000000000"
@@ -51,7 +52,7 @@ def damaged_store(item: int, damage: bytes) -> MessageStore:
 def read(store: MessageStore, count: int, **filters: object) -> list[str]:
     offset, bodies = 0, []
     while offset < COUNT:
-        result = store.get_messages("topic", 0, offset, count, 1 << 20, **filters)  # type: ignore[arg-type]
+        result = store.get_messages("topic", 0, offset, Wishes(count, 1 << 20, **filters))  # type: ignore[arg-type]
         bodies += [each.body.decode() for each in iter_records(b"".join(result.buffers))]
         assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.NO_MATCHED_MESSAGE)
         assert result.next_offset > offset, result
@@ -66,8 +67,8 @@ def test_all_others_are_served(item: int, damage: bytes) -> None:
     others = [str(number) for number in range(COUNT) if number != item]
     assert read(store, 1) == others
     assert read(store, 32) == others
-    assert read(store, 32, property_filter=Everything()) == others
-    found = read(store, 32, tag_filter=frozenset({tag_hash("A")}))
+    assert read(store, 32, properties=Everything()) == others
+    found = read(store, 32, tags=frozenset({tag_hash("A")}))
     assert [body for body in found if body != str(item)] == others
 
 

@@ -14,6 +14,7 @@ from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig
 from raptormq.storage.checkpoint import Checkpoint, decode_checkpoint
+from raptormq.storage.wishes import Wishes
 from tests.storage.stores import Clock
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store"
@@ -52,7 +53,7 @@ def assert_holds_golden_messages(store: MessageStore) -> None:
     for name in queue_items():
         topic, _, queue_id = name.rpartition("/")
         low, high = store.queue_bounds(topic, int(queue_id))
-        result = store.get_messages(topic, int(queue_id), low, 32, 1 << 20)
+        result = store.get_messages(topic, int(queue_id), low, Wishes(32, 1 << 20))
         assert result.message_count == high - low
         raw += b"".join(result.buffers)
     stored = sorted(iter_records(raw), key=lambda each: each.physical_offset)

@@ -15,6 +15,7 @@ from raptormq.storage.index_file import ENTRY_BYTES, HEADER_BYTES
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.page_cache import Extent, fetch
+from raptormq.storage.wishes import Wishes
 from tests.storage.stores import Clock, bodies, message, message_at, open_store, put, read_queue, small_config, until
 
 FAST: dict[str, Any] = {
@@ -95,9 +96,9 @@ async def test_cold_reads_fetch_in_a_thread_and_answer(cold: str) -> None:
     store = open_store(volume)
     store.set_loop(asyncio.get_running_loop())
     volume.cold = cold
-    result = store.get_messages("topic", 0, 3, 4, 1 << 20)
+    result = store.get_messages("topic", 0, 3, Wishes(4, 1 << 20))
     assert (result.status, result.cold, result.next_offset, result.buffers) == (GetStatus.FOUND, True, 3, [])
-    result = await store.get_messages_cold("topic", 0, 3, 4, 1 << 20)
+    result = await store.get_messages_cold("topic", 0, 3, Wishes(4, 1 << 20))
     assert (result.status, result.cold, result.message_count) == (GetStatus.FOUND, False, 4)
     assert await store.offset_by_time_cold("topic", 0, 0) == 0
     record = await store.message_at_cold(0)

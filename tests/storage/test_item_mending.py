@@ -15,6 +15,7 @@ from raptormq.storage import GetStatus, MessageStore, item_mending
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import BATCH_FILE_BYTES, at_once, batch, open_batch_store, read_batches
 from tests.storage.stores import Clock, message, put
 
@@ -121,7 +122,7 @@ def test_a_long_stretch_is_mended_with_one_walk(max_count: int, caplog: pytest.L
     store._queues.flush(100)
     volume.open("/store/batchconsumequeue/batches/0/00000000000000000000").write_at(46 * 5, [bytes(46 * 990)], 46 * 990)
     caplog.clear()
-    result = at_once(store.get_messages_cold("batches", 0, 1500, max_count, 1 << 20))
+    result = at_once(store.get_messages_cold("batches", 0, 1500, Wishes(max_count, 1 << 20)))
     assert next(iter_records(b"".join(result.buffers))).queue_offset == 1500
     assert [record.getMessage() for record in caplog.records] == [
         "990 items of batches/0, 5 to 994, were damaged and are written again"
@@ -134,7 +135,7 @@ def test_nothing_but_damage() -> None:
     store, _ = filled(volume)
     for number in range(COUNT):
         damage(volume, number, b"\xff" * ITEM.size)
-    wanted = ("batches", 0, 0, 32, 1 << 20)
+    wanted = ("batches", 0, 0, Wishes(32, 1 << 20))
     result = at_once(store.get_messages_cold(*wanted))
     assert (result.status, result.buffers) == (GetStatus.MESSAGE_WAS_REMOVING, [])
     assert result.next_offset == result.max_offset
@@ -253,7 +254,7 @@ async def test_a_thread_walks_through_the_log(tmp_path: Path) -> None:
     damage(volume, 6, bytes(ITEM.size), root=root)
     store.set_loop(asyncio.get_running_loop())
     base = sum(number % 4 + 1 for number in range(6))
-    wanted = ("batches", 0, base, 3, 1 << 20)
+    wanted = ("batches", 0, base, Wishes(3, 1 << 20))
     assert store.get_messages(*wanted).cold
     assert (await store.get_messages_cold(*wanted)).message_count == 3
     assert store.get_messages(*wanted).message_count == 3

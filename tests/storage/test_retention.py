@@ -10,6 +10,7 @@ from raptormq.errors import ConfigError, DiskFull
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.retention import parse_hours
+from raptormq.storage.wishes import Wishes
 from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,
@@ -122,9 +123,9 @@ def test_queues_follow_the_log() -> None:
     store.run_retention(at_hour(12))
     assert store.queue_bounds("topic", 0) == (3, 3)
     assert store.queue_bounds("topic", 1) == (2, 3)
-    gone = store.get_messages("topic", 0, 1, 32, 1 << 20)
+    gone = store.get_messages("topic", 0, 1, Wishes(32, 1 << 20))
     assert (gone.status, gone.next_offset, gone.min_offset) == (GetStatus.OFFSET_TOO_SMALL, 3, 3)
-    assert store.get_messages("topic", 0, 3, 32, 1 << 20).status is GetStatus.OFFSET_OVERFLOW_ONE
+    assert store.get_messages("topic", 0, 3, Wishes(32, 1 << 20)).status is GetStatus.OFFSET_OVERFLOW_ONE
     assert [body[0] for body in bodies(read_queue(store, queue_id=1))] == ["5"]
     assert store.offset_by_time("topic", 1, 0) == 2
     assert message_at(store, 0) is None

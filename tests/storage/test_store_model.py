@@ -12,6 +12,7 @@ from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import FlushDiskType, GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.wishes import Wishes
 from tests.storage.stores import Clock, message, small_config
 
 TOPICS = ("topic", "%RETRY%group")
@@ -103,7 +104,7 @@ class StoreMachine(RuleBasedStateMachine):
             for queue_id in self.store.queue_ids(topic):
                 offset, end = self.store.queue_bounds(topic, queue_id)
                 while offset < end:
-                    result = self.store.get_messages(topic, queue_id, offset, 3, 2000)
+                    result = self.store.get_messages(topic, queue_id, offset, Wishes(3, 2000))
                     assert result.next_offset > offset
                     for each in iter_records(b"".join(result.buffers)):
                         tag = each.properties[5:-1]
@@ -123,7 +124,7 @@ class StoreMachine(RuleBasedStateMachine):
         offset, end = self.store.queue_bounds("topic", 0)
         count = 0
         while offset < end:
-            result = self.store.get_messages("topic", 0, offset, 2, 1 << 20, frozenset({tag_hash("A")}))
+            result = self.store.get_messages("topic", 0, offset, Wishes(2, 1 << 20, frozenset({tag_hash("A")})))
             assert result.status in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
             count += result.message_count
             offset = result.next_offset

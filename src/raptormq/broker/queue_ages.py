@@ -7,6 +7,7 @@ import os
 from raptormq.storage.record_parser import peek_store_timestamp
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
+from raptormq.storage.wishes import Wishes
 
 NO_TIMESTAMP = -1
 _IN_MEMORY_RATIO = 0.4
@@ -16,7 +17,7 @@ _IN_MEMORY_BYTES = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") 
 
 async def stored_at(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
     """Return the store time (ms) of the message at a queue offset, -1 when there is none."""
-    result = await store.get_messages_cold(topic, queue_id, offset, 1, 1, whole_batches=True)
+    result = await store.get_messages_cold(topic, queue_id, offset, Wishes(1, 1, whole=True))
     return peek_store_timestamp(result.buffers[0]) if result.status is GetStatus.FOUND else NO_TIMESTAMP
 
 

@@ -31,7 +31,6 @@ from raptormq.storage.message_finder import MessageFinder
 from raptormq.storage.message_reader import MessageReader
 from raptormq.storage.page_cache import PagesMissing, with_pages
 from raptormq.storage.page_warmer import PageWarmer
-from raptormq.storage.property_scan import PropertyFilter
 from raptormq.storage.queue_converter import QueueConverter
 from raptormq.storage.queue_files import QueueFiles
 from raptormq.storage.queue_table import QueueTable
@@ -225,45 +224,19 @@ class MessageStore:
 
     # --- reading ---
 
-    def get_messages(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        tag_filter: frozenset[int] | None = None,
-        property_filter: PropertyFilter | None = None,
-        whole_batches: bool = False,
-        encrypted_batches: bool = True,
-    ) -> GetResult:
-        """Read up to ``max_count`` messages (and ``max_bytes``, but always a whole one) whose tag code is in
-        ``tag_filter`` (None: all) and whose properties ``property_filter`` wants.
+    def get_messages(self, topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+        """Read messages of a queue from ``offset`` on.
 
         Never waits for the disk: where it would have to, the result is ``cold``. Buffers of hot messages are slices of
-        the mapped log and stay valid as long as they are referenced. The batches of a BatchCQ topic are taken apart
-        unless the reader does so itself (``whole_batches``), encrypted ones too (``encrypted_batches``).
+        the mapped log and stay valid as long as they are referenced.
         """
-        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches, encrypted_batches)
         try:
             return self._reader.get(topic, queue_id, offset, wishes, wait=False)
         except PagesMissing:
             return GetResult(GetStatus.FOUND, [], offset, 0, 0, cold=True)
 
-    async def get_messages_cold(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        tag_filter: frozenset[int] | None = None,
-        property_filter: PropertyFilter | None = None,
-        whole_batches: bool = False,
-        encrypted_batches: bool = True,
-    ) -> GetResult:
+    async def get_messages_cold(self, topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
         """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``."""
-        wishes = Wishes(max_count, max_bytes, tag_filter, property_filter, whole_batches, encrypted_batches)
         return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, wishes, wait=wait))
 
     async def _warmed(self, attempt: Callable[[bool], T]) -> T:

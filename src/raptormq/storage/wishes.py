@@ -1,4 +1,4 @@
-"""What a reader of a queue wants (:meth:`raptormq.storage.store.MessageStore.get_messages`)."""
+"""What a reader of a queue wants; :meth:`raptormq.storage.store.MessageStore.get_messages` takes it."""
 
 from __future__ import annotations
 

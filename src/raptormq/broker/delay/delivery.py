@@ -29,6 +29,7 @@ from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
+from raptormq.storage.wishes import Wishes
 from raptormq.transport.event_wait import set_within
 
 logger = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class DelayedDelivery:
                 return None
 
     async def _deliver(self, level: int, offset: int, count: int) -> None:
-        found = await self._store.get_messages_cold(SCHEDULE_TOPIC, level - 1, offset, count, _GROUP_BYTES)
+        found = await self._store.get_messages_cold(SCHEDULE_TOPIC, level - 1, offset, Wishes(count, _GROUP_BYTES))
         if found.status is GetStatus.FOUND:
             records = [record for data in found.buffers for record in self._restored(data)]
             if records:

@@ -35,6 +35,7 @@ from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
 from raptormq.storage.timer_codes import TimerCode, read_timer_code, timer_code
+from raptormq.storage.wishes import Wishes
 from raptormq.transport.event_wait import set_within
 
 logger = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class TimerDelivery:
 
     async def _read_code(self, offset: int) -> TimerCode | None:
         """Return the time of a message whose queue item does not tell it: another broker wrote the item."""
-        found = await self._store.get_messages_cold(TIMER_TOPIC, 0, offset, 1, 1)
+        found = await self._store.get_messages_cold(TIMER_TOPIC, 0, offset, Wishes(1, 1))
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
             for message in messages_of(found.buffers[0], "timer"):
                 return read_timer_code(timer_code(message.properties))
@@ -193,7 +194,7 @@ class TimerDelivery:
         done = size = 0
         while done < len(keys) and size < _GROUP_BYTES:
             first, count = keys[done] & _OFFSET_MASK, _run_length(keys, done)
-            found = await self._store.get_messages_cold(TIMER_TOPIC, 0, first, count, _GROUP_BYTES - size)
+            found = await self._store.get_messages_cold(TIMER_TOPIC, 0, first, Wishes(count, _GROUP_BYTES - size))
             for data in found.buffers if found.status is GetStatus.FOUND else ():
                 size += len(data)
                 records += self._rung(data)

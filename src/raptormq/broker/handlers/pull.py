@@ -41,6 +41,7 @@ from raptormq.protocol.inner_batch import understands_encrypted_batches, underst
 from raptormq.storage.log_batch import Arrival
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
+from raptormq.storage.wishes import Wishes
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, answer, failure
 
@@ -74,13 +75,9 @@ class _Pull:
     connection: Connection
     request: RemotingCommand
     header: PullMessageRequestHeader
-    wanted: Wanted
     offset: int
     """Where it reads on: behind the header's, once it has been held and found nothing that it wants."""
-    max_count: int
-    max_bytes: int
-    batches: tuple[bool, bool]
-    """Whether the client takes the batches of a BatchCQ topic apart itself, and whether encrypted ones too."""
+    wishes: Wishes
     until_ms: int = 0
     """How long it may be held, 0 before it was."""
 
@@ -162,7 +159,8 @@ class PullHandlers:
                 self._store.consumer_offsets.commit(*place, header.commit_offset)
         client = request.language, request.version
         batches = understands_inner_batches(*client), understands_encrypted_batches(*client)
-        pull = _Pull(connection, request, header, wanted, header.queue_offset, max_count, max_bytes, batches)
+        wishes = Wishes(max_count, max_bytes, *wanted, *batches)
+        pull = _Pull(connection, request, header, header.queue_offset, wishes)
         self._serve(pull, may_wait=True)
         return None
 
@@ -213,9 +211,7 @@ class PullHandlers:
             and self._hold(pull, pull.offset)
         ):
             return
-        result = self._store.get_messages(
-            header.topic, header.queue_id, pull.offset, pull.max_count, pull.max_bytes, *pull.wanted, *pull.batches
-        )
+        result = self._store.get_messages(header.topic, header.queue_id, pull.offset, pull.wishes)
         if result.cold:
             self._spawn(self._serve_cold(pull))
         elif not ((may_wait and self._held(pull, result)) or (is_new and self._postponed(pull, result))):
@@ -239,7 +235,7 @@ class PullHandlers:
         if wait_ms <= 0:
             return False
         pull.offset, pull.until_ms = offset, now + wait_ms
-        tags = pull.wanted.tags
+        tags = pull.wishes.tags
         if tags is not None and self._store.is_batch_topic(header.topic):
             tags |= _NO_TAG  # the messages of a batch without a tag have theirs
         held = HeldPull(header.topic, header.queue_id, offset, tags, pull.connection, pull)
@@ -283,13 +279,13 @@ class PullHandlers:
     async def _serve_cold(self, pull: _Pull) -> None:
         self._counters.pulls_cold += 1
         header, pulling = pull.header, self._config.pulling
-        max_count, max_bytes = pull.max_count, pull.max_bytes
+        wishes = pull.wishes
         if header.max_msg_bytes is None:  # a client that sets no limit of its own must not make the disk read for long
-            max_count, max_bytes = min(max_count, pulling.disk_count), min(max_bytes, pulling.disk_bytes)
-        try:
-            result = await self._store.get_messages_cold(
-                header.topic, header.queue_id, pull.offset, max_count, max_bytes, *pull.wanted, *pull.batches
+            wishes = wishes._replace(
+                max_count=min(wishes.max_count, pulling.disk_count), max_bytes=min(wishes.max_bytes, pulling.disk_bytes)
             )
+        try:
+            result = await self._store.get_messages_cold(header.topic, header.queue_id, pull.offset, wishes)
         except Exception as error:  # noqa: BLE001 - the client must get an answer whatever the disk does
             answer(pull.connection, pull.request, failure(pull.request, error))
             return

@@ -37,6 +37,7 @@ from raptormq.storage.filesystem import Buffer
 from raptormq.storage.record_parser import peek
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
+from raptormq.storage.wishes import Wishes
 
 _RETRY_FIRST = 0.2
 """Share of pops that look into the retry topic first (``popFromRetryProbability``)."""
@@ -229,11 +230,10 @@ class Popper:
         return max(0, high - max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0))
 
     async def _read(self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted) -> GetResult:
-        result = self._store.get_messages(topic, queue_id, offset, most, self._pulling.memory_bytes, *wanted)
+        wishes = Wishes(most, self._pulling.memory_bytes, *wanted)
+        result = self._store.get_messages(topic, queue_id, offset, wishes)
         if result.cold:
-            result = await self._store.get_messages_cold(
-                topic, queue_id, offset, most, self._pulling.memory_bytes, *wanted
-            )
+            result = await self._store.get_messages_cold(topic, queue_id, offset, wishes)
         return result
 
 

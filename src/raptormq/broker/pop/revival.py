@@ -31,6 +31,7 @@ from raptormq.protocol.topic_names import dlq_topic
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
+from raptormq.storage.wishes import Wishes
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,9 @@ class PopRevival:
             offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done := high - 1)
         offset = 0 if done is None else done + 1
         while True:
-            result = await self._store.get_messages_cold(self._revive_topic, queue_id, offset, _READ_COUNT, _READ_BYTES)
+            result = await self._store.get_messages_cold(
+                self._revive_topic, queue_id, offset, Wishes(_READ_COUNT, _READ_BYTES)
+            )
             if result.status not in _GO_ON:
                 return
             for record in iter_records(b"".join(result.buffers), check_crc=False):
@@ -176,7 +179,7 @@ class PopRevival:
             await self._writer.stored(copies)
 
     async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:
-        result = await self._store.get_messages_cold(checkpoint.topic, checkpoint.queue_id, offset, 1, 1)
+        result = await self._store.get_messages_cold(checkpoint.topic, checkpoint.queue_id, offset, Wishes(1, 1))
         if result.status is not GetStatus.FOUND:
             return None
         message = decode_record(result.buffers[0])

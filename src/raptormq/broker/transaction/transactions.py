@@ -34,6 +34,7 @@ from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
+from raptormq.storage.wishes import Wishes
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Transactions:
         """Settle what the ops from ``offset`` on name. A damaged one settles nothing: its producer is asked again."""
         count = _PAGE
         while offset < self._store.queue_bounds(OP_HALF_TOPIC, 0)[1]:
-            found = await self._store.get_messages_cold(OP_HALF_TOPIC, 0, offset, count, _PAGE_BYTES)
+            found = await self._store.get_messages_cold(OP_HALF_TOPIC, 0, offset, Wishes(count, _PAGE_BYTES))
             try:
                 ops = [op for data in found.buffers for op in iter_records(data)]
             except RecordError as error:
@@ -234,7 +235,7 @@ class Transactions:
         self._ask(replace(half, properties=properties, queue_offset=offset, physical_offset=place))
 
     async def _read(self, offset: int) -> StoredMessage | None:
-        found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, 1, _PAGE_BYTES)
+        found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, Wishes(1, _PAGE_BYTES))
         if found.status is not GetStatus.FOUND:
             return None
         try:
