@@ -63,3 +63,33 @@ async def test_a_failed_write_that_nobody_waits_for_is_one_line(
     await asyncio.wait({saver._writing})  # which does not ask for its error
     gc.collect()
     assert [record.name for record in caplog.records] == ["raptormq.broker.saving"]
+
+
+async def test_what_a_failed_write_left_is_written_again(tmp_path: Path) -> None:
+    disk = FaultyFileSystem(RealFileSystem(), Fault(kind="write", error=errno.ENOSPC))
+    file = JsonFile(str(tmp_path / "t.json"), disk)
+    saver = TableSaver(file, lambda: {"a": 1})
+    saver.save_soon("a")
+    with pytest.raises(StorageError):
+        await saver.saved()
+    assert set(saver.unsaved) == {"a"}
+    saver.save_again()
+    assert saver._writing is not None
+    await saver._writing
+    assert file.load() == {"a": 1}
+    assert not saver.unsaved
+    saver.save_again()
+    assert saver._writing is None
+
+
+async def test_a_change_during_a_write_stays_unsaved_until_the_next_one(tmp_path: Path) -> None:
+    saver = TableSaver(JsonFile(str(tmp_path / "t.json")), dict)
+    saver.save_soon("a")
+    first = saver._writing
+    assert first is not None
+    await asyncio.sleep(0)  # it has begun
+    saver.save_soon("b")
+    await first
+    assert set(saver.unsaved) == {"b"}
+    await saver.saved()
+    assert not saver.unsaved

@@ -98,6 +98,22 @@ async def test_a_topic_that_vanishes_is_forgotten() -> None:
         assert routes.known("t") is None
 
 
+async def test_a_broker_that_comes_back_between_the_two_questions_has_the_topic_after_all() -> None:
+    async with table() as (routes, peer, _):
+        has_come = False
+
+        def reply(connection: Connection, asked: RemotingCommand) -> None:
+            nonlocal has_come
+            is_default = asked.ext_fields["topic"] == "TBW102"
+            (route(8 if is_default else 2, peer) if has_come or is_default else UNKNOWN)(connection, asked)
+            has_come = has_come or is_default
+
+        peer.on(ASK, reply)
+        found = await routes.find_for_sending("old", 4)
+        assert len(found.write_queues) == 2
+        assert not routes.any_borrowed
+
+
 async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_has_its_own() -> None:
     async with table() as (routes, peer, changes):
         peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
@@ -109,7 +125,7 @@ async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_h
         while routes.known("new") is borrowed:
             routes.sent("new")
             await asyncio.sleep(0)
-        assert len(peer.received[ASK]) == 3
+        assert len(peer.received[ASK]) == 4  # the topic, the default one, the topic once more, and its own at last
         assert [len(each.write_queues) for each in changes] == [2]
 
 

@@ -130,9 +130,7 @@ class Assembly:
 
     async def save_tables(self) -> None:
         """Write what is not written yet; an error is logged, since there is nobody left to tell."""
-        tables = self.tables
-        security = tables.security
-        for saver in (tables.topics_saver, tables.groups_saver, security.users_saver, security.acls_saver):
+        for saver in self.tables.savers:
             try:
                 await saver.saved()
             except StorageError as error:
@@ -318,8 +316,8 @@ def _sends(core: _Core) -> SendGroups:
     """Messages coming in."""
     timeout = core.config.keeping.sync_flush_timeout_ms / 1000
     waits = FlushWaits(core.store, core.answers, timeout) if core.sync_flush else None
-    saved = core.tables.topics_saver.saved
-    return SendGroups(core.store, core.admission, core.answers, core.dispatcher, core.counters, saved, waits)
+    saver = core.tables.topics_saver
+    return SendGroups(core.store, core.admission, core.answers, core.dispatcher, core.counters, saver, waits)
 
 
 def _sending(core: _Core, sends: SendGroups) -> tuple[Handlers, ...]:

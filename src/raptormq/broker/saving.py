@@ -1,7 +1,8 @@
 """Writes a table to its file in a thread, as often as the disk can follow and no more (``ConfigManager.persist``).
 
 Changes that come while a write is under way share the next one, so that creating thousands of topics costs a handful
-of writes. Who must not answer before a change is safe awaits :meth:`TableSaver.saved`.
+of writes. Who must not answer before a change is safe awaits :meth:`TableSaver.saved`. After a failed write the table
+in memory is ahead of its file until the next change, or :meth:`TableSaver.save_again`, writes it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,20 @@ class TableSaver:
         self._changes = 0
         self._saved_changes = 0
         self._writing: asyncio.Task[None] | None = None
+        self.unsaved: dict[str, int] = {}
+        """Names of what was changed since the file was last written, each with the number of its last change."""
 
-    def save_soon(self) -> None:
-        """Write the table as it is at the end of this turn of the loop."""
+    def save_soon(self, name: str | None = None) -> None:
+        """Write the table as it is at the end of this turn of the loop; ``name`` is what was changed in it."""
         self._changes += 1
+        if name is not None:
+            self.unsaved[name] = self._changes
         if self._writing is None:
+            self._begin()
+
+    def save_again(self) -> None:
+        """Write what a failed write has left, if anything; for a timer."""
+        if self._saved_changes < self._changes and self._writing is None:
             self._begin()
 
     async def saved(self) -> None:
@@ -53,6 +63,7 @@ class TableSaver:
         try:
             await asyncio.to_thread(self._file.save, self._snapshot())
             self._saved_changes = changes
+            self.unsaved = {name: change for name, change in self.unsaved.items() if change > changes}
         except OSError as error:
             logger.error("cannot save %s: %s", self._file.path, error)
             raise StorageError(f"cannot save {self._file.path}: {error.strerror}") from error

@@ -117,7 +117,13 @@ class Broker:
         self._server = server
         self._pages.serving(assembly, server)
         self._maintenance = Maintenance(
-            (assembly.rates.sample, assembly.statistics.sample, assembly.clients.expire, assembly.expire_locks),
+            (
+                assembly.rates.sample,
+                assembly.statistics.sample,
+                assembly.clients.expire,
+                assembly.expire_locks,
+                assembly.tables.save_again,
+            ),
             SAMPLE_SECONDS,
         )
         self._maintenance.start()

@@ -36,6 +36,16 @@ class Tables:
     topics_known: bool
     """False when there was no table of topics: a first start, or it was lost."""
 
+    @property
+    def savers(self) -> tuple[TableSaver, ...]:
+        """Of the tables that administrators and clients change."""
+        return self.topics_saver, self.groups_saver, self.security.users_saver, self.security.acls_saver
+
+    def save_again(self) -> None:
+        """Write those whose last write failed: the disk may have room now."""
+        for saver in self.savers:
+            saver.save_again()
+
 
 def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Callable[[], int]) -> Tables:
     """Read the tables of an earlier run and add what is missing.
@@ -65,7 +75,7 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
         load_security(config, filesystem),
         saved_topics is not None,
     )
-    topics.listen(lambda _: tables.topics_saver.save_soon())
+    topics.listen(tables.topics_saver.save_soon)
     groups.listen(tables.groups_saver.save_soon)
     if not config.policies.auto_create_topic:
         topics.delete("TBW102")

@@ -88,7 +88,9 @@ class RouteTable:
         """
         route = self._routes.get(topic) or await self.refresh(topic)
         if route is None:
-            route = await self._borrow(topic, default_topic_queues)
+            # A broker that has come back between the two questions has its topics, too: some have fewer queues.
+            borrowed = await self._borrow(topic, default_topic_queues)
+            route = await self.refresh(topic) or borrowed
         if not route.write_queues:
             raise NoRoute(f"no broker takes messages for topic {topic}: no master is up or it is not writable")
         return route

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -328,6 +329,23 @@ async def test_a_topic_that_cannot_be_saved_fails_its_sends(tmp_path: Path) -> N
         assert failed.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "No space left on device" in (failed.remark or "")
         assert (await peer.send("new", b"2")).code == 0
+
+
+async def test_sends_to_a_topic_whose_change_could_not_be_saved_wait_for_it_too(tmp_path: Path) -> None:
+    change = {"defaultTopic": "TBW102", "readQueueNums": 6, "writeQueueNums": 6, "perm": 6}
+    change |= {"topic": "t", "topicFilterType": "SINGLE_TAG", "order": "false"}
+    disk = FaultyFileSystem(RealFileSystem())
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        assert [(await peer.send(topic, b"0")).code for topic in ("t", "other")] == [0, 0]
+        disk.faults.append(Fault(kind="write", path="topics.json", error=errno.ENOSPC, repeats=True))
+        refused = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, change)
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await peer.send("t", b"1", 5)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await peer.send("other", b"1")).code == 0
+        disk.faults.clear()
+        assert (await peer.send("t", b"2", 5)).code == 0
+        table = json.loads((tmp_path / "config" / "topics.json").read_bytes())["topicConfigTable"]
+        assert table["t"]["writeQueueNums"] == 6
 
 
 async def test_a_failed_flush_answers_with_10_and_stops_writes(tmp_path: Path) -> None:

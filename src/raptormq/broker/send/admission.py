@@ -94,7 +94,7 @@ class Admission:
         self._configs = topics.configs
         self._retries = retries
         self._level_count = len(parse_delay_levels(config.keeping.delay_levels))
-        self.creator = creator
+        self._creator = creator
         self._unique_ids = unique_ids
         self._clock = clock
         self.settings_changed()
@@ -146,7 +146,7 @@ class Admission:
             _complain(request)
         config = self._configs.get(topic)
         if config is None:
-            config = self.creator.create(topic, template, queues)
+            config = self._creator.create(topic, template, queues)
         if not config.perm & _WRITE or not self._writable or topic in NOT_SENDABLE:
             self._refuse_write(topic)
         if queue_id < 0:
@@ -167,9 +167,7 @@ class Admission:
     def _redirected(self, request: RemotingCommand, topic: str, queue_id: int, times: int) -> tuple[str, int]:
         """Return where a message for a system's topic goes: to the dead letters, when it was consumed too often."""
         limit = request.ext_fields.get("maxReconsumeTimes" if request.code == 10 else "l")
-        known = len(self._configs)
         dead = self._retries.redirected(topic, times, limit)
-        self.creator.created_count += len(self._configs) - known
         return (topic, queue_id) if dead is None else (dead, 0)
 
     def _admit_single(self, request: RemotingCommand, place: _Place) -> Admitted:

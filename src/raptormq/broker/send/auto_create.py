@@ -19,8 +19,6 @@ class TopicCreator:
     def __init__(self, topics: TopicTable, policies: Policies) -> None:
         self._topics = topics
         self._policies = policies
-        self.created_count = 0
-        """Topics created so far; a group that raised it is answered only when the topic table has been saved."""
 
     def create(self, topic: str, template: str, queues: str) -> TopicConfig:
         """Return the new topic, copied from ``template`` with at most ``queues`` (text of a number) queues.
@@ -33,12 +31,10 @@ class TopicCreator:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             config = TopicConfig(topic, 1, 1)
             self._topics.put(config)
-            self.created_count += 1
             return config
         if self._policies.auto_create_topic and len(self._topics.configs) < MAX_TOPICS:
             count = int(queues) if queues.isdecimal() and len(queues) < 6 else 1
             created = self._topics.auto_create(topic, template, count)
             if created is not None:
-                self.created_count += 1
                 return created
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")

@@ -7,20 +7,23 @@ All sends that one read brought become one append and one answer::
                  of the loop
 
 Under SYNC_FLUSH the answer waits for the flush that covers the group; a flush that takes too long is answered with
-10: stored, not yet on disk. Producers that set WAIT=false do not wait.
+10: stored, not yet on disk. Producers that set WAIT=false do not wait. Messages of a topic whose last change is not in
+``topics.json`` yet are answered when it is: after a crash, a topic that nobody remembers, or with fewer queues, would
+hide them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine, Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.counters import Counters
+from raptormq.broker.saving import TableSaver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
@@ -58,11 +61,11 @@ class SendGroups:
         answers: SendAnswers,
         dispatching: Dispatching,
         counters: Counters,
-        topics_saved: Callable[[], Awaitable[None]],
+        topics_saver: TableSaver,
         flush_waits: FlushWaits | None,
     ) -> None:
         """``flush_waits`` None answers without waiting for the disk (ASYNC_FLUSH)."""
-        self._topics_saved = topics_saved
+        self._topics_saver = topics_saver
         self._tasks: set[asyncio.Task[None]] = set()
         self._store = store
         self._admission = admission
@@ -70,7 +73,6 @@ class SendGroups:
         self._dispatching = dispatching
         self._counters = counters
         self._flush_waits = flush_waits
-        self._saved_creations = 0
         self._born_hosts: dict[Connection, bytes] = {}
 
     def register(self, router: Router) -> None:
@@ -99,7 +101,7 @@ class SendGroups:
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
-        if self._admission.creator.created_count > self._saved_creations:
+        if self.any_unsaved(admitted):
             self._spawn(self._answer_when_saved(connection, admitted, result))
         else:
             self._answer(connection, admitted, result)
@@ -121,18 +123,29 @@ class SendGroups:
         self._dispatching.schedule()
         return result
 
-    def must_settle(self, *, waiting: bool) -> bool:
-        """True when what was just appended may not be answered yet; ``waiting``: somebody waits for the disk."""
-        unsaved = self._admission.creator.created_count > self._saved_creations
-        return unsaved or (waiting and self._flush_waits is not None)
+    def any_unsaved(self, admitted: Iterable[Admitted]) -> bool:
+        """Whether the last change of one of their topics is not on disk yet."""
+        unsaved = self._topics_saver.unsaved
+        return bool(unsaved) and any(entry.pending.topic in unsaved for entry in admitted)
 
-    async def settled(self, end_offset: int, *, waiting: bool) -> int:
+    @property
+    def sync_flush(self) -> bool:
+        """Whether messages whose producers want to wait for the disk have to."""
+        return self._flush_waits is not None
+
+    async def settled(self, end_offset: int, *, unsaved: bool, waiting: bool) -> int:
         """Wait until everything below ``end_offset`` may be answered; return the code for those who wait for the disk.
 
+        Args:
+            end_offset: of the log.
+            unsaved: whether the topics have to be saved.
+            waiting: whether anybody waits for the disk.
+
         Raises:
-            StorageError: the topics that came into being could not be saved.
+            StorageError: topics that came into being, or were changed, could not be saved.
         """
-        await self._creations_saved()
+        if unsaved:
+            await self._topics_saver.saved()
         if not waiting or self._flush_waits is None:
             return ResponseCode.SUCCESS
         return await self._flush_waits.settled(end_offset)
@@ -144,21 +157,13 @@ class SendGroups:
             connection.send_raw(self._answers.encode_group(admitted, result, 0))
 
     async def _answer_when_saved(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
-        """Answer a group while created topics are unsaved: after a crash, a topic nobody remembers would hide
-        messages."""
         try:
-            await self._creations_saved()
+            await self._topics_saver.saved()
         except StorageError as error:
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
         self._answer(connection, admitted, result)
-
-    async def _creations_saved(self) -> None:
-        created = self._admission.creator.created_count
-        if created > self._saved_creations:
-            await self._topics_saved()
-            self._saved_creations = max(self._saved_creations, created)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -209,15 +209,16 @@ class QueueBatchHandlers:
                 work.waiting.append(index)
         work.stored += [index for index, _ in group]
         work.end_offset = result.end_offset
+        work.is_unsaved = work.is_unsaved or self._sends.any_unsaved(entry for _, entry in group)
 
     def _answer(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
-        if work.stored and self._sends.must_settle(waiting=bool(work.waiting)):
+        if work.is_unsaved or (work.waiting and self._sends.sync_flush):
             return self._answer_when_safe(connection, work)
         return work.answer()
 
     async def _answer_when_safe(self, connection: Connection, work: _Request) -> RemotingCommand:
         try:
-            code = await self._sends.settled(work.end_offset, waiting=bool(work.waiting))
+            code = await self._sends.settled(work.end_offset, unsaved=work.is_unsaved, waiting=bool(work.waiting))
         except Exception as error:  # noqa: BLE001 - the topic table could not be saved
             for index in work.stored:
                 work.refuse(index, self._sends.refusal(connection, work.request, error))
@@ -234,6 +235,7 @@ class _Request:
         "answers",
         "end_offset",
         "is_unfinished",
+        "is_unsaved",
         "left",
         "messages",
         "parts",
@@ -250,6 +252,8 @@ class _Request:
         self.left = iter(enumerate(parts))
         """Parts that nobody has looked at."""
         self.is_unfinished = True
+        self.is_unsaved = False
+        """Whether topics of stored parts have to be saved before the answer."""
         self.answers: list[PartAnswer | None] = [None] * len(parts)
         self.permitted: set[tuple[int, int]] = set()
         """Topics and kinds that the user may send."""
