@@ -56,6 +56,23 @@ def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue
     return sorted(queues)
 
 
+def check_assigned(options: SourceOptions, bounds: Bounds) -> None:
+    """Look at the queues of option `assign`; a broker that is down may have any.
+
+    Raises:
+        OptionError: a broker that is up has no such queue; it would be read as an empty one.
+        MissingTopic: a topic does not exist, or none of its brokers is up.
+    """
+    for topic in sorted({queue.topic for queue in options.queues}):
+        readable = bounds.queues(topic)
+        for queue in options.queues:
+            there = [each.queue_id for each in readable if each.broker_name == queue.broker_name]
+            if queue.topic == topic and there and queue.queue_id not in there:
+                raise OptionError(
+                    f"option assign names {queue}; {queue.broker_name} has {len(there)} queues of {topic}"
+                )
+
+
 def _is_for_applications(topic: str) -> bool:
     return not is_system_topic(topic) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_raptormq.cluster import cluster_of
-from pyspark_raptormq.cluster_offsets import check_bounds, offsets_at, selected_queues
+from pyspark_raptormq.cluster_offsets import check_assigned, check_bounds, offsets_at, selected_queues
 from pyspark_raptormq.options import EARLIEST, LATEST, SourceOptions
 from pyspark_raptormq.partition import QueuePartition
 from pyspark_raptormq.planner import ranges_between, split_ranges
@@ -28,6 +28,7 @@ class RaptorMQReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan one task per non-empty queue, or more where `minPartitions` or `maxRowsPerPartition` ask for it."""
         options, cluster = self._options, cluster_of(self._options)
+        check_assigned(options, cluster)
         queues = selected_queues(options, cluster)
         start = offsets_at(options.start, queues, cluster, unnamed=EARLIEST)
         end = offsets_at(options.end, queues, cluster, unnamed=LATEST)

@@ -11,7 +11,7 @@ Neighbours: `stream_reader` translates between this and Spark.
 
 from __future__ import annotations
 
-from pyspark_raptormq.cluster_offsets import Bounds, offsets_at, selected_queues
+from pyspark_raptormq.cluster_offsets import Bounds, check_assigned, offsets_at, selected_queues
 from pyspark_raptormq.data_loss import report_data_loss
 from pyspark_raptormq.offsets import QueueOffsets, StreamOffset
 from pyspark_raptormq.options import EARLIEST, SourceOptions
@@ -37,6 +37,7 @@ class StreamProgress:
     def initial(self) -> StreamOffset:
         """Return where a new query starts: found once, for Spark asks twice and "latest" moves."""
         if self._initial is None:
+            check_assigned(self._options, self._bounds)
             queues = selected_queues(self._options, self._bounds)
             start = offsets_at(self._options.start, queues, self._bounds, unnamed=EARLIEST)
             self._initial = StreamOffset(start, start)

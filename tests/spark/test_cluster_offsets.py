@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_raptormq.cluster_offsets import check_bounds, offsets_at, selected_queues
+from pyspark_raptormq.cluster_offsets import check_assigned, check_bounds, offsets_at, selected_queues
 from pyspark_raptormq.errors import DataLoss, MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST, LATEST
 from pyspark_raptormq.options import Position, SourceOptions
@@ -44,6 +44,17 @@ def test_queues_by_name_by_pattern_and_one_by_one() -> None:
     assert selected_queues(SourceOptions(server, queues=(Q1,)), TOPIC) == [Q1]
     with pytest.raises(MissingTopic):
         selected_queues(SourceOptions(server, topics=("missing",)), TOPIC)
+
+
+def test_an_assigned_queue_has_to_be_there_where_its_broker_is_up() -> None:
+    server = ("127.0.0.1:1",)
+    away = MessageQueue("t", "broker-b", 7)
+    check_assigned(SourceOptions(server, topics=("missing",)), TOPIC)
+    check_assigned(SourceOptions(server, queues=(Q0, Q2, away)), TOPIC)
+    with pytest.raises(OptionError, match="option assign names t@broker-a:3; broker-a has 3 queues of t"):
+        check_assigned(SourceOptions(server, queues=(Q0, MessageQueue("t", "broker-a", 3))), TOPIC)
+    with pytest.raises(MissingTopic):
+        check_assigned(SourceOptions(server, queues=(MessageQueue("missing", "broker-a", 0),)), TOPIC)
 
 
 def test_bounds_that_hold_are_kept() -> None:
