@@ -7,13 +7,16 @@ after a crash between two steps the next plan simply starts from what is there. 
 2.  What does not exist is made at once. Services come before workloads.
 3.  Workloads that exist change one after the other: the name servers first; then a broker only while every other broker
     is available, that is, its StatefulSet is settled and every name server lists it.
-4.  A broker that is not available may always be changed: nothing is lost, and the change may be its cure.
-5.  What is owned and wanted no longer is deleted last. Volume claims are never deleted here.
+4.  A broker that is away may always be changed: nothing is lost, and the change may be its cure. Away is one whose
+    StatefulSet is not settled and that does not answer either. One of the two proves little: while a name server
+    restarts, no broker is listed and none is ready, and all of them serve.
+5.  A broker that may serve and is not available is changed while nobody is away or being changed, also one at a time.
+6.  What is owned and wanted no longer is deleted last. Volume claims are never deleted here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raptormq_operator.covers import covers
@@ -28,12 +31,14 @@ Key = tuple[str, str]
 class Observed:
     """Children of one cluster, and whatever else lives under a wanted name.
 
-    `registered` holds the names of the StatefulSets whose broker every name server lists.
+    `registered` holds the names of the StatefulSets whose broker every name server lists, `answering` of those whose
+    broker gives a sign of life.
     """
 
     owner_uid: str
     objects: Mapping[Key, Manifest]
     registered: frozenset[str] = frozenset()
+    answering: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +75,9 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     """The steps that are safe now."""
     name_server_steps = _changes(observed, wanted.name_servers)
     name_servers_settled = _settled(observed, wanted.name_servers)
-    unavailable = {_workload(unit): unit for unit in wanted.brokers if not _available(observed, unit)}
-    roll_allowed = name_servers_settled and not name_server_steps and not unavailable
     steps = [*_shared_changes(observed, wanted.shared), *name_server_steps]
-    for unit in wanted.brokers:
-        changes = _changes(observed, unit)
-        if changes and (roll_allowed or _workload(unit) in unavailable):
-            steps += changes
-            roll_allowed = False
+    brokers_may_change = name_servers_settled and not name_server_steps
+    steps += _broker_changes(observed, wanted.brokers, may_disturb=brokers_may_change)
     steps += _leftovers(observed, wanted)
     workloads = [wanted.name_servers, *wanted.brokers]
     return Plan(
@@ -87,6 +87,21 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
             f"{kind} {name}" for kind, name in map(key_of, wanted.objects) if _foreign(observed, (kind, name))
         ),
     )
+
+
+def _broker_changes(observed: Observed, brokers: Sequence[Unit], *, may_disturb: bool) -> Iterable[Step]:
+    """Steps of all brokers that are away, and of at most one that may serve, if `may_disturb`."""
+    away = {_workload(unit) for unit in brokers if _away(observed, unit)}
+    may_disturb = may_disturb and not away and all(_rolled(observed, unit) for unit in brokers)
+    unavailable = {_workload(unit) for unit in brokers if not _available(observed, unit)}
+    for unit in brokers:
+        key = _workload(unit)
+        if key in away:
+            yield from _changes(observed, unit)
+        elif may_disturb and (key in unavailable or not unavailable):
+            changes = _changes(observed, unit)
+            may_disturb = not changes
+            yield from changes
 
 
 def key_of(manifest: Manifest) -> Key:
@@ -100,11 +115,19 @@ def settled(workload: Manifest | None) -> bool:
         return False
     status = workload.get("status", {})
     replicas = workload["spec"]["replicas"]
-    return bool(
-        status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
-        and status.get("updatedReplicas", 0) == replicas
+    return (
+        _all_updated(workload)
         and status.get("availableReplicas", 0) == replicas
         and status.get("replicas", 0) == replicas
+    )
+
+
+def _all_updated(workload: Manifest) -> bool:
+    """True when a StatefulSet's controller has seen its last change and has made all pods anew."""
+    status = workload.get("status", {})
+    return bool(
+        status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+        and status.get("updatedReplicas", 0) == workload["spec"]["replicas"]
     )
 
 
@@ -129,6 +152,16 @@ def _change(observed: Observed, manifest: Manifest) -> Iterable[Step]:
 def _settled(observed: Observed, unit: Unit) -> bool:
     key = _workload(unit)
     return not _foreign(observed, key) and settled(observed.objects.get(key))
+
+
+def _rolled(observed: Observed, unit: Unit) -> bool:
+    key = _workload(unit)
+    workload = observed.objects.get(key)
+    return workload is None or _foreign(observed, key) or _all_updated(workload)
+
+
+def _away(observed: Observed, unit: Unit) -> bool:
+    return not _settled(observed, unit) and _workload(unit)[1] not in observed.answering
 
 
 def _available(observed: Observed, unit: Unit) -> bool:

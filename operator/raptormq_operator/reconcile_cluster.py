@@ -92,7 +92,7 @@ class ClusterReconciler:
         missing = [key for key in map(key_of, objects.objects) if key not in found]
         others = await asyncio.gather(*(self._api.get(kind, cluster.namespace, name) for kind, name in missing))
         found |= {key: manifest for key, manifest in zip(missing, others, strict=True) if manifest is not None}
-        return Observed(cluster.uid, found, survey.registered(cluster))
+        return Observed(cluster.uid, found, survey.registered(cluster), survey.answering(cluster))
 
     async def _take(self, body: Manifest, step: Step, namespace: str) -> None:
         if isinstance(step, Apply):

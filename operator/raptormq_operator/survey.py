@@ -33,12 +33,14 @@ class Survey:
             if listing.get((cluster.name, member.broker_name, member.index)) != member.address
         )
 
+    def answering(self, cluster: Cluster) -> frozenset[str]:
+        """Names of the members that answer themselves."""
+        return frozenset(member.name for member in cluster.members if self.brokers[member.address] is None)
+
     def registered(self, cluster: Cluster) -> frozenset[str]:
         """Names of the members that every name server lists and that answer themselves."""
         missing = {member for server in self.name_servers for member in self.missing(server, cluster)}
-        return frozenset(
-            member.name for member in cluster.members if member not in missing and self.brokers[member.address] is None
-        )
+        return self.answering(cluster) - {member.name for member in missing}
 
 
 async def take(cluster: Cluster, admin: Admin) -> Survey:

@@ -1,4 +1,6 @@
-"""What README shows works as it is written: its shell session and its Python program, against `raptormq dev`."""
+"""What README and docs/client.md show works as it is written: README's shell session, and all Python programs, against
+`raptormq dev`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,8 @@ from demo.broker_process import running_broker
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CLIENT_PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+PROGRAMS = dict(re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?```python\n(.*?)```", CLIENT_PAGE, re.DOTALL | re.MULTILINE))
 README_ADDRESS = "127.0.0.1:9876"
 
 pytestmark = pytest.mark.client
@@ -57,3 +61,23 @@ def test_the_python_program(name_server: str) -> None:
     assert README_ADDRESS in program
     printed = run([sys.executable, "-c", program.replace(README_ADDRESS, name_server)], name_server)
     assert "b'hello'" in printed.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("title", "printed"),
+    [
+        ("Send and consume", "b'17 books'"),
+        ("Without asyncio", "b'line 2'"),
+        ("From a place, or a time", "b'second'"),
+        ("Whole batches", "1000 readings"),
+        ("Later", ""),
+        ("With a local transaction", "TransactionState.COMMIT True"),
+        ("Topics and figures", "'invoices'"),
+    ],
+)
+def test_the_programs_of_the_client_page(name_server: str, title: str, printed: str) -> None:
+    assert printed in run([sys.executable, "-c", PROGRAMS[title]], name_server)
+
+
+def test_every_program_of_the_client_page_is_tried() -> None:
+    assert len(PROGRAMS) == CLIENT_PAGE.count("```python") == 7

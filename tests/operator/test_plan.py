@@ -18,6 +18,7 @@ from raptormq_operator.plan import Apply, Delete, Key, Observed, Plan, key_of, p
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
 ROUNDS_MAX = 60
+NAME_SERVERS = "demo-namesrv"
 
 specs = st.fixed_dictionaries(
     {
@@ -38,11 +39,13 @@ def cluster_of(spec: dict[str, Any]) -> Cluster:
 
 
 class World:
-    """The objects of a namespace, with a StatefulSet controller and brokers that register when their pod runs."""
+    """The objects of a namespace, with a StatefulSet controller and brokers that register when their pod and the name
+    servers run. While the name servers are made anew, no broker is listed and none is ready, but all serve.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[Key, Manifest] = {}
-        self.registered: set[str] = set()
+        self.running: set[str] = set()
         self.foreign: dict[Key, Manifest] = {}
 
     def occupy(self, key: Key) -> None:
@@ -51,11 +54,15 @@ class World:
         self.foreign[key] = self.objects[key] = {"kind": kind, "metadata": {"name": name, "uid": "foreign"}}
 
     def look(self, cluster: Cluster) -> Observed:
-        return Observed(cluster.uid, dict(self.objects), frozenset(self.registered))
+        brokers = frozenset(name for name in self.running if name != NAME_SERVERS)
+        listed = brokers if NAME_SERVERS in self.running else frozenset()
+        return Observed(cluster.uid, dict(self.objects), listed, brokers)
 
     def take(self, step: Apply | Delete) -> None:
         if isinstance(step, Delete):
             assert self.objects.pop((step.kind, step.name))["metadata"]["uid"] == step.uid
+            if step.kind == "StatefulSet":
+                self.running.discard(step.name)
             return
         key = key_of(step.manifest)
         before = self.objects.get(key)
@@ -64,7 +71,10 @@ class World:
         after["status"] = copy.deepcopy(before["status"]) if before else {}
         self.objects[key] = after
         if key[0] == "StatefulSet":
-            self.registered.discard(key[1])
+            self.running.discard(key[1])
+        if key == ("StatefulSet", NAME_SERVERS):
+            for name in self.running:
+                self.objects[("StatefulSet", name)]["status"]["availableReplicas"] = 0
 
     def settle(self, name: str) -> None:
         """The controller and the pods of one StatefulSet do their work."""
@@ -74,13 +84,16 @@ class World:
             "observedGeneration": workload["metadata"]["generation"],
             **dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), replicas),
         }
-        self.registered.add(name)
+        self.running.add(name)
+        if name == NAME_SERVERS:
+            for each in self.running - {name}:
+                self.settle(each)
 
     def unsettled(self) -> list[str]:
         return sorted(
             name
-            for (kind, name), workload in self.objects.items()
-            if kind == "StatefulSet" and (kind, name) not in self.foreign and name not in self.registered
+            for (kind, name) in self.objects
+            if kind == "StatefulSet" and (kind, name) not in self.foreign and name not in self.running
         )
 
 
@@ -109,12 +122,13 @@ def check_safety(observed: Observed, objects: Wanted, now: Plan, world: World) -
     touched = {key_of(step.manifest) if isinstance(step, Apply) else (step.kind, step.name) for step in now.steps}
     assert touched.isdisjoint(world.foreign)
     brokers = {key_of(unit.objects[-1]) for unit in objects.brokers}
-    available = {key for key in brokers if key in observed.objects and key[1] in observed.registered}
-    disturbed = touched & available
+    serving = {key for key in brokers if key in observed.objects and key[1] in world.running}
+    disturbed = touched & serving
     assert len(disturbed) <= 1
     if disturbed:
-        assert available == brokers, "a serving broker was disturbed while another one was away"
-        assert ("StatefulSet", objects.name_servers.objects[-1]["metadata"]["name"]) not in touched
+        assert serving == brokers, "a serving broker was disturbed while another one was away"
+        assert NAME_SERVERS in world.running, "a serving broker was disturbed while the name servers were away"
+        assert ("StatefulSet", NAME_SERVERS) not in touched
 
 
 @settings(max_examples=60, deadline=None)
@@ -185,13 +199,59 @@ def test_a_changed_image_rolls_the_name_servers_then_one_broker_at_a_time() -> N
     assert order == ["demo-namesrv", "demo-broker-0-0", "demo-broker-1-0"]
 
 
+def changed_in(now: Plan) -> list[str]:
+    return [
+        name
+        for kind, name in (key_of(step.manifest) for step in now.steps if isinstance(step, Apply))
+        if kind == "StatefulSet"
+    ]
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_brokers_that_answer_are_changed_one_at_a_time_though_no_name_server_lists_them(ready: bool) -> None:
+    world, _ = running(groups=3)
+    cluster = cluster_of({"groups": 3, "flush": "SYNC"})
+    names = sorted(world.running - {NAME_SERVERS})
+    for name in names:
+        world.objects[("StatefulSet", name)]["status"]["availableReplicas"] = int(ready)
+    unlisted = Observed(cluster.uid, world.objects, answering=frozenset(names))
+    assert changed_in(plan(unlisted, wanted(cluster))) == names[:1]
+
+
+def test_nobody_is_changed_while_the_name_servers_are_not_there() -> None:
+    world, _ = running(groups=3)
+    cluster = cluster_of({"groups": 3, "flush": "SYNC"})
+    brokers = frozenset(world.running - {NAME_SERVERS})
+    world.objects[("StatefulSet", NAME_SERVERS)]["status"]["availableReplicas"] = 0
+    assert changed_in(plan(Observed(cluster.uid, world.objects, answering=brokers), wanted(cluster))) == []
+
+
+def test_brokers_that_answer_wait_while_one_is_made_anew() -> None:
+    world, _ = running(groups=3)
+    cluster = cluster_of({"groups": 3, "flush": "SYNC"})
+    brokers = frozenset(world.running - {NAME_SERVERS})
+    world.objects[("StatefulSet", "demo-broker-0-0")]["metadata"]["generation"] += 1  # nobody has looked at it yet
+    assert changed_in(plan(Observed(cluster.uid, world.objects, answering=brokers), wanted(cluster))) == []
+
+
+def test_all_brokers_that_are_away_are_changed_at_once() -> None:
+    world, _ = running(groups=3)
+    cluster = cluster_of({"groups": 3, "flush": "SYNC"})
+    names = sorted(world.running - {NAME_SERVERS})
+    for name in names[:2]:
+        world.objects[("StatefulSet", name)]["status"]["availableReplicas"] = 0
+    only_one = frozenset(names[2:])
+    assert changed_in(plan(Observed(cluster.uid, world.objects, only_one, only_one), wanted(cluster))) == names[:2]
+
+
 def test_a_broker_waits_for_its_turn_while_another_one_is_not_listed() -> None:
     world, _ = running(groups=2)
-    world.registered.discard("demo-broker-1-0")
     cluster = cluster_of({"groups": 2, "flush": "SYNC"})
-    now = plan(world.look(cluster), wanted(cluster))
+    brokers = frozenset(world.running - {NAME_SERVERS})
+    observed = Observed(cluster.uid, world.objects, frozenset({"demo-broker-0-0"}), brokers)
+    now = plan(observed, wanted(cluster))
     changed = [step.manifest["metadata"]["name"] for step in now.steps if isinstance(step, Apply)]
-    assert changed == ["demo-broker-1-0", "demo-broker-1-0"], "ConfigMap and StatefulSet of the one that is away"
+    assert changed == ["demo-broker-1-0", "demo-broker-1-0"], "ConfigMap and StatefulSet of the one that is not listed"
     assert now.waiting == (), "its pod runs"
 
 
