@@ -85,8 +85,10 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         count_with_spark(kubernetes, spark_image, records.figures(sent))
     with step("the last words of a pod that fails are in the condition"):
         operator_duties.says_why_a_pod_fails(kubernetes)
-    with step("a changed configuration rolls through the brokers"):
-        operator_duties.rolls_a_change(kubernetes)
+    with step("an image that cannot be had takes no broker away"):
+        operator_duties.leaves_the_brokers_alone(kubernetes)
+    with step("another image and configuration roll through the brokers"):
+        operator_duties.rolls_a_change(kubernetes, image)
     with step("deletion takes what it may and nothing hangs"):
         operator_duties.deletes_what_it_may(kubernetes)
     with step("a namespace goes with everything in it"):

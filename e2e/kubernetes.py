@@ -49,6 +49,12 @@ class Kubernetes:
         finally:
             archive.unlink(missing_ok=True)
 
+    def name_again(self, image: str, other: str) -> None:
+        """Gives an image that the nodes have another name there."""
+        for node in self.run([tool("kind"), "get", "nodes", "--name", self.name], timeout=60).split():
+            tag = ["ctr", "--namespace=k8s.io", "images", "tag", "--force", image, other]
+            self.run([engine(), "exec", node, *tag], timeout=60)
+
     def kubectl(self, *arguments: str, manifest: str | None = None, timeout: float = 60) -> str:
         """Standard output of kubectl; `manifest` is its standard input."""
         return self.run([tool("kubectl"), *arguments], given=manifest, timeout=timeout)

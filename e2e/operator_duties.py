@@ -32,20 +32,16 @@ def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
     """A value that brokers cannot use takes one of them away at most, and the condition names it until it is gone."""
     before = _pods(kubernetes)
 
-    def change(value: str | None) -> None:
-        patch = json.dumps({"spec": {"config": {"fileReservedTime": value}}})
-        kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
-
     def named() -> bool:
         condition = kubernetes.ready(CLUSTER, NAMESPACE)
         return condition["reason"] == "PodsFailing" and "setting fileReservedTime = 'soon'" in condition["message"]
 
-    change("soon")
+    _patch(kubernetes, {"config": {"fileReservedTime": "soon"}})
     kubernetes.wait_until("the condition names the value", named, 180)
     now = _pods(kubernetes)
     if (kept := sum(pod == now.get(name) for name, pod in before.items())) != len(before) - 1:
         raise Failed(f"{kept} of {len(before)} brokers are left as they were, wanted all but one")
-    change(None)
+    _patch(kubernetes, {"config": {"fileReservedTime": None}})
     kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=180)
 
 
@@ -56,20 +52,40 @@ def makes_batch_topics(kubernetes: Kubernetes) -> None:
     kubernetes.kubectl("delete", "topic/batches", "-n", NAMESPACE, "--timeout=30s")
 
 
-def rolls_a_change(kubernetes: Kubernetes) -> None:
-    """A changed configuration reaches every broker, one after the other, and the messages are still there.
+def leaves_the_brokers_alone(kubernetes: Kubernetes) -> None:
+    """A typing error in the image stops at the name servers; the condition tells of it."""
+    before = {name: pod["uid"] for name, pod in _pods(kubernetes).items()}
 
-    The operator is killed as soon as the first broker goes: the next one takes over when the lease has run out.
+    def told() -> bool:
+        condition = kubernetes.ready(CLUSTER, NAMESPACE)
+        return condition["reason"] == "PodsFailing" and "raptormq:nosuch" in condition["message"]
+
+    _patch(kubernetes, {"image": "localhost/raptormq:nosuch"})
+    kubernetes.wait_until("the condition names the image", told, 120)
+    _patch(kubernetes, {"image": None})
+    kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=180)
+    if (now := {name: pod["uid"] for name, pod in _pods(kubernetes).items()}) != before:
+        raise Failed(f"brokers were made anew: {before} before, {now} afterwards")
+
+
+def rolls_a_change(kubernetes: Kubernetes, image: str) -> None:
+    """Another image and a changed configuration reach every broker, one after the other; the messages are still there.
+
+    The operator is killed as soon as the first broker goes: the next one takes over when the lease has run out. That a
+    broker is not ready while it serves does not count: with the name servers made anew, none is.
     """
     before, messages = _pods(kubernetes), _messages(kubernetes)
-    patch = json.dumps({"spec": {"config": {"fileReservedTime": "48"}}})
-    kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    other = f"{image}-again"
+    kubernetes.name_again(image, other)
+    _patch(kubernetes, {"image": other, "config": {"fileReservedTime": "48"}})
     seen: list[set[str]] = []
 
     def renewed() -> set[str]:
         now = _pods(kubernetes)
-        seen.append({name for name in before if not now.get(name, {}).get("ready")})
-        return {name for name, pod in before.items() if name in now and now[name]["uid"] != pod["uid"]}
+        anew = {name for name, pod in before.items() if name in now and now[name]["uid"] != pod["uid"]}
+        serving = {name for name, pod in now.items() if not pod["going"] and (pod["ready"] or name not in anew)}
+        seen.append(before.keys() - serving)
+        return anew
 
     def begun() -> bool:
         return bool(renewed() or seen[-1])  # one that is back already has gone too
@@ -77,7 +93,7 @@ def rolls_a_change(kubernetes: Kubernetes) -> None:
     def done() -> bool:
         return renewed() == before.keys() and not seen[-1] and kubernetes.is_ready(CLUSTER, NAMESPACE)
 
-    kubernetes.wait_until("the first broker goes", begun, 120)
+    kubernetes.wait_until("the first broker goes", begun, 180)
     kubernetes.kubectl("delete", "pod", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR, "--grace-period=0", "--force")
     kubernetes.wait_until("every broker runs the new configuration", done, 300)
     if max(map(len, seen)) > 1:
@@ -124,10 +140,11 @@ def _messages(kubernetes: Kubernetes) -> int:
 
 
 def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
-    """Name -> uid and readiness of each broker pod that is not on its way out."""
+    """Name -> uid of each broker pod, whether it is ready, and whether it is on its way out."""
     return {
         pod["metadata"]["name"]: {
             "uid": pod["metadata"]["uid"],
+            "going": "deletionTimestamp" in pod["metadata"],
             "ready": "deletionTimestamp" not in pod["metadata"]
             and any(
                 condition["type"] == "Ready" and condition["status"] == "True"
@@ -136,6 +153,10 @@ def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
         }
         for pod in kubernetes.get("pods", "-n", NAMESPACE, "-l", BROKERS)["items"]
     }
+
+
+def _patch(kubernetes: Kubernetes, spec: dict[str, Any]) -> None:
+    kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 def _is_refused(kubernetes: Kubernetes, resource: str, reason: str) -> bool:

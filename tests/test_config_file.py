@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from raptormq.config_file import (
     changed_properties,
     choice,
     dump_settings,
+    format_properties,
     integer,
     known_keys,
     load_settings,
@@ -156,6 +159,10 @@ def test_changed_properties_touch_nothing_else(text: str, changed: str) -> None:
     assert parse_properties(changed)["a"] == "1"
 
 
-def test_changed_properties_escape_what_the_format_needs() -> None:
-    value = "C:\\store\nnext\rline"
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("\\\n\r\v\f\x1c\x85\u2028")))
+@example("C:\\store\nnext\rline\\")
+@example("x\u2028b=2")
+def test_any_value_is_escaped_as_the_format_needs(text: str) -> None:
+    value = f"<{text}>"  # blanks around a value are not part of it
+    assert parse_properties(format_properties({"a": value, "b": "1"})) == {"a": value, "b": "1"}
     assert parse_properties(changed_properties("", {"a": value}))["a"] == value

@@ -20,6 +20,7 @@ from raptormq_operator import clock, handlers
 from raptormq_operator.admin import ClientAdmin
 from raptormq_operator.kube.api import HttpKubeApi, KubeApi
 from raptormq_operator.kube.connection import Connection, login
+from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.kube.lease import Candidate, Lease
 from raptormq_operator.metrics import LEADER
@@ -34,6 +35,8 @@ from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.topic_claims import TopicClaims
 
 LEASE_NAME = "raptormq-operator"
+CRD_POLL_S = 5.0
+"""Between two looks whether the API server knows our resources."""
 
 Watch = Coroutine[Any, Any, None]
 """kopf, ready to be run."""
@@ -86,24 +89,50 @@ async def run(settings: Settings) -> None:
         lease = Lease(api, candidate, monotonic=time.monotonic, now=clock.micro_timestamp)
         await probe.start()
         try:
-            if await _acquired(lease):
+            if await _may_lead(api, settings, lease):
                 await _lead(lease, queue, _watch(watching, settings, queue, claims))
         finally:
             await probe.stop()
 
 
-async def _acquired(lease: Lease) -> bool:
-    """Waits for the lease; False when told to stop before."""
+async def _may_lead(api: KubeApi, settings: Settings, lease: Lease) -> bool:
+    """Waits for our resources and the lease; False when told to stop before."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    log.info("waiting for the lease")
-    acquiring, stopping = asyncio.ensure_future(lease.acquire()), asyncio.ensure_future(stop.wait())
-    await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (acquiring, stopping):
+
+    async def prepare() -> None:
+        await _resources_served(api, settings)
+        log.info("waiting for the lease")
+        await lease.acquire()
+
+    preparing, stopping = asyncio.ensure_future(prepare()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({preparing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (preparing, stopping):
         task.cancel()
-    return acquiring.done() and not acquiring.cancelled()
+    if not preparing.done() or preparing.cancelled():
+        return False
+    preparing.result()
+    return True
+
+
+async def _resources_served(api: KubeApi, settings: Settings) -> None:
+    """Waits until the API server knows our resources: kopf never looks again for those that it does not find."""
+    namespace = next(iter(settings.watch_namespaces), settings.namespace)
+    for kind in ("BrokerCluster", "Topic"):
+        while not await _is_served(api, kind, namespace):
+            log.error("the API server has no resource %s.%s: kubectl apply --server-side -f crds/", kind, names.GROUP)
+            await asyncio.sleep(CRD_POLL_S)
+
+
+async def _is_served(api: KubeApi, kind: str, namespace: str) -> bool:
+    """False only when the API server says so; what else may be wrong is for those who watch."""
+    try:
+        await api.select(kind, namespace, "")
+    except KubeError as error:
+        return error.status != 404
+    return True
 
 
 def _watch(watching: kopf.OperatorSettings, settings: Settings, queue: WorkQueue, claims: TopicClaims) -> Watch:

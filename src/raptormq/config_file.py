@@ -28,7 +28,10 @@ _PARSE = "parse"
 _LIVE = "live"
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?")
 _SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_ESCAPED = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
+_ESCAPED = str.maketrans(
+    {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+    | {char: f"\\u{ord(char):04x}" for char in "\v\f\x1c\x1d\x1e\x85\u2028\u2029"}  # these end lines for Python
+)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 

@@ -113,6 +113,15 @@ async def test_errors_have_the_servers_words(free_port: int, status: int, kind: 
     assert caught.value.retriable is (kind is not Invalid)
 
 
+async def test_a_field_that_no_schema_has_will_not_get_one(free_port: int) -> None:
+    said = "failed to create typed patch object (o/a; apps/v1, Kind=StatefulSet): .nodeAfinity: field not declared"
+    server = Server()
+    server.answer = (500, {"message": said})
+    async with server.running(free_port) as api:
+        with pytest.raises(Invalid, match="nodeAfinity"):
+            await api.apply(CONFIG)
+
+
 async def test_a_server_that_is_not_there(free_port: int) -> None:
     info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{free_port}")
     async with HttpKubeApi(Connection(lambda: info)) as api:

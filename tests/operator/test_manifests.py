@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from raptormq.config_file import parse_properties
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.manifests.config import BROKER_FILE, broker_config
 from raptormq_operator.manifests.metadata import digest, sealed
@@ -99,6 +100,14 @@ def test_a_broker_advertises_a_name_that_outlives_its_pod() -> None:
     properties = broker_config(cluster, member)["data"][BROKER_FILE].splitlines()
     assert "brokerIP1=demo-broker-0-0-0.demo-broker-0.shop.svc.cluster.local" in properties
     assert "namesrvAddr=demo-namesrv.shop.svc.cluster.local:9876" in properties
+
+
+@pytest.mark.parametrize("value", ["48\\", "48\u2028brokerIP1=10.0.0.1", "C:\\temp"])
+def test_a_value_of_the_configuration_stays_in_its_line(value: str) -> None:
+    cluster = Cluster.from_object(cluster_body(config={"brokerAnything": value}), SURROUNDINGS)
+    properties = parse_properties(broker_config(cluster, cluster.members[0])["data"][BROKER_FILE])
+    assert properties["brokerAnything"] == value
+    assert properties["brokerIP1"] == "demo-broker-0-0-0.demo-broker-0.shop.svc.cluster.local"
 
 
 def test_the_seal_changes_with_the_content_only() -> None:

@@ -3,12 +3,15 @@
 RaptorMQError
 `- KubeError             the API server answered with an error, or not at all (status 0)
    |- Conflict           409: someone else changed or made the object first      (retriable)
-   `- Invalid            400, 403, 422: the request will not get better by itself
+   `- Invalid            400, 403, 422: the request will not get better by itself; nor after a 500 for a field that a
+                         built-in kind does not have, which server-side apply answers
 """
 
 from __future__ import annotations
 
 from raptormq.errors import RaptorMQError
+
+_NOT_IN_SCHEMA = "failed to create typed patch object"
 
 
 class KubeError(RaptorMQError):
@@ -35,6 +38,6 @@ def error_for(status: int, text: str) -> KubeError:
     """The error class of an HTTP status."""
     if status == 409:
         return Conflict(status, text)
-    if status in (400, 403, 422):
+    if status in (400, 403, 422) or (status == 500 and _NOT_IN_SCHEMA in text):
         return Invalid(status, text)
     return KubeError(status, text)

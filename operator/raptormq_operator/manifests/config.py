@@ -6,8 +6,9 @@ resource. Operator keys and user keys never overlap: `denied_keys` is asked befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from raptormq.config_file import format_properties
 from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
@@ -139,23 +140,17 @@ def _own_tls_properties(cluster: Cluster) -> dict[str, str]:
 def broker_config(cluster: Cluster, member: Member) -> Manifest:
     """ConfigMap of a member."""
     labels = names.broker_labels(cluster.name, member.group, member.index)
-    return _config_map(cluster, member.name, labels, {BROKER_FILE: _text(broker_properties(cluster, member))})
+    return _config_map(
+        cluster, member.name, labels, {BROKER_FILE: format_properties(broker_properties(cluster, member))}
+    )
 
 
 def name_server_config(cluster: Cluster) -> Manifest:
     """ConfigMap of the name servers."""
     name = names.name_server(cluster.name)
     labels = names.name_server_labels(cluster.name)
-    return _config_map(cluster, name, labels, {NAME_SERVER_FILE: _text(name_server_properties(cluster))})
+    return _config_map(cluster, name, labels, {NAME_SERVER_FILE: format_properties(name_server_properties(cluster))})
 
 
 def _config_map(cluster: Cluster, name: str, labels: Mapping[str, str], data: Mapping[str, str]) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(cluster, name, labels), "data": dict(data)}
-
-
-def _text(properties: Mapping[str, str]) -> str:
-    return "".join(_lines(properties.items()))
-
-
-def _lines(properties: Iterable[tuple[str, str]]) -> Iterable[str]:
-    return (f"{key}={value}\n" for key, value in sorted(properties))
