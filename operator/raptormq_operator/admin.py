@@ -107,8 +107,8 @@ class Questions:
         return TopicAnswer(config.read_queue_nums, config.write_queue_nums, int(config.perm), dict(config.attributes))
 
     async def change_topic(self, broker: str, topic: str, wanted: TopicAnswer) -> None:
-        def change(client: AdminClient) -> Awaitable[None]:
-            return client.create_topic(
+        async def change(client: AdminClient) -> None:
+            await client.create_topic(
                 topic,
                 wanted.read_queues,
                 wanted.write_queues,

@@ -35,7 +35,7 @@ another broker)::
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class RaptorMQError(Exception):
@@ -168,6 +168,11 @@ class NoRoute(ClientError):
     """No name server knows a broker for the topic."""
 
     retriable = True
+
+    @classmethod
+    def to(cls, topic: str) -> Self:
+        """Return the error for a topic of which name servers know no route."""
+        return cls(f"no route for topic {topic}: it does not exist or no broker that has it is up")
 
 
 class KeyMissing(ClientError):

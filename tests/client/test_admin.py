@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from raptormq.client import AdminClient, Message, MessageQueue, Perm, Producer, TopicOffset
+from raptormq.client import AdminClient, Message, MessageQueue, Perm, Producer, TopicChange, TopicConfig, TopicOffset
 from raptormq.errors import ClientClosed, MessageError, NoRoute, ServerError, TransportError
+from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.topic import CreateTopicRequestHeader
+from raptormq.transport.pool import ConnectionPool
 from tests.client.cluster import Cluster
+from tests.client.scripted_peer import ScriptedPeer, answer, refuse
 
 
 async def test_a_topic_from_creation_to_deletion(tmp_path: Path) -> None:
@@ -33,7 +40,7 @@ async def test_a_topic_from_creation_to_deletion(tmp_path: Path) -> None:
         await admin.create_topic("t", 5, 5, perm=Perm.READ)
         changed = await admin.topic_config(cluster.broker(0).address, "t")
         assert changed is not None
-        assert (changed.read_queue_nums, changed.perm) == (5, 4)
+        assert (changed.read_queue_nums, changed.perm, changed.attributes) == (5, 4, {"message.type": "NORMAL"})
         await admin.delete_topic("t")
         assert await admin.route("t") is None
         assert await admin.topic_config(cluster.broker(0).address, "t") is None
@@ -48,6 +55,48 @@ async def test_a_topic_on_one_broker_only(tmp_path: Path) -> None:
         assert [queue.broker_name for queue in route.queues] == ["broker-1"]
         await admin.delete_topic("t", brokers=[cluster.broker(1).address])
         assert await admin.topic_config(cluster.broker(1).address, "t") is None
+
+
+async def test_what_is_not_given_stays_or_has_its_default(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=2) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        first, second = cluster.broker(0).address, cluster.broker(1).address
+        assert await admin.create_topic("t", brokers=[first]) == {first: TopicChange.CREATED}
+        assert await admin.topic_config(first, "t") == TopicConfig("t", 8, 8, 6)
+        attributes = {"message.type": "FIFO"}
+        await admin.create_topic("t", 5, 4, perm=Perm.WRITE, order=True, attributes=attributes, brokers=[first])
+        kept = TopicConfig("t", 5, 4, 2, order=True, attributes=attributes)
+        assert await admin.create_topic("t") == {first: TopicChange.UNCHANGED, second: TopicChange.CREATED}
+        assert await admin.topic_config(first, "t") == kept
+        changed = {first: TopicChange.CHANGED, second: TopicChange.CHANGED}
+        assert await admin.create_topic("t", attributes={"message.type": "DELAY"}, write_queues=1) == changed
+        attributes["message.type"] = "DELAY"
+        assert await admin.topic_config(first, "t") == replace(kept, write_queue_nums=1)
+        assert await admin.topic_config(second, "t") == TopicConfig("t", 8, 1, 6, attributes=attributes)
+
+
+async def test_a_filter_type_and_flags_that_others_have_set_stay(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        address = cluster.broker().address
+        header = CreateTopicRequestHeader("t", "TBW102", 2, 2, 6, "MULTI_TAG", order=False, topic_sys_flag=1)
+        pool = ConnectionPool()
+        assert (await pool.request(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 10.0)).code == 0
+        await pool.close()
+        await admin.create_topic("t", 3)
+        kept = TopicConfig("t", 3, 2, topic_filter_type="MULTI_TAG", topic_sys_flag=1)
+        assert await admin.topic_config(address, "t") == kept
+
+
+async def test_brokers_that_cannot_be_asked_for_one_topic_are_asked_for_all() -> None:
+    kept = TopicConfig("t", 3, 3, perm=4)
+    async with ScriptedPeer() as peer, AdminClient(name_servers=peer.address) as admin:
+        peer.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        peer.on(RequestCode.GET_ALL_TOPIC_CONFIG, answer(body=TopicConfigTable({"t": kept}).to_json()))
+        assert await admin.create_topic("t", 5, brokers=[peer.address]) == {peer.address: TopicChange.CHANGED}
+        assert await admin.create_topic("u", brokers=[peer.address]) == {peer.address: TopicChange.CREATED}
+        changed, created = peer.received[RequestCode.UPDATE_AND_CREATE_TOPIC]
+        names = ("readQueueNums", "writeQueueNums", "perm")
+        assert [changed.ext_fields[name] for name in names] == ["5", "3", "4"]
+        assert [created.ext_fields[name] for name in names] == ["8", "8", "6"]
 
 
 async def test_brokers_and_their_figures(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def listing(address: str) -> bytes:
 async def test_a_topic_is_made_with_its_attributes_and_read_back() -> None:
     async with ScriptedPeer() as broker, ClientAdmin() as asking:
         admin = asking.speaking(None)
-        broker.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST), answer(body=config()))
+        missing = refuse(ResponseCode.TOPIC_NOT_EXIST)
+        broker.on(RequestCode.GET_TOPIC_CONFIG, missing, missing, answer(body=config()))
         assert await admin.topic(broker.address, "orders") is None
         await admin.change_topic(broker.address, "orders", WANTED)
         assert await admin.topic(broker.address, "orders") == WANTED
@@ -61,6 +62,7 @@ async def test_a_topic_is_made_with_its_attributes_and_read_back() -> None:
 async def test_refusals_and_absence_are_our_errors() -> None:
     async with ScriptedPeer() as broker, ClientAdmin() as asking:
         admin = asking.speaking(None)
+        broker.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST))
         broker.on(RequestCode.UPDATE_AND_CREATE_TOPIC, refuse(ResponseCode.SYSTEM_ERROR))
         with pytest.raises(ServerError):
             await admin.change_topic(broker.address, "orders", WANTED)

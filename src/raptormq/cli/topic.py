@@ -11,10 +11,18 @@ from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import key_and_value, name_servers_option, output_option, timeout_option
 from raptormq.cli.output import print_json
 from raptormq.cli.topic_description import as_json, print_description
-from raptormq.client import AdminClient, ClusterInfo, MessageQueue, TopicConfig, TopicOffset
+from raptormq.client import AdminClient, ClusterInfo, MessageQueue, TopicChange, TopicConfig, TopicOffset
+from raptormq.errors import NoRoute
 from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
 PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
+WORDS = {
+    TopicChange.CREATED: "created",
+    TopicChange.CHANGED: "changed",
+    TopicChange.UNCHANGED: "like that already",
+}
+
+_queues = click.IntRange(1, 65_536)
 
 
 @click.group(
@@ -33,13 +41,14 @@ def topic() -> None:
     epilog="""\b
 Examples:
   raptormq topic create orders --queues 8
+  raptormq topic create orders --attribute message.type=FIFO
   raptormq topic create archive --read-queues 8 --write-queues 4 --perm r"""
 )
 @click.argument("name")
-@click.option("--queues", type=click.IntRange(1, 65_536), default=8, show_default=True, help="Queues on each broker.")
-@click.option("--read-queues", type=click.IntRange(1, 65_536), help="Queues that can be read, if not --queues.")
-@click.option("--write-queues", type=click.IntRange(1, 65_536), help="Queues that can be written, if not --queues.")
-@click.option("--perm", type=click.Choice(list(PERMISSIONS)), default="rw", show_default=True, help="What is allowed.")
+@click.option("--queues", type=_queues, help="Queues on each broker; 8 of a new topic.")
+@click.option("--read-queues", type=_queues, help="Queues that can be read, if not --queues.")
+@click.option("--write-queues", type=_queues, help="Queues that can be written, if not --queues.")
+@click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="What is allowed; rw of a new topic.")
 @click.option(
     "--attribute",
     "attributes",
@@ -48,34 +57,66 @@ Examples:
     metavar="KEY=VALUE",
     help="Such as message.type=FIFO or queue.type=BatchCQ.",
 )
-@click.option("--order", is_flag=True, help="The topic is for ordered messages.")
+@click.option("--order/--no-order", default=None, help="Whether the topic is for ordered messages; a new one is not.")
+@click.option("--yes", is_flag=True, help="Lower the read queues also where that hides messages.")
 @name_servers_option
 @timeout_option
 def create(
     name: str,
-    queues: int,
+    queues: int | None,
     read_queues: int | None,
     write_queues: int | None,
-    perm: str,
+    perm: str | None,
     attributes: tuple[tuple[str, str], ...],
-    order: bool,
+    order: bool | None,
+    yes: bool,
     name_servers: str,
     timeout_s: float,
 ) -> None:
-    """Create the topic NAME on all master brokers, or change it where it exists."""
+    """Create the topic NAME on all master brokers, or change it where it exists.
 
-    async def run(admin: AdminClient) -> None:
-        await admin.create_topic(
+    What is not given stays as it is. Queues that can no longer be read keep their messages, but nobody gets them; what
+    would hide messages so is refused without --yes.
+    """
+    to_read = read_queues or queues
+
+    async def run(admin: AdminClient) -> dict[str, TopicChange]:
+        if to_read is not None and not yes:
+            await _refuse_hiding(admin, name, to_read)
+        return await admin.create_topic(
             name,
-            read_queues or queues,
+            to_read,
             write_queues or queues,
-            perm=PERMISSIONS[perm],
+            perm=PERMISSIONS[perm] if perm is not None else None,
             attributes={key.removeprefix("+"): value for key, value in attributes},  # mqadmin writes +KEY=VALUE
             order=order,
         )
 
-    with_admin(name_servers, timeout_s, run)
-    click.echo(f"topic {name} is there")
+    changes = with_admin(name_servers, timeout_s, run)
+    for change, words in WORDS.items():
+        addresses = sorted(address for address, each in changes.items() if each is change)
+        if addresses:
+            where = f" on {', '.join(addresses)}" if len(addresses) < len(changes) else ""
+            click.echo(f"topic {name} is {words}{where}")
+
+
+async def _refuse_hiding(admin: AdminClient, name: str, read_queues: int) -> None:
+    """Raise :class:`CommandFailed` where a topic holds messages that could not be read any more."""
+    route = await admin.route(name)
+    if route is None:
+        return
+    stats = await admin.topic_stats(name)
+    read_now = {queues.broker_name: queues.read_queue_nums for queues in route.queues}
+    hidden = sum(
+        offsets.max_offset - offsets.min_offset
+        for queue, offsets in stats.items()
+        if read_queues <= queue.queue_id < read_now.get(queue.broker_name, 0)
+    )
+    if hidden:
+        raise CommandFailed(
+            f"messages that {read_queues} read queues of topic {name} would hide: {hidden}; lower --write-queues alone "
+            "until they are consumed, then repeat this with --yes"
+        )
 
 
 @topic.command(
@@ -149,14 +190,14 @@ Examples:
 def delete(name: str, yes: bool, name_servers: str, timeout_s: float) -> None:
     """Delete the topic NAME with all its messages, on all brokers."""
 
-    async def exists(admin: AdminClient) -> bool:
-        return await admin.route(name) is not None
+    async def require(admin: AdminClient) -> None:
+        if await admin.route(name) is None:
+            raise NoRoute.to(name)
 
     async def run(admin: AdminClient) -> None:
         await admin.delete_topic(name)
 
-    if not with_admin(name_servers, timeout_s, exists):
-        raise CommandFailed(f"topic {name} does not exist; 'raptormq topic list' shows the topics there are")
+    with_admin(name_servers, timeout_s, require)
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete topic {name} with all its messages?", abort=True, err=True)
     with_admin(name_servers, timeout_s, run)

@@ -14,7 +14,7 @@ from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult, PullStatus
 from raptormq.client.push_consumer import PushConsumer
-from raptormq.client.results import ConsumeResult, SendResult, SendStatus
+from raptormq.client.results import ConsumeResult, SendResult, SendStatus, TopicChange
 from raptormq.client.splitting import split_messages
 from raptormq.client.sql import Sql
 from raptormq.client.tls import ClientTls
@@ -65,6 +65,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Sql",
+    "TopicChange",
     "TopicConfig",
     "TopicOffset",
     "TopicRoute",

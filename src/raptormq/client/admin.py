@@ -10,18 +10,20 @@ Neighbours: `name_servers` for what name servers know; the rest goes to broker a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig
 from raptormq.client.instance import ClientInstance
-from raptormq.errors import ClientClosed, NoRoute
+from raptormq.client.results import TopicChange
+from raptormq.errors import ClientClosed, NoRoute, ServerError
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
 from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
-from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig, format_attributes
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, format_attributes
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
@@ -77,24 +79,30 @@ class AdminClient:
     async def create_topic(
         self,
         topic: str,
-        read_queues: int = 8,
-        write_queues: int = 8,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
         *,
-        perm: int = READ_WRITE,
+        perm: int | None = None,
         attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
-        order: bool = False,
-    ) -> None:
+        order: bool | None = None,
+    ) -> dict[str, TopicChange]:
         """Create a topic, or change it, on each of `brokers` (addresses), by default on all masters.
+
+        What is not given stays as it is where the topic exists; a new one has the default.
 
         Args:
             topic: its name.
-            read_queues: queues that can be read, per broker.
-            write_queues: queues that can be written, per broker.
-            perm: 6 read and write, 4 read, 2 write.
-            attributes: such as `{"queue.type": "BatchCQ"}`.
+            read_queues: queues that can be read, per broker; default 8. Fewer than there are hide the messages in the
+                others.
+            write_queues: queues that can be written, per broker; default 8.
+            perm: 6 read and write (default), 4 read, 2 write.
+            attributes: such as `{"queue.type": "BatchCQ"}`; those that it does not name stay, too.
             brokers: addresses `host:port`.
-            order: whether the topic is meant for ordered messages.
+            order: whether the topic is meant for ordered messages; default False.
+
+        Returns:
+            What that was on each broker, by address.
 
         Raises:
             MessageError: `topic` is not a topic name.
@@ -102,20 +110,20 @@ class AdminClient:
             TransportError, ServerError: at least one broker failed; all others have been asked.
         """
         check_topic(topic)
-        header = CreateTopicRequestHeader(
-            topic=topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            read_queue_nums=read_queues,
-            write_queue_nums=write_queues,
-            perm=int(perm),
-            topic_filter_type="SINGLE_TAG",
-            order=order,
-            topic_sys_flag=0,
-            attributes=format_attributes(dict(attributes)) if attributes else None,
-        )
-        command = RequestCode.UPDATE_AND_CREATE_TOPIC
-        addresses = await self._masters(brokers)
-        await finish_all(self._ask_broker(address, request(command, header)) for address in addresses)
+        given = {"read_queue_nums": read_queues, "write_queue_nums": write_queues, "perm": perm, "order": order}
+        named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changes: dict[str, TopicChange] = {}
+
+        async def put(address: str) -> None:
+            before = await self._current(address, topic)
+            wanted = replace(before or TopicConfig(topic), **named)
+            wanted.attributes = wanted.attributes | dict(attributes or {})
+            # Also where nothing changes: a broker may know a change that its full disk has not taken yet.
+            await self._ask_broker(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, _create(wanted, attributes)))
+            changes[address] = TopicChange.of(before, wanted)
+
+        await finish_all(put(address) for address in await self._masters(brokers))
+        return changes
 
     async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
         """Delete a topic on each of `brokers` (addresses), by default on all masters, then on every name server."""
@@ -167,11 +175,11 @@ class AdminClient:
         """Return the bounds of every queue of a topic.
 
         Raises:
-            NoRoute: the topic does not exist.
+            NoRoute: the topic does not exist, or no broker that has it is up.
         """
         found = await self._running().routes.refresh(topic)
         if found is None:
-            raise NoRoute(f"topic {topic} does not exist")
+            raise NoRoute.to(topic)
         stats: dict[MessageQueue, TopicOffset] = {}
         for broker_name in sorted(found.brokers):
             address = found.replica(broker_name)
@@ -205,6 +213,16 @@ class AdminClient:
             raise NoRoute("no broker is registered")
         return masters
 
+    async def _current(self, address: str, topic: str) -> TopicConfig | None:
+        try:
+            return await self.topic_config(address, topic)
+        except ServerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        # Brokers before RocketMQ 5 know no question about one topic.
+        answer = await self._ask_broker(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        return TopicConfigTable.from_json(answer.body).topics.get(topic)
+
     async def _answer(self, command: RemotingCommand, name_server: str | None) -> RemotingCommand:
         instance = self._running()
         if name_server is None:
@@ -222,3 +240,18 @@ class AdminClient:
         if self._instance is None:
             raise ClientClosed("the admin client is not started, or closed")
         return self._instance
+
+
+def _create(wanted: TopicConfig, attributes: Mapping[str, str] | None) -> CreateTopicRequestHeader:
+    """Return the request for a topic like that; of its attributes it names only those that are to be set."""
+    return CreateTopicRequestHeader(
+        topic=wanted.topic_name,
+        default_topic=AUTO_CREATE_TOPIC,
+        read_queue_nums=wanted.read_queue_nums,
+        write_queue_nums=wanted.write_queue_nums,
+        perm=int(wanted.perm),
+        topic_filter_type=wanted.topic_filter_type,
+        order=wanted.order,
+        topic_sys_flag=wanted.topic_sys_flag,
+        attributes=format_attributes(dict(attributes)) if attributes else None,
+    )

@@ -1,4 +1,4 @@
-"""What client calls return: results of sends and of listeners. Plain values.
+"""What client calls return: results of sends, of listeners and of changes to topics. Plain values.
 
 Source: RocketMQ `SendResult`, `SendStatus`, `ConsumeConcurrentlyStatus`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.message import MessageQueue
 
 
@@ -46,3 +47,19 @@ class ConsumeResult(enum.Enum):
     """All messages of the call are done."""
     RECONSUME_LATER = "RECONSUME_LATER"
     """All messages of the call are to be delivered again later."""
+
+
+class TopicChange(enum.Enum):
+    """What `AdminClient.create_topic` has done on a broker."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    """The topic was like that already."""
+
+    @classmethod
+    def of(cls, before: TopicConfig | None, after: TopicConfig) -> TopicChange:
+        """Return what leads from one configuration to the other; `None` is a topic that does not exist."""
+        if before is None:
+            return cls.CREATED
+        return cls.UNCHANGED if before == after else cls.CHANGED

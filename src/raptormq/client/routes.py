@@ -76,7 +76,7 @@ class RouteTable:
         """
         route = self._routes.get(topic) or await self.refresh(topic)
         if route is None:
-            raise NoRoute(f"no route for topic {topic}: it does not exist or no broker that has it is up")
+            raise NoRoute.to(topic)
         return route
 
     async def find_for_sending(self, topic: str, default_topic_queues: int) -> TopicQueues:
