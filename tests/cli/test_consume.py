@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from raptormq.client import AdminClient
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
@@ -100,6 +102,20 @@ def test_a_group_goes_on_where_it_stopped(raptormq: Run, dev_server: Any) -> Non
     assert sorted(first + rest) == numbers
     assert lines_of(raptormq(*command)) == []
     assert lines_of(raptormq("consume", "grouped", "--group", "g2", "--no-follow", "-n", address)) == numbers
+
+
+@pytest.mark.parametrize("start", ["latest", "2099-01-01T00:00:00Z"])
+def test_a_new_group_starts_where_it_is_told_and_that_is_its_position(
+    raptormq: Run, dev_server: Any, start: str
+) -> None:
+    address = dev_server.address("namesrv")
+    topic = f"young-{start[:4]}"
+    produce(raptormq, address, topic, "old")
+    command = ["consume", topic, "--group", "ng", "--no-follow", "-n", address]
+    assert lines_of(raptormq(*command, "--from", start)) == []
+    produce(raptormq, address, topic, "new")
+    assert lines_of(raptormq(*command, "--from", "earliest")) == ["new"]
+    assert lines_of(raptormq(*command, "--from", "earliest")) == []
 
 
 def test_following_prints_what_comes_and_an_interrupt_ends_it(

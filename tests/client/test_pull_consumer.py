@@ -127,8 +127,11 @@ async def test_progress_is_committed_and_found_again(tmp_path: Path) -> None:
                 assert await again.poll(0.1) == []
 
 
+@pytest.mark.parametrize("group", [None, "new"])
 @pytest.mark.parametrize("where", list(ConsumeFromWhere))
-async def test_where_a_reader_without_progress_starts(tmp_path: Path, where: ConsumeFromWhere) -> None:
+async def test_where_a_reader_without_progress_starts(
+    tmp_path: Path, where: ConsumeFromWhere, group: str | None
+) -> None:
     async with Cluster(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
         await fill(cluster, 5)
         async with PullConsumer(name_servers=cluster.name_servers) as reader:
@@ -138,8 +141,10 @@ async def test_where_a_reader_without_progress_starts(tmp_path: Path, where: Con
         middle = int(time.time() * 1000)
         await producer.send(Message("t", b"later"))
         async with PullConsumer(
-            name_servers=cluster.name_servers, consume_from=where, consume_from_ms=middle
+            name_servers=cluster.name_servers, group=group, consume_from=where, consume_from_ms=middle
         ) as consumer:
+            if group is not None:
+                assert await consumer.committed(Q0) is None
             consumer.assign([Q0])
             started = asyncio.create_task(consumer.poll(10))
             while consumer.position(Q0) is None:

@@ -54,7 +54,8 @@ Examples:
     default="earliest",
     show_default=True,
     metavar="earliest|latest|TIMESTAMP",
-    help="Where to begin; a time is in milliseconds since 1970 or like 2024-05-01T12:00:00Z.",
+    help="Where to begin, unless the group has a position; a time is in milliseconds since 1970 or like "
+    "2024-05-01T12:00:00Z.",
 )
 @click.option("--max", "max_messages", type=click.IntRange(1), help="End after this many messages.")
 @click.option(
@@ -109,6 +110,8 @@ async def _consume(name_servers: str, job: Job) -> None:
         consumer.assign(queues)
         for queue, offset in zip(queues, starts, strict=True):
             consumer.seek(queue, offset)
+        if job.group is not None:
+            await consumer.commit()  # where it starts is progress: --from counts once
         if job.follow:
             await _print_until_done(consumer, job, {})
         else:

@@ -47,12 +47,16 @@ class OffsetRequests:
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER")
         return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
-    async def committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        """Return where the group stands, or `None` for a group that is new to a queue whose beginning is gone.
+    async def committed(
+        self, address: str, group: str, queue: MessageQueue, *, zero_on_young_topic: bool = False
+    ) -> int | None:
+        """Return where the group stands, or `None` for a group that is new to the queue.
 
-        A broker answers 0 for a new group while the first message of the queue is still there.
+        With `zero_on_young_topic` the broker answers 0 for a new group while the first message of the queue is still
+        there; brokers before RocketMQ 5 do so in any case.
         """
-        header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id)
+        zero = None if zero_on_young_topic else False
+        header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, set_zero_if_not_found=zero)
         command = request(RequestCode.QUERY_CONSUMER_OFFSET, header)
         answer = await self._pool.request(address, command, self._timeout)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:

@@ -58,7 +58,8 @@ class PullConsumer:
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
             `client_config`.
         group: whose progress `commit` stores; without it nothing is committed.
-        consume_from: where `poll` starts in a queue that was not sought and has no committed offset.
+        consume_from: where `poll` starts in a queue that was not sought and has no committed offset; unlike
+            `PushConsumer`, also on a young topic.
         expression: tags wanted by `poll`, `*` or `A || B`, or `Sql` for a filter by properties.
         client_config: shared connections.
 
@@ -142,7 +143,8 @@ class PullConsumer:
         return await self._at_broker(queue, lambda address: offsets.offset_by_time(address, queue, timestamp_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands, `None` when it never committed; errors are those of `pull` and `commit`."""
+        """Return where the group stands, `None` when it never committed (0 from brokers before RocketMQ 5 on a young
+        topic); errors are those of `pull` and `commit`."""
         offsets, group = self._running().offsets, self._named_group()
         return await self._at_broker(queue, lambda address: offsets.committed(address, group, queue))
 

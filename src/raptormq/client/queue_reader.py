@@ -185,6 +185,7 @@ class QueueReader:
                 self.queue,
                 self._config.consume_from,
                 self._config.consume_from_ms,
+                zero_on_young_topic=True,
             )
 
         return await at_broker(self._instance.routes, self.queue, ask)

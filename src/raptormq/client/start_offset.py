@@ -1,7 +1,8 @@
 """Where a group starts in a queue: where it stands, else where its settings say.
 
-What a broker answers for a group without progress depends on the age of the queue: offset 0 while the first message
-is still there, so that a group on a young topic misses nothing, else "not found", and only then the settings count.
+What a broker answers to members of a group without progress depends on the age of the queue: offset 0 while the first
+message is still there, so that a group on a young topic misses nothing, else "not found", and only then the settings
+count. A reader that was told where to start asks for stored progress alone.
 Neighbours: `queue_reader`, `pull_consumer`. Source: RocketMQ `RebalancePushImpl.computePullFromWhereWithException`.
 """
 
@@ -20,6 +21,8 @@ async def start_offset(
     queue: MessageQueue,
     consume_from: ConsumeFromWhere,
     consume_from_ms: int = 0,
+    *,
+    zero_on_young_topic: bool = False,
 ) -> int:
     """Return the first offset to read; without a group there is no progress and the settings decide.
 
@@ -27,7 +30,7 @@ async def start_offset(
         TransportError, ServerError: the broker does not answer, or refuses.
     """
     if group is not None:
-        committed = await offsets.committed(address, group, queue)
+        committed = await offsets.committed(address, group, queue, zero_on_young_topic=zero_on_young_topic)
         if committed is not None:
             return committed
     if queue.topic.startswith(RETRY_PREFIX):
