@@ -106,7 +106,7 @@ def test_lines_are_sent_as_they_arrive_and_an_interrupt_ends_it(
         assert sorted(done.stdout.split()) == [b"first", b"second"]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == b"interrupted; messages sent before that: 1\n"
 
 
 def test_batches_are_cut_by_count_and_by_size() -> None:

@@ -84,7 +84,8 @@ def produce(
     """Send every line of FILE (default: stdin) to TOPIC as one message.
 
     Lines are sent as they arrive. Empty lines are left out, because a message needs a body. The number of messages goes
-    to stderr.
+    to stderr, also when the command ends before its input: by Ctrl-C, by a message that is refused, or by a broker that
+    is away while no other takes the message; it does not wait for one to come back.
     """
     check_topic(topic)  # now: the first line may be long in coming
     job = Job(topic, tag, keys, batch_size, timeout_s)
@@ -95,6 +96,9 @@ def produce(
     except RaptorMQError as error:
         if totals.sent:
             raise CommandFailed(f"{error}; messages sent before that: {totals.sent}") from error
+        raise
+    except KeyboardInterrupt:
+        click.echo(f"interrupted; messages sent before that: {totals.sent}", err=True)
         raise
     skipped = f", {totals.empty} empty lines left out" if totals.empty else ""
     click.echo(f"{totals.sent} messages sent to {topic}{skipped}", err=True)
