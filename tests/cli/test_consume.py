@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raptormq.client import AdminClient
+from raptormq.client import AdminClient, Message, Producer, ProducerConfig
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
@@ -118,6 +119,22 @@ def test_a_new_group_starts_where_it_is_told_and_that_is_its_position(
     assert lines_of(raptormq(*command, "--from", "earliest")) == []
 
 
+async def test_encrypted_messages_need_keys(raptormq: Run, dev_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = dev_server.address("namesrv")
+    keys = f"k1={base64.b64encode(bytes(32)).decode()}"
+    monkeypatch.setenv("RAPTORMQ_ENCRYPTION_KEYS", keys)
+    config = ProducerConfig(encrypt=True)
+    async with Producer("p", name_servers=address, config=config) as producer:
+        await producer.send(Message("secret", b"told"))
+    assert lines_of(raptormq("consume", "secret", "--no-follow", "-n", address)) == ["told"]
+    monkeypatch.delenv("RAPTORMQ_ENCRYPTION_KEYS")
+    done = raptormq("consume", "secret", "--no-follow", "-n", address)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    for part in (b"'k1'", b"RAPTORMQ_ENCRYPTION_KEYS"):
+        assert part in done.stderr
+    assert b"RAPTORMQ_ENCRYPTION_KEYS" in raptormq("consume", "--help").stdout
+
+
 def test_following_prints_what_comes_and_an_interrupt_ends_it(
     raptormq: Run, command_line: Command, dev_server: Any
 ) -> None:
@@ -168,6 +185,7 @@ def test_filters_by_properties_are_the_brokers_and_not_together_with_tags(raptor
     produce(raptormq, address, "filtered", "a")
     refused = raptormq("consume", "filtered", "--no-follow", "--sql", "price > 5", "-n", address)
     assert (refused.returncode, b"filter message by SQL92" in refused.stderr) == (2, True)
+    assert b"enablePropertyFilter=true" in refused.stderr
     for options, hint in ((["--sql", "price >"], b"not a filter"), (["--sql", "a > 5", "--tag", "A"], b"together")):
         wrong = raptormq("consume", "filtered", "--no-follow", *options, "-n", address)
         assert (wrong.returncode, hint in wrong.stderr) == (2, True)

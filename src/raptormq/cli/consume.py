@@ -92,7 +92,9 @@ def consume(
     """Print the messages of TOPIC.
 
     All queues are read; the messages of one queue come in order. With --group the position is kept by the brokers under
-    that name; run one such command per group at a time, for it does not share the queues with others.
+    that name; run one such command per group at a time, for it does not share the queues with others. Encrypted
+    messages are decrypted with the keys in RAPTORMQ_ENCRYPTION_KEYS (NAME=BASE64,...), else those in the folder
+    RAPTORMQ_ENCRYPTION_KEY_FOLDER.
     """
     if tags is not None and sql is not None:
         raise click.UsageError("--tag and --sql cannot go together")

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raptormq.errors import ConnectionClosed, NoRoute, RaptorMQError, TransportError
+from raptormq.errors import ConnectionClosed, KeyMissing, NoRoute, RaptorMQError, ServerError, TransportError
+
+_KEYS_HINT = (
+    "keys are taken from RAPTORMQ_ENCRYPTION_KEYS='NAME=BASE64,...' or the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER"
+)
+_NO_PROPERTY_FILTER = "does not support consumer to filter message by SQL92"
+"""What brokers remark, in RocketMQ's words."""
 
 
 class CommandFailed(RaptorMQError):
@@ -14,10 +20,10 @@ class CommandFailed(RaptorMQError):
 
 @contextmanager
 def explaining(name_servers: str) -> Iterator[None]:
-    """Add a hint to the network errors and missing routes that pass through.
+    """Add a hint to the network errors, missing routes and keys, and filters that are switched off, that pass through.
 
     Raises:
-        CommandFailed: in place of a ``TransportError`` or ``NoRoute``.
+        CommandFailed: in place of these.
     """
     try:
         yield
@@ -34,3 +40,9 @@ def explaining(name_servers: str) -> Iterator[None]:
         raise CommandFailed(f"{error}; {hint}") from error
     except NoRoute as error:
         raise CommandFailed(f"{error}; 'raptormq topic list' shows the topics there are") from error
+    except KeyMissing as error:
+        raise CommandFailed(f"{error}; {_KEYS_HINT}") from error
+    except ServerError as error:
+        if _NO_PROPERTY_FILTER not in error.remark:
+            raise
+        raise CommandFailed(f"{error}; set enablePropertyFilter=true in broker.conf to switch it on") from error
