@@ -171,16 +171,20 @@ async def test_two_brokers_are_stopped_and_go_on(
                 while not all(state.phase == "copying" and state.done for state in states) or not states:
                     await asyncio.sleep(0.01)
                     states = [await admin.convert_queue(each, "both", "status") for each in addresses]
+                done = await asyncio.to_thread(raptormq, *words, "--status")
+                assert done.returncode == 0, done.stderr
+                for line, state in zip(done.stdout.decode().splitlines(), states, strict=True):
+                    assert line.split(", ")[:2] == [f"{line[:8]}: SimpleCQ to BatchCQ", state.phase]
                 done = await asyncio.to_thread(raptormq, *words, "--stop")
                 assert done.returncode == 0, done.stderr
                 assert [line.split(",")[:2] for line in done.stdout.decode().splitlines()] == [
-                    ["broker-0: SimpleCQ", " stopped"],
-                    ["broker-1: SimpleCQ", " stopped"],
+                    ["broker-0: SimpleCQ to BatchCQ", " stopped"],
+                    ["broker-1: SimpleCQ to BatchCQ", " stopped"],
                 ]
                 stdout, stderr = await asyncio.to_thread(watching.communicate)
                 assert watching.returncode == 2
                 assert stdout == done.stdout
-                assert b"broker-0: SimpleCQ, stopped" in stderr
+                assert b"broker-0: SimpleCQ to BatchCQ, stopped" in stderr
             monkeypatch.undo()
             done = await asyncio.to_thread(raptormq, *words, "--to", "BatchCQ")
             assert done.returncode == 0, done.stderr
@@ -195,7 +199,7 @@ def test_an_interrupt_leaves_the_brokers_at_work(
 
     monkeypatch.setattr("raptormq.cli.convert_queue.with_admin", interrupted)
     assert run(["convert-queue", "--topic", "t", "--to", "BatchCQ"]) == EXIT_INTERRUPTED
-    assert capsys.readouterr().err == "the brokers go on; raptormq convert-queue --topic t --status shows it\n"
+    assert capsys.readouterr().err == "the brokers go on; raptormq convert-queue t --status shows it\n"
     assert run(["convert-queue", "--topic", "t", "--status"]) == EXIT_INTERRUPTED
     assert capsys.readouterr().err == ""
 
@@ -219,7 +223,7 @@ def test_what_the_command_says(raptormq: Run, dev_server: Any) -> None:
     assert words.startswith("broker-a: BatchCQ, 3 messages, switched at log offset ")
     before, after = words.rstrip().partition("checksum ")[2].removesuffix(" after").split(" before, ")
     assert (len(before), before) == (16, after)
-    done = raptormq("convert-queue", "--topic", "told", "--to", "BatchCQ", "-n", address)
+    done = raptormq("convert-queue", "told", "--to", "BatchCQ", "-n", address)
     assert (done.returncode, done.stdout) == (0, b"broker-a: BatchCQ, nothing to convert\n")
     done = raptormq("topic", "create", "told", "--attribute", "queue.type=SimpleCQ", "-n", address)
     assert done.returncode == 2
@@ -247,10 +251,12 @@ def test_an_inner_batch_is_the_reason(raptormq: Run, dev_server: Any) -> None:
     [
         (["--topic", "t"], "give one of --to, --stop and --status"),
         (["--topic", "t", "--to", "BatchCQ", "--stop"], "give one of --to, --stop and --status"),
-        (["--to", "BatchCQ"], "Missing option '--topic'"),
+        (["--to", "BatchCQ"], "name the topic once, as TOPIC or by --topic"),
+        (["t", "--topic", "t", "--to", "BatchCQ"], "name the topic once, as TOPIC or by --topic"),
+        (["--topic", "", "--status"], "The specified topic is blank."),
         (["--topic", "t", "--to", "LightCQ"], "'LightCQ' is not one of"),
-        (["--topic", "missing", "--to", "BatchCQ"], "topic missing does not exist"),
-        (["--topic", "t\udcff", "--status"], "a header cannot be encoded: str is not valid UTF-8"),
+        (["--topic", "missing", "--to", "BatchCQ"], "topic missing: it does not exist or no broker that has it is up"),
+        (["--topic", "t\udcff", "--status"], "The specified topic contains illegal characters"),
         (["--topic", "TBW102", "--to", "BatchCQ"], "which the broker fills itself, cannot be converted"),
     ],
 )

@@ -15,6 +15,7 @@ from raptormq.cli.options import name_servers_option, output_option, timeout_opt
 from raptormq.cli.output import print_json
 from raptormq.client import AdminClient, QueueConversionState
 from raptormq.errors import NoRoute, ServerError
+from raptormq.protocol.topic_names import check_topic
 
 MASTER_ID = 0
 POLL_S = 0.2
@@ -28,11 +29,12 @@ States = dict[str, QueueConversionState]
     epilog="""\b
 Examples:
   raptormq convert-queue --topic orders --to BatchCQ
-  raptormq convert-queue --topic orders --status
-  raptormq convert-queue --topic orders --stop
-  raptormq convert-queue --topic orders --to SimpleCQ -o json"""
+  raptormq convert-queue orders --status
+  raptormq convert-queue orders --stop
+  raptormq convert-queue orders --to SimpleCQ -o json"""
 )
-@click.option("--topic", required=True, metavar="TOPIC", help="The topic, which keeps serving.")
+@click.argument("argument", required=False, metavar="[TOPIC]")
+@click.option("--topic", "option", metavar="TOPIC", help="Another way to name the topic.")
 @click.option("--to", type=click.Choice(["BatchCQ", "SimpleCQ"]), help="The new type of the queues.")
 @click.option("--stop", is_flag=True, help="Stop; --to goes on later, --to the old type drops what is there.")
 @click.option("--status", is_flag=True, help="Show how far it is.")
@@ -40,16 +42,25 @@ Examples:
 @name_servers_option
 @timeout_option
 def convert_queue(
-    topic: str, to: str | None, stop: bool, status: bool, output: str, name_servers: str, timeout_s: float
+    argument: str | None,
+    option: str | None,
+    to: str | None,
+    stop: bool,
+    status: bool,
+    output: str,
+    name_servers: str,
+    timeout_s: float,
 ) -> None:
     """Convert the queues of TOPIC to BatchCQ, or back to SimpleCQ, on all brokers that have it.
 
-    Messages, offsets and the progress of consumers stay what they are; producers and consumers need not stop. Each
-    broker builds the new queues in the background, compares them with the old ones by checksum, switches, and removes
-    the old ones. It does so also when this command is interrupted (Ctrl-C), and goes on after a restart; the same
-    command shows it again. Queues that hold batches stored whole cannot become SimpleCQ.
+    The topic is named by the argument or by --topic. Messages, offsets and the progress of consumers stay what they
+    are; producers and consumers need not stop. Each broker builds the new queues in the background, compares them with
+    the old ones by checksum, switches, and removes the old ones. It does so also when this command is interrupted
+    (Ctrl-C), and goes on after a restart; the same command shows it again. Queues that hold batches stored whole cannot
+    become SimpleCQ.
     A broker that is away keeps its queues as they are; run the command again when it is back.
     """
+    topic = _named(argument, option)
     if [to is not None, stop, status].count(True) != 1:
         raise click.UsageError("give one of --to, --stop and --status")
     action = "start" if to is not None else "stop" if stop else "status"
@@ -76,6 +87,14 @@ def convert_queue(
         raise CommandFailed("; ".join(refusals))
 
 
+def _named(argument: str | None, option: str | None) -> str:
+    named = [name for name in (argument, option) if name is not None]
+    if len(named) != 1:
+        raise click.UsageError("name the topic once, as TOPIC or by --topic")
+    check_topic(named[0])
+    return named[0]
+
+
 async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
     """Return the addresses of the masters that have the topic, by broker name."""
     route = await admin.route(topic)
@@ -85,7 +104,7 @@ async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
         if MASTER_ID in broker.broker_addrs
     }
     if not found:
-        raise NoRoute(f"topic {topic} does not exist")
+        raise NoRoute.to(topic)
     return dict(sorted(found.items()))
 
 
@@ -121,11 +140,12 @@ def _explained_interrupt(topic: str, *, watching: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if watching:
-            click.echo(f"the brokers go on; raptormq convert-queue --topic {topic} --status shows it", err=True)
+            click.echo(f"the brokers go on; raptormq convert-queue {topic} --status shows it", err=True)
         raise
 
 
 def _words(state: QueueConversionState) -> str:
+    types = f"{state.queue_type} to {state.target}" if state.target not in ("", state.queue_type) else state.queue_type
     count = f"{state.done:,} of {state.total:,} messages"
     match state.phase:
         case "none":
@@ -137,13 +157,14 @@ def _words(state: QueueConversionState) -> str:
         case "refused":
             return f"{state.queue_type}, not converted: {state.remark}"
         case "failed":
-            return f"{state.queue_type}, stopped at {count}: {state.remark}"
-    return f"{state.queue_type}, {state.phase}, {count}"
+            return f"{types}, stopped at {count}: {state.remark}"
+    return f"{types}, {state.phase}, {count}"
 
 
 def _as_json(state: QueueConversionState) -> dict[str, object]:
     return {
         "queue_type": state.queue_type,
+        "target": state.target,
         "phase": state.phase,
         "remark": state.remark,
         "done": state.done,

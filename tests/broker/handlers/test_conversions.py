@@ -56,6 +56,7 @@ async def test_a_topic_is_converted_and_back_and_remembered(tmp_path: Path) -> N
         state = await ended(peer)
         assert (state.queue_type, state.phase, state.done, state.total) == ("BatchCQ", "done", 3, 3)
         assert state.checksum_before == state.checksum_after != ""
+        assert (state.queue_type, state.target) == ("BatchCQ", "BatchCQ")
         assert await queue_type(peer) == "BatchCQ"
         assert (await send_batch(peer, named("d", "e"), topic="t")).code == 0
         assert bodies(await old_pull(peer, 0, topic="t")) == [b"a", b"b", b"c", b"d", b"e"]

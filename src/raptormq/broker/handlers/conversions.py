@@ -69,6 +69,7 @@ class ConversionHandlers:
             progress.offset,
             before,
             after,
+            BATCH_CQ if progress.to_batch else SIMPLE_CQ,
         )
 
 

@@ -30,6 +30,8 @@ class QueueConversionState:
     """SHA-256 of the old queues, hexadecimal; empty before the comparison is over."""
     checksum_after: str = ""
     """The same of the new ones."""
+    target: str = ""
+    """The type that the queues were to get in the last conversion; empty before there was one."""
 
     @property
     def is_under_way(self) -> bool:
@@ -55,6 +57,7 @@ class QueueConversionState:
                 int(value.get("switch_offset") or 0),
                 str(value.get("checksum_before") or ""),
                 str(value.get("checksum_after") or ""),
+                str(value.get("target") or ""),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BodyError(f"not the state of a conversion: {value!r:.80}") from error
