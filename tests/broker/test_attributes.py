@@ -32,7 +32,7 @@ def test_accepted(text: str | None, current: dict[str, str] | None, expected: di
         ("+queue.type=SimpleCQ", {"queue.type": "BatchCQ"}, "cannot be changed after creation"),
         ("+cleanup.policy=COMPACTION", None, "comes later"),
         ("+message.type=MIXED", None, "comes later"),
-        ("+queue.type=Other", None, "value is not in set: [SimpleCQ, BatchCQ]"),
+        ("+queue.type=Other", None, "value is not in set: [SimpleCQ, BatchCQ] (queue.type=Other)"),
         ("+colour=red", None, "unsupported key: colour"),
         ("queue.type=SimpleCQ", None, "neither +key=value nor -key"),
         ("+queue.type", None, "neither +key=value nor -key"),

@@ -126,6 +126,8 @@ async def test_what_is_no_message_is_refused_with_what_to_do(tmp_path: Path, aut
                     producer.send_with_callback(none, lambda _: None)
                 with pytest.raises(MessageError, match=says):
                     await producer.send_oneway(none)
+            with pytest.raises(MessageError, match="'t', None, None"):
+                await producer.send(Message("t", b"x", wait_stored=cast("bool", None)))
             for none in (fine, [fine, b"x"], None):
                 with pytest.raises(MessageError, match="a batch is a list of messages"):
                     await producer.send_batch(none)

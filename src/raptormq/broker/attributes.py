@@ -72,6 +72,6 @@ def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dic
 
 def _check_value(key: str, value: str, attribute: _Attribute) -> None:
     if value not in attribute.values:
-        raise MessageError(f"value is not in set: [{', '.join(attribute.values)}]")
+        raise MessageError(f"value is not in set: [{', '.join(attribute.values)}] ({key}={value})")
     if value in attribute.later:
         raise MessageError(f"{key}={value} is not supported by this version, it comes later")

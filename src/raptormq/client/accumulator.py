@@ -209,14 +209,16 @@ class Lane:
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Begin a batch, in place of one that has no room."""
-        check_queue(key[1], key[0])
+        topic, queue, tags, wait_stored, _ = key
+        check_queue(queue, topic)
+        if not isinstance(wait_stored, bool):
+            raise misfit(Message(topic, b"", tags, wait_stored=wait_stored))
         batch = OpenBatch(key, self._ids.id_length)
         if full is not None:
             self._close(full)
         self._open[key] = batch
-        queue = key[1]
         if queue is not None and self._shipping is not None and self._shipping.serves(queue.broker_name):
-            self._join_shipment(batch, (queue.broker_name, key[3]))
+            self._join_shipment(batch, (queue.broker_name, wait_stored))
         else:
             batch.timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close, batch)
             self._shared.open_batches += 1

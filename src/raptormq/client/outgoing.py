@@ -269,10 +269,7 @@ def _common_properties(message: Message) -> str:
 
 @lru_cache(maxsize=4096)
 def _tag_properties(tags: str | None, wait_stored: bool) -> str:
-    message = Message("", b"", tags, wait_stored=wait_stored)
-    if not isinstance(wait_stored, bool):
-        raise misfit(message)
-    return encode_text(message.all_properties())
+    return encode_text(Message("", b"", tags, wait_stored=wait_stored).all_properties())
 
 
 def _own_id(properties: dict[str, str]) -> str | None:

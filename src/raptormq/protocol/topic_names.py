@@ -55,18 +55,24 @@ def topic_fault(topic: str) -> str | None:
     """Return what is wrong with the name of a topic, in RocketMQ's words; None when nothing is."""
     if not topic.strip():
         return "The specified topic is blank."
-    if len(topic) > (MAX_DERIVED_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH):
+    if len(topic) > _max_length(topic):
         return "The specified topic is longer than topic max length."
     if not _ALLOWED.fullmatch(topic):
         return f"The specified topic contains illegal characters, allowing only ^{_ALLOWED.pattern}$"
     return None
 
 
+def _max_length(topic: str) -> int:
+    return MAX_DERIVED_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH
+
+
 def check_topic(topic: str) -> None:
     """Raise :class:`MessageError` when ``topic`` is empty, too long or has a character outside ``%|a-zA-Z0-9_-``."""
     if (fault := topic_fault(topic)) is not None:
         shown = topic if len(topic) <= _SHOWN else f"{topic[:_SHOWN]}…"
-        raise MessageError(f"topic {shown!r}: {fault}")
+        limit = _max_length(topic)
+        told = f" ({len(topic)} characters, at most {limit})" if len(topic) > limit else ""
+        raise MessageError(f"topic {shown!r}: {fault}{told}")
 
 
 def check_group(group: str) -> None:
