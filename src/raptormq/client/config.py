@@ -13,11 +13,24 @@ import os
 import re
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
 
 from raptormq.client.credentials import Credentials, credentials_from_environment
 from raptormq.client.encryption_keys import EncryptionKeys, keys_from_environment
+from raptormq.client.settings import (
+    LONG_MAX,
+    Count,
+    CountOrZero,
+    Limits,
+    Milliseconds,
+    Seconds,
+    SecondsOrZero,
+    check_setting,
+    check_settings,
+)
 from raptormq.client.tls import ClientTls, tls_from_environment
 from raptormq.errors import ConfigError
 from raptormq.protocol.compression import Compression
@@ -26,13 +39,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 _SOMEWHERE_ELSE = "192.0.2.1"  # reserved for documentation (RFC 5737), so never this host
 _DISCARD_PORT = 9
-_BATCH_LIMITS = {
-    "batch_max_bytes": 2 * 1024 * 1024,
-    "batch_max_delay_ms": 30_000,
-    "total_batch_max_bytes": 0,
-    "max_open_batches": 0,
-}
-"""Largest values of the settings for batches, as in the Java client; 0: any."""
+_MOST_BATCH_BYTES, _MOST_BATCH_DELAY_MS = 2 * 1024 * 1024, 30_000  # as in the Java client
 _instances = itertools.count(1)
 
 
@@ -65,9 +72,12 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
     """Return the `host:port` addresses of `"host:port;host:port"` or of a sequence of such texts.
 
     Raises:
-        ConfigError: there is none, or one is not `host:port`.
+        ConfigError: there is none, one is not `host:port`, or they are not texts.
     """
-    texts = [text] if isinstance(text, str) else list(text)
+    given: Any = text
+    texts = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if not all(isinstance(item, str) for item in texts):
+        raise ConfigError(f"name_servers must be text or a sequence of texts, not {text!r}")
     addresses = tuple(part.strip() for item in texts for part in re.split("[;,]", item) if part.strip())
     for address in addresses:
         match = _ADDRESS.fullmatch(address)
@@ -89,13 +99,13 @@ class ClientConfig:
     """`"host:port;host:port"` or a sequence; default: environment variable NAMESRV_ADDR, else 127.0.0.1:9876."""
     instance_name: str = field(default_factory=_new_instance_name)
     """Second half of the client id, unique per host: two consumers of a group with the same id would share queues."""
-    request_timeout: float = 3.0
+    request_timeout: Seconds = 3.0
     """Answer time of every request that has no time of its own."""
-    route_refresh_interval: float = 30.0
+    route_refresh_interval: Seconds = 30.0
     """How old a route may get before it is asked for again, as in the Java client."""
-    heartbeat_interval: float = 30.0
+    heartbeat_interval: Seconds = 30.0
     """Brokers forget a client after 120 s of silence."""
-    close_timeout: float = 5.0
+    close_timeout: Seconds = 5.0
     """`close()` waits at most this long for what is in flight."""
     client_ip: str = ""
     """First half of the client id; default: the address this host uses towards the name server."""
@@ -111,18 +121,18 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))
-        for name in ("request_timeout", "route_refresh_interval", "heartbeat_interval", "close_timeout"):
-            _require_positive(name, getattr(self, name))
+        check_settings(self)
 
     @classmethod
     def choose(cls, config: ClientConfig | None, name_servers: Sequence[str] | str | None) -> ClientConfig:
         """Return `config`, or a new one for `name_servers`, or one with defaults.
 
         Raises:
-            ConfigError: both are given.
+            ConfigError: both are given, or one is not what it should be.
         """
         if config is not None and name_servers is not None:
             raise ConfigError("pass either name_servers or client_config, which has its own")
+        check_setting("client_config", config, cls | None)
         if config is not None:
             return config
         return cls() if name_servers is None else cls(name_servers)
@@ -137,15 +147,15 @@ class ClientConfig:
 class ProducerConfig:
     """How messages are sent."""
 
-    send_timeout: float = 3.0
+    send_timeout: Seconds = 3.0
     """One deadline over all attempts of a send."""
-    retries: int = 2
+    retries: CountOrZero = 2
     """Further attempts after the first has failed (retryTimesWhenSendFailed)."""
-    avoid_failed_broker: float = 30.0
+    avoid_failed_broker: SecondsOrZero = 30.0
     """A broker that failed gets no messages for this long while another one serves the topic."""
-    default_topic_queues: int = 4
+    default_topic_queues: Count = 4
     """Queues of a topic that its first message creates (defaultTopicQueueNums)."""
-    compress_over_bytes: int = 4096
+    compress_over_bytes: CountOrZero = 4096
     """Bodies of at least this size travel compressed (compressMsgBodyOverHowmuch), unless they do not shrink; 0 sends
     all as they are."""
     compression: Compression = Compression.ZLIB
@@ -154,31 +164,21 @@ class ProducerConfig:
     """Batches are compressed too: as a whole on topics of queue type BatchCQ, message by message on others."""
     encrypt: bool = False
     """Bodies, not properties, are encrypted with the current one of `ClientConfig.keys`."""
-    max_message_bytes: int = 4 * 1024 * 1024
+    max_message_bytes: Count = 4 * 1024 * 1024
     """Largest body that the brokers take (maxMessageSize)."""
     auto_batch: bool = False
     """Messages that are sent one by one leave together (autoBatch)."""
-    batch_max_bytes: int = 32 * 1024
+    batch_max_bytes: Annotated[int, Limits(_MOST_BATCH_BYTES)] = 32 * 1024
     """Size at which such a batch leaves (batchMaxBytes); at most 2 MiB."""
-    batch_max_delay_ms: float = 10.0
+    batch_max_delay_ms: Annotated[float, Limits(_MOST_BATCH_DELAY_MS)] = 10.0
     """Age in milliseconds at which it leaves, however small (batchMaxDelayMs); at most 30,000."""
-    total_batch_max_bytes: int = 32 * 1024 * 1024
+    total_batch_max_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
     """While so much waits in all batches of a client, further messages go out by themselves (totalBatchMaxBytes)."""
-    max_open_batches: int = 1024
+    max_open_batches: Count = 1024
     """The same for the batches that are being filled, of which there is one per topic, queue, tag and wait flag."""
 
     def __post_init__(self) -> None:
-        _require_positive("send_timeout", self.send_timeout)
-        _require_positive("default_topic_queues", self.default_topic_queues)
-        _require_positive("max_message_bytes", self.max_message_bytes)
-        for name in ("retries", "avoid_failed_broker", "compress_over_bytes"):
-            _require_not_negative(name, getattr(self, name))
-        if not isinstance(self.compression, Compression):
-            raise ConfigError(f"compression must be one of Compression, not {self.compression!r}")
-        for name, most in _BATCH_LIMITS.items():
-            _require_positive(name, getattr(self, name))
-            if most and getattr(self, name) > most:
-                raise ConfigError(f"{name} must be at most {most}, not {getattr(self, name)}")
+        check_settings(self)
         if self.auto_batch and self.batch_max_bytes > self.max_message_bytes:
             raise ConfigError("batch_max_bytes must not be larger than max_message_bytes")
 
@@ -189,51 +189,46 @@ class ConsumerConfig:
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
     """Where a new group starts. A young topic, whose first message is still there, is read from it in any case."""
-    consume_from_ms: int = 0
+    consume_from_ms: Milliseconds = 0
     """With `TIMESTAMP`: milliseconds since 1970."""
     message_model: MessageModel = MessageModel.CLUSTERING
     """Whether members share the messages or all get every one."""
-    offset_folder: str = "~/.rocketmq_offsets"
+    offset_folder: str | Path = "~/.rocketmq_offsets"
     """Where a broadcasting member keeps its progress, below its client id."""
-    concurrency: int = 20
+    concurrency: Count = 20
     """Listener calls at the same time, over all queues (consumeThreadMin)."""
-    consume_batch: int = 1
+    consume_batch: Count = 1
     """Messages per listener call, at most (consumeMessageBatchMaxSize)."""
-    consume_timeout: float = 900.0
+    consume_timeout: Seconds = 900.0
     """A listener call longer than this is cancelled and its messages are retried (consumeTimeout, 15 minutes)."""
-    max_reconsume_times: int = 16
+    max_reconsume_times: CountOrZero = 16
     """Redeliveries before a message goes to the dead letters."""
-    pull_batch: int = 32
+    pull_batch: Count = 32
     """Messages per pull (pullBatchSize)."""
-    pull_interval: float | None = None
+    pull_interval: SecondsOrZero | None = None
     """Pause before the next pull of a queue whose end was reached (pullInterval), so that more comes with it; default:
     for batch listeners 0.005, up to 0.025 while very many pulls are made, else 0."""
-    pull_suspend: float = 15.0
+    pull_suspend: Seconds = 15.0
     """The broker holds a pull of an empty queue this long; up to four times as long for a consumer of thousands of
     queues, so that it asks for some 200 idle ones a second."""
-    pull_timeout: float = 30.0
+    pull_timeout: Seconds = 30.0
     """A pull without any answer for this long counts as failed; one that is held longer, as much later."""
-    commit_interval: float = 5.0
+    commit_interval: Seconds = 5.0
     """Progress is reported to the brokers this often, and on stop."""
-    rebalance_interval: float = 20.0
+    rebalance_interval: Seconds = 20.0
     """Queues are shared out anew this often, and at once when the group changes."""
-    hand_over_timeout: float = 5.0
+    hand_over_timeout: Seconds = 5.0
     """A queue that goes to another member waits at most this long for the listener calls that have messages of it; its
     new member waits for it a second longer."""
-    max_messages_per_queue: int = 1000
+    max_messages_per_queue: Count = 1000
     """Unfinished messages per queue at which fetching pauses (pullThresholdForQueue)."""
-    max_bytes_per_queue: int = 100 * 1024 * 1024
+    max_bytes_per_queue: Annotated[int, Limits(LONG_MAX)] = 100 * 1024 * 1024
     """The same in bytes of bodies (pullThresholdSizeForQueue)."""
-    max_span_per_queue: int = 2000
+    max_span_per_queue: Count = 2000
     """The same in distance between first unfinished and next offset (consumeConcurrentlyMaxSpan)."""
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if name in ("consume_from_ms", "max_reconsume_times", "pull_interval"):
-                _require_not_negative(name, value or 0)
-            elif isinstance(value, int | float):
-                _require_positive(name, value)
+        check_settings(self)
         if self.pull_timeout <= self.pull_suspend:
             raise ConfigError("pull_timeout must be longer than pull_suspend")
 
@@ -251,13 +246,3 @@ def local_address(towards: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
-
-
-def _require_positive(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or not value > 0:
-        raise ConfigError(f"{name} must be a positive number, not {value!r}")
-
-
-def _require_not_negative(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or not value >= 0:
-        raise ConfigError(f"{name} must be a number that is not negative, not {value!r}")

@@ -22,7 +22,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from raptormq.errors import ConfigError, KeyMissing
 from raptormq.protocol.encryption import KEY_BYTES, MAX_KEY_ID_BYTES
@@ -35,6 +35,7 @@ _CURRENT = "current"
 _REFRESH_S = 5.0
 
 
+@runtime_checkable
 class EncryptionKeys(Protocol):
     """A source of keys; implement it for a key service of your own. Called on the event loop: must not block long."""
 

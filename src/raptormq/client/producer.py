@@ -29,6 +29,7 @@ from raptormq.client.outgoing import Outgoing, prepare_batch, prepare_message
 from raptormq.client.recalling import recall
 from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
+from raptormq.client.settings import check_setting
 from raptormq.client.shipping import Shipping
 from raptormq.client.waiters import CLOSED, Callback, tell
 from raptormq.errors import ClientClosed, ClientError, ConfigError, RequestTimeout
@@ -49,7 +50,8 @@ class Producer:
 
     Raises:
         MessageError: `group` is not a group name.
-        ConfigError: an address is not `host:port`, or there are no keys to encrypt with.
+        ConfigError: an address is not `host:port`, another argument is not of its kind, or there are no keys to encrypt
+            with.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Producer:
         total_batch_max_bytes: int | None = None,
     ) -> None:
         check_group(group)
+        check_setting("config", config, ProducerConfig | None)
         self._group = group
         batching = {
             "auto_batch": auto_batch,

@@ -27,6 +27,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.pulling import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches, message_count
+from raptormq.client.settings import Milliseconds, check_setting
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
@@ -65,7 +66,7 @@ class PullConsumer:
 
     Raises:
         MessageError: `group` is not a group name, or `expression` not an expression.
-        ConfigError: an address is not `host:port`.
+        ConfigError: an address is not `host:port`, or another argument is not of its kind.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class PullConsumer:
         if group is not None:
             check_group(group)
         subscription_to("", expression, 0)
+        check_setting("consume_from", consume_from, ConsumeFromWhere)
+        check_setting("consume_from_ms", consume_from_ms, Milliseconds)
         self._group = group
         self._consume_from = consume_from
         self._consume_from_ms = consume_from_ms

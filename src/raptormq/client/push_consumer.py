@@ -35,6 +35,7 @@ from raptormq.client.queue_claims import QueueClaims
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalancing import Rebalancing
 from raptormq.client.redelivery import Redelivery
+from raptormq.client.settings import check_setting
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.errors import ClientError
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
@@ -54,7 +55,7 @@ class PushConsumer:
 
     Raises:
         MessageError: `group` is not a group name.
-        ConfigError: an address is not `host:port`.
+        ConfigError: an address is not `host:port`, or a configuration is none.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class PushConsumer:
     ) -> None:
         check_group(group)
         self._group = group
+        check_setting("config", config, ConsumerConfig | None)
         self._config = config or ConsumerConfig()
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._subscriptions: dict[str, Subscription] = {}

@@ -1,0 +1,98 @@
+"""Values that must be of the kind that their annotation says, looked at where they are given.
+
+A setting of another kind would be found by nobody: `"BROADCASTING"` is no `MessageModel` and so does not broadcast, and
+text where a number belongs ends the task that reads it. `mypy` tells those who use it; these checks tell the others.
+Neighbours: `config`, whose classes are checked as a whole, and the constructors and calls that take single values.
+Source: none, Java's compiler does it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from raptormq.errors import ConfigError
+
+_INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a number may be: above 0, or from 0 on with `zero`, and at most `most`, by default what fits Java's int.
+
+    Neither infinity nor NaN is within any limits.
+    """
+
+    most: int = _INT_MAX
+    zero: bool = False
+
+    def hold(self, number: float) -> bool:
+        """Whether the number is within them."""
+        return 0 < number <= self.most or (self.zero and number == 0)
+
+    def __str__(self) -> str:
+        return f"{'from 0 on' if self.zero else 'above 0'}, at most {self.most}"
+
+
+_NAMES = {bool: "True or False", str: "text", NoneType: "None"}
+
+Count = Annotated[int, Limits()]
+CountOrZero = Annotated[int, Limits(zero=True)]
+Seconds = Annotated[float, Limits()]
+SecondsOrZero = Annotated[float, Limits(zero=True)]
+Milliseconds = Annotated[int, Limits(LONG_MAX, zero=True)]
+"""A time: since 1970."""
+
+
+def check_settings(settings: Any) -> None:
+    """Look at every field of a dataclass.
+
+    Raises:
+        ConfigError: one is not of the kind that its annotation says; the text names it and what is expected.
+    """
+    for name, kind in _kinds(settings.__class__).items():
+        check_setting(name, getattr(settings, name), kind)
+
+
+def check_setting(name: str, value: object, kind: Any) -> None:
+    """Look at one value; `kind` is an annotation: a class, one of the numbers above, or several of them (`A | None`).
+
+    Raises:
+        ConfigError: it is of another kind.
+    """
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if not any(_is(value, each) for each in kinds):
+        # What is given instead of an object, as credentials or keys, may be a secret.
+        given = repr(value) if any(map(_is_plain, kinds)) else type(value).__name__
+        raise ConfigError(f"{name} must be {' or '.join(map(_described, kinds))}, not {given}")
+
+
+@cache
+def _kinds(settings: Any) -> dict[str, Any]:
+    return get_type_hints(settings, include_extras=True)
+
+
+def _is(value: object, kind: Any) -> bool:
+    if get_origin(kind) is not Annotated:
+        return isinstance(value, get_origin(kind) or kind)
+    number, limits = get_args(kind)
+    # A bool is an int to Python, and an int is a float to type checkers.
+    return isinstance(value, int | number) and not isinstance(value, bool) and limits.hold(value)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether it is a number, text, truth value or one of a list."""
+    return get_origin(kind) is Annotated or (isinstance(kind, type) and issubclass(kind, bool | str | enum.Enum))
+
+
+def _described(kind: Any) -> str:
+    if get_origin(kind) is Annotated:
+        number, limits = get_args(kind)
+        return f"a {'whole number' if number is int else 'number'} {limits}"
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return "one of " + ", ".join(map(str, kind))
+    return _NAMES.get(kind) or str(getattr(kind, "__name__", kind))
