@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from raptormq.client.message_batch import MessageBatch, StoredMessages
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.redelivery import Redelivery
+from tests.client.eventually import eventually
 
 QUEUE = MessageQueue("t", "broker-0", 0)
 
@@ -64,10 +65,15 @@ HandOut = Callable[[list[MessageExt]], None]
 
 @asynccontextmanager
 async def listening(
-    listener: Listener | WholeBatches | None, takes: bool = True, config: ConsumerConfig | None = None
+    listener: Listener | WholeBatches | None,
+    takes: bool = True,
+    config: ConsumerConfig | None = None,
+    later: Mapping[str, Listener] | None = None,
 ) -> AsyncIterator[tuple[Listening, Reader, Giving, HandOut]]:
     reader, giving = Reader(), Giving(takes)
-    calls = Listening(config or ConsumerConfig(), "g", lambda topic: listener, cast("Redelivery", giving))
+    calls = Listening(
+        config or ConsumerConfig(), "g", lambda topic: (later or {}).get(topic, listener), cast("Redelivery", giving)
+    )
     calls.start()
 
     def hand_out(messages: list[MessageExt]) -> None:
@@ -308,3 +314,29 @@ async def test_a_batch_listener_gets_single_messages_as_batches() -> None:
         hand_out([message(0), message(1)])
         await reader.until(2)
     assert seen == [1, 1]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_listener_that_is_a_plain_function_is_called_once_and_named(
+    caplog: pytest.LogCaptureFixture, whole: bool
+) -> None:
+    called: list[object] = []
+
+    def plain(messages: object) -> Any:
+        called.append(messages)
+
+    async def right(messages: object) -> None:
+        called.append(messages)
+
+    later: dict[str, Listener] = {}
+    async with listening(WholeBatches(plain) if whole else plain, later=later) as (calls, reader, giving, hand_out):
+        hand_out([message(n) for n in range(50)])
+        await eventually(lambda: "must be async def" in caplog.text)
+        assert not await calls.consume_directly(message(99))
+        assert len(called) == 1
+        later["t"] = right
+        await reader.until(50)
+    [record] = caplog.records
+    assert record.getMessage().startswith("topic t is not consumed any more by group g here: a listener must be async")
+    assert record.exc_info is None
+    assert (len(called), giving.given) == (51, [])

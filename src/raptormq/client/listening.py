@@ -5,6 +5,8 @@
                   |                   or too long              -> given back to the broker -> finished
                   `--- pause --------------------------------- <- or not
 
+The messages of a listener that turns out to be a plain function wait: that is not their fault, and another consumer of
+the group, or the next program, may do better.
 A batch listener gets a whole batch per call and may name the messages of it that failed; only those are given back.
 Neighbours: `queue_reader` hands messages in and learns what is finished, `redelivery` gives them back.
 Source: RocketMQ `ConsumeMessageConcurrentlyService`.
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from types import CoroutineType
 from typing import TypeVar
 
+from raptormq.client.async_functions import awaitable
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.first_step import FirstStep
@@ -28,6 +31,7 @@ from raptormq.client.queue_reader import QueueReader
 from raptormq.client.redelivery import Redelivery
 from raptormq.client.results import ConsumeResult
 from raptormq.client.work_line import WorkLine
+from raptormq.errors import ClientError
 from raptormq.protocol import properties as names
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.topic_names import retry_topic
@@ -39,6 +43,10 @@ Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
 """An `async` function. `None` means success; any exception means the messages are delivered again later."""
 BatchListener = Callable[[MessageBatch], Awaitable[ConsumeResult | Iterable[int] | None]]
 """The same for whole batches; it may also return the indexes of those messages that are to be delivered again later."""
+
+
+class _PlainListener(ClientError):
+    """What a listener has returned cannot be awaited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,8 @@ class Listening:
         self._group = group
         self._listener_of = listener_of
         self._redelivery = redelivery
+        self._plain: dict[str, Listener | WholeBatches] = {}
+        """By topic, listeners whose answer could not be awaited: they are not called again."""
         self._waiting: WorkLine[Waiting] = WorkLine()  # bounded by the flow limits of the readers
         self._pauses: set[asyncio.TimerHandle] = set()
         self._busy = 0
@@ -147,6 +157,9 @@ class Listening:
             return
         if failed and waiting.progress.dropped:
             return  # the queue's new reader gets the messages anyway
+        if failed and self._is_plain(topic := _topic(waiting.messages), self._listener_of(topic)):
+            self._again_later(waiting)
+            return
         self._waiting.share()
         taken = await asyncio.gather(*map(self._redelivery.give_back, failed))
         retried_here = [message for message, is_taken in zip(failed, taken, strict=True) if not is_taken]
@@ -171,10 +184,12 @@ class Listening:
             for message in messages:
                 if message.topic == self._retry_topic:
                     message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
-        topic = messages.topic if isinstance(messages, MessageBatch) else messages[0].topic
+        topic = _topic(messages)
         listener = self._listener_of(topic)
         if listener is None:
             log.warning("group %s has no listener for topic %s any more", self._group, topic)
+            return messages
+        if self._is_plain(topic, listener):
             return messages
         try:
             if isinstance(listener, WholeBatches):
@@ -182,6 +197,9 @@ class Listening:
                 return _failed(batch, await self._in_time(listener.listener(batch)))
             later = await self._in_time(listener(list(messages))) is ConsumeResult.RECONSUME_LATER
             return messages if later else ()
+        except _PlainListener as error:
+            self._plain[topic] = listener
+            log.error("topic %s is not consumed any more by group %s here: %s", topic, self._group, error)
         except TimeoutError:
             log.exception("a listener of group %s took too long, or timed out itself", self._group)
         except asyncio.CancelledError:
@@ -200,9 +218,13 @@ class Listening:
             call = begun
             if begun.is_done:
                 return begun.result
+        waited_for = awaitable(call, "a listener", _PlainListener)
         self._waiting.share()
         async with asyncio.timeout(self._config.consume_timeout):
-            return await call
+            return await waited_for
+
+    def _is_plain(self, topic: str, listener: Listener | WholeBatches | None) -> bool:
+        return bool(self._plain) and self._plain.get(topic) is listener
 
     def _again_later(self, waiting: Waiting) -> None:
         def hand_out() -> None:
@@ -212,6 +234,10 @@ class Listening:
         pause = self._redelivery.pause(waiting.messages[0].reconsume_times)
         timer = asyncio.get_running_loop().call_later(pause, hand_out)
         self._pauses.add(timer)
+
+
+def _topic(messages: Sequence[MessageExt]) -> str:
+    return messages.topic if isinstance(messages, MessageBatch) else messages[0].topic
 
 
 def _failed(messages: MessageBatch, answer: ConsumeResult | Iterable[int] | None) -> Sequence[MessageExt]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from raptormq.client.async_functions import require_async
 from raptormq.client.commits import Commits
 from raptormq.client.config import ClientConfig, ConsumerConfig, MessageModel
 from raptormq.client.hand_over import HandOver
@@ -83,11 +84,12 @@ class PushConsumer:
             expression: `*`, tags as in `TagA || TagB`, or `Sql` for a filter by properties.
             listener: `async` function of a list of messages, one by default. It returns `None` or
                 `ConsumeResult.SUCCESS` when they are done; after `ConsumeResult.RECONSUME_LATER` or an exception
-                they are delivered again later.
+                they are delivered again later. One that turns out to be a plain function is not called again: an
+                error is logged, and the messages of the topic wait for a subscription that can be awaited.
 
         Raises:
             MessageError: not a topic name, or not an expression.
-            ClientError: the listener cannot be called.
+            ClientError: the listener cannot be called, or is a plain function that returns nothing.
         """
         self._subscribe(topic, expression, listener)
 
@@ -104,15 +106,13 @@ class PushConsumer:
 
         Raises:
             MessageError: not a topic name, or not an expression.
-            ClientError: the listener cannot be called.
+            ClientError: the listener cannot be called, or is a plain function that returns nothing.
         """
         self._subscribe(topic, expression, WholeBatches(listener))
 
     def _subscribe(self, topic: str, expression: str | Sql, listener: Listener | WholeBatches) -> None:
         check_topic(topic)
-        called = listener.listener if isinstance(listener, WholeBatches) else listener
-        if not callable(called):
-            raise ClientError(f"a listener is an async function, not {called!r}")
+        require_async(listener.listener if isinstance(listener, WholeBatches) else listener, "a listener")
         self._subscriptions[topic] = subscription_to(topic, expression, time.time_ns() // 1_000_000)
         self._listeners[topic] = listener
         if self._running is not None:

@@ -1,0 +1,102 @@
+"""Functions that must be `async def`: what can be one, and what cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from raptormq.client.async_functions import awaitable, require_async
+from raptormq.errors import ClientError
+
+
+async def right(_: object) -> None:
+    pass
+
+
+async def with_a_prefix(prefix: str, _: object) -> None:
+    pass
+
+
+def plain(_: object) -> None:
+    pass
+
+
+def plain_with_a_prefix(prefix: str, _: object) -> None:
+    pass
+
+
+def passes_on(value: object) -> Awaitable[None]:
+    return right(value)
+
+
+def not_annotated(value):  # type: ignore[no-untyped-def]
+    return right(value)
+
+
+def in_a_thread(function: Callable[[object], None]) -> Callable[[object], Awaitable[None]]:
+    @functools.wraps(function)
+    def called(value: object) -> Awaitable[None]:
+        return asyncio.get_running_loop().run_in_executor(None, function, value)
+
+    return called
+
+
+class Right:
+    async def __call__(self, _: object) -> None:
+        pass
+
+    async def method(self, _: object) -> None:
+        pass
+
+
+class Plain:
+    def __call__(self, _: object) -> None:
+        pass
+
+    def method(self, _: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        right,
+        functools.partial(with_a_prefix, "x"),
+        lambda _: right(5),
+        passes_on,
+        not_annotated,
+        in_a_thread(plain),
+        Right(),
+        Right().method,
+        AsyncMock(),
+    ],
+)
+async def test_whatever_returns_what_can_be_awaited_is_taken(function: Callable[[object], Awaitable[None]]) -> None:
+    require_async(function, "a listener")
+    await awaitable(function("x"), "a listener")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [plain, functools.partial(plain_with_a_prefix, "x"), Plain(), Plain().method],
+    ids=["def", "partial", "object", "method"],
+)
+def test_a_plain_function_that_returns_nothing_is_refused(function: Any) -> None:
+    with pytest.raises(ClientError, match="a listener must be async def"):
+        require_async(function, "a listener")
+
+
+@pytest.mark.parametrize("nothing", [None, 5, "consume"])
+def test_what_cannot_be_called_is_refused(nothing: Any) -> None:
+    with pytest.raises(ClientError, match=f"a listener is an async function, not {nothing!r}"):
+        require_async(nothing, "a listener")
+
+
+def test_an_answer_that_cannot_be_awaited_is_named() -> None:
+    with pytest.raises(ClientError, match="must be async def: it has returned 5"):
+        awaitable(5, "a listener")  # type: ignore[arg-type]
