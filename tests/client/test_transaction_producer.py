@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from raptormq.client import Message, MessageExt, MessageQueue, PullConsumer, TransactionProducer, TransactionState
-from raptormq.errors import ClientClosed, MessageError
+from raptormq.client import (
+    Delay,
+    Message,
+    MessageExt,
+    MessageQueue,
+    PullConsumer,
+    TransactionProducer,
+    TransactionState,
+)
+from raptormq.errors import ClientClosed, ClientError, MessageError
 from tests.client.cluster import Cluster
 
 QUICK = {"transactionTimeOut": "100", "transactionCheckInterval": "100", "transactionCheckMax": "1000"}
@@ -117,9 +126,76 @@ async def test_what_cannot_be_in_a_transaction_is_refused_before_it_runs(tmp_pat
     async with Cluster(tmp_path) as cluster:
         producer = TransactionProducer("p", no_idea, name_servers=cluster.name_servers)
         async with producer:
-            for message in (Message("t", b"x", properties={"DELAY": "1"}), Message("no topic", b"x")):
+            for message in (
+                Message("t", b"x", properties={"DELAY": "1"}),
+                Message("t", b"x", delay=Delay.by(1)),
+                Message("no topic", b"x"),
+                cast("Message", b"x"),
+            ):
                 with pytest.raises(MessageError):
                     await producer.send_in_transaction(message, execute)
         with pytest.raises(ClientClosed):
             await producer.send_in_transaction(Message("t", b"x"), execute)
     assert not ran.is_set()
+
+
+def plain(_: object) -> None:
+    """Declared to return nothing, so nothing that can be awaited."""
+
+
+@pytest.mark.parametrize("wrong", [None, 5, plain])
+def test_a_check_must_be_an_async_function(wrong: Any) -> None:
+    with pytest.raises(ClientError, match="the check of transactions"):
+        TransactionProducer("p", wrong)
+
+
+async def test_what_is_no_local_transaction_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **NEVER) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", no_idea, name_servers=cluster.name_servers) as producer:
+            wrong: Any
+            for wrong in (None, "commit", plain):
+                with pytest.raises(ClientError, match="a local transaction"):
+                    await producer.send_in_transaction(Message("t", b"x"), wrong)
+            sent = await producer.send_in_transaction(Message("t", b"right"), committed)
+            assert sent.sent.queue_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [("commit", "returns a TransactionState or None, not 'commit'"), (False, "not False"), (None, "must be async def")],
+)
+async def test_an_answer_that_is_none_leaves_the_transaction_to_the_check(
+    tmp_path: Path, answer: Any, says: str
+) -> None:
+    async def returns_it(_: Message) -> Any:
+        return answer
+
+    def passes_it_on(_: Message) -> Any:
+        return answer
+
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", commit_when_asked, name_servers=cluster.name_servers) as producer:
+            with pytest.raises(ClientError, match=says):
+                await producer.send_in_transaction(Message("t", b"x"), passes_it_on if answer is None else returns_it)
+            [message] = await delivered(cluster, wait_ms=20_000)
+        assert message.body == b"x"
+
+
+async def test_a_check_that_returns_something_else_is_named_and_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[Any] = ["commit", None, TransactionState.COMMIT]
+
+    async def check(_: MessageExt) -> Any:
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", check, name_servers=cluster.name_servers) as producer:
+            await producer.send_in_transaction(Message("t", b"x"), left_open)
+            [message] = await delivered(cluster, wait_ms=20_000)
+        assert message.body == b"x"
+    for said in ("'commit'", "None"):
+        assert f"the check of transactions returns a TransactionState, not {said}" in caplog.text

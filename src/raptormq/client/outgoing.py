@@ -24,8 +24,9 @@ from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.topic_names import NOT_SENDABLE, RETRY_PREFIX, check_topic
 
-_DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
-_SETTABLE = _DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
+DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+"""Names of the properties that delay a message."""
+_SETTABLE = DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
 _REFUSED = (names.RESERVED - _SETTABLE) | {names.ENCRYPTION_KEY_ID, names.INNER_IDS}
@@ -105,7 +106,7 @@ def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
     it has a place in an order, its queue is chosen.
     """
     properties = message.properties
-    if message.delay or (properties and not _DELAYS.isdisjoint(properties)):
+    if message.delay or (properties and not DELAYS.isdisjoint(properties)):
         return False
     return queue is not None or names.SHARDING_KEY not in properties
 
@@ -240,7 +241,7 @@ def _records(
         properties = message.properties
         if has_parts(message):
             check_parts(message)
-        if message.delay or (properties and not _DELAYS.isdisjoint(properties)):
+        if message.delay or (properties and not DELAYS.isdisjoint(properties)):
             raise MessageError("a message of a batch cannot be delayed")
         message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
         note(message_id)

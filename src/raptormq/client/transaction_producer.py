@@ -22,12 +22,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from raptormq.client.answers import require_success
+from raptormq.client.async_functions import require_async
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ClientConfig, ProducerConfig
-from raptormq.client.outgoing import prepare_message
+from raptormq.client.outgoing import DELAYS, prepare_message
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
-from raptormq.client.transactions import Check, TransactionState
+from raptormq.client.transactions import Check, TransactionState, state_of
 from raptormq.errors import MessageError, NoRoute, RaptorMQError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
@@ -42,7 +43,6 @@ log = logging.getLogger(__name__)
 
 Execute = Callable[[Message], Awaitable[TransactionState | None]]
 """An `async` function that runs the local transaction; `None` means it was committed."""
-_DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 
 
 class TransactionResult(NamedTuple):
@@ -63,6 +63,10 @@ class TransactionProducer(Producer):
         check: looks up what became of a message's transaction.
         topics: of earlier transactions of the group: their brokers can ask even before anything is sent.
         name_servers, config, client_config: as of `Producer`.
+
+    Raises:
+        ClientError: `check` cannot be called, or is a plain function that returns nothing.
+        MessageError, ConfigError: as of `Producer`.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class TransactionProducer(Producer):
         client_config: ClientConfig | None = None,
     ) -> None:
         super().__init__(group, name_servers=name_servers, config=config, client_config=client_config)
+        require_async(check, "the check of transactions")
         self._check = check
         self._topics = tuple(topics)
         self._looking: list[asyncio.Task[None]] = []
@@ -102,28 +107,31 @@ class TransactionProducer(Producer):
         """Store a message unseen, run the local transaction, and commit or roll back.
 
         An error of `execute` is raised after it, with the transaction left open: nobody but `check` can say whether
-        it took effect.
+        it took effect. So is a `ClientError` when it was no async function or its answer is none of those below.
 
         Args:
             message: what to send; it cannot be delayed.
-            execute: the local transaction; not run when the message could not be stored.
+            execute: `async` function with the local transaction; not run when the message could not be stored. It
+                returns a `TransactionState`, or `None` when it was committed.
             timeout: seconds for the message, and again for the decision; default `ProducerConfig.send_timeout`.
 
         Raises:
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not run.
+            ClientError: the same: `execute` cannot be called, or is a plain function that returns nothing.
         """
         delivery = self._running()
-        if not _DELAYS.isdisjoint(message.properties):
-            raise MessageError("a message in a transaction cannot be delayed")
+        require_async(execute, "a local transaction")
         timeout = self._config.send_timeout if timeout is None else timeout
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        if message.delay or not DELAYS.isdisjoint(message.properties):
+            raise MessageError("a message in a transaction cannot be delayed")
         outgoing.sys_flag |= int(SysFlag.TRANSACTION_PREPARED)
         outgoing.properties += encode_properties(
             {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         )
         sent = await delivery.deliver(outgoing, None, None, timeout)
         if sent.status is SendStatus.SEND_OK:
-            state = await execute(message) or TransactionState.COMMIT
+            state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
         else:
             state = TransactionState.ROLLBACK  # the broker may forget the message
         return TransactionResult(sent, state, await self._end(sent, state, timeout))

@@ -14,9 +14,11 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable
 
+from raptormq.client.async_functions import awaitable
 from raptormq.client.background import background, cancel_all
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.received import decode_messages
+from raptormq.errors import ClientError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
@@ -51,6 +53,22 @@ class TransactionState(enum.Enum):
 
 Check = Callable[[MessageExt], Awaitable[TransactionState]]
 """An `async` function that looks up what became of a message's transaction."""
+
+
+async def state_of(
+    answer: Awaitable[TransactionState | None], what: str, nothing: TransactionState | None = None
+) -> TransactionState:
+    """Return what an application's function says has become of a transaction; `nothing` is what `None` stands for.
+
+    Raises:
+        ClientError: it is not an async function, or says something else.
+    """
+    state = await awaitable(answer, what)
+    if state is None and nothing is not None:
+        return nothing
+    if not isinstance(state, TransactionState):
+        raise ClientError(f"{what} returns a TransactionState{' or None' if nothing else ''}, not {state!r}")
+    return state
 
 
 class TransactionChecks:
@@ -98,7 +116,7 @@ class TransactionChecks:
         message: MessageExt,
     ) -> None:
         try:
-            state = await check(message)
+            state = await state_of(check(message), "the check of transactions")
         except Exception:
             log.exception("the check of transaction %s of group %s failed", message.message_id, group)
             return
