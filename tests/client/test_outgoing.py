@@ -12,7 +12,7 @@ from raptormq.client import Message, ProducerConfig
 from raptormq.client.outgoing import prepare_batch, prepare_message
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import decode_properties
@@ -122,6 +122,13 @@ def test_a_batch_whose_messages_have_no_keys_has_none() -> None:
 def test_a_batch_that_breaks_a_rule_is_refused_with_the_rule(messages: list[Message], rule: str) -> None:
     with pytest.raises(MessageError, match=rule):
         prepare_batch(messages, ids(), NOW_MS, ProducerConfig(max_message_bytes=1000))
+
+
+def test_a_batch_has_no_more_messages_than_brokers_can_count() -> None:
+    most = [Message("t", b"")] * MAX_BATCH_RECORDS
+    assert prepare_batch(most, ids(), NOW_MS, DEFAULT).count == 32_767
+    with pytest.raises(MessageError, match="at most 32767 messages, not 32768: split_messages"):
+        prepare_batch([*most, most[0]], ids(), NOW_MS, DEFAULT)
 
 
 @pytest.mark.parametrize(

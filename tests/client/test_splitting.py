@@ -43,6 +43,8 @@ def test_a_part_has_no_more_messages_than_a_batch_may_have() -> None:
         Message("t", cast("bytes", "x")),
         Message("t", b"", keys=cast("tuple[str]", 5)),
         Message("t", b"", "\ud800"),
+        Message(cast("str", None), b"x"),
+        Message("no topic", b"x"),
     ],
 )
 def test_what_is_no_message_is_refused(wrong: Any) -> None:
@@ -53,3 +55,13 @@ def test_what_is_no_message_is_refused(wrong: Any) -> None:
 def test_bytes_are_counted_whatever_a_body_is_made_of() -> None:
     body = cast("bytes", memoryview(b"x" * 800).cast("i"))
     assert [len(part) for part in split_messages([Message("t", body)] * 4, 1000)] == [1] * 4
+
+
+def test_messages_of_several_topics_are_no_batch() -> None:
+    with pytest.raises(MessageError, match="one topic: t and u differ"):
+        list(split_messages([Message("t", b"x"), Message("u", b"x")]))
+
+
+def test_the_first_message_has_a_topic() -> None:
+    with pytest.raises(MessageError, match="the topic of a message is text, not None"):
+        list(split_messages([Message(cast("str", None), b"x")]))

@@ -16,7 +16,7 @@ from raptormq.client.content import as_bytes, check_parts, has_parts, misfit
 from raptormq.client.united_keys import united_keys
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, encode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.compression import compress
 from raptormq.protocol.message import Message, MessageQueue
@@ -177,6 +177,10 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
     """
     if not messages:
         raise MessageError("a batch needs at least one message")
+    if len(messages) > MAX_BATCH_RECORDS:
+        raise MessageError(
+            f"a batch has at most {MAX_BATCH_RECORDS} messages, not {len(messages)}: split_messages cuts a longer list"
+        )
     first = messages[0]
     check_sendable(first.topic)
     if first.topic.startswith(RETRY_PREFIX):
@@ -184,7 +188,9 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
     message_ids: list[str] = []
     body = encode_batch(_records(messages, ids, now_ms, message_ids))
     if len(body) > config.max_message_bytes:
-        raise MessageError(f"a batch of {len(body)} bytes is larger than {config.max_message_bytes}")
+        raise MessageError(
+            f"a batch of {len(body)} bytes is larger than {config.max_message_bytes}: split_messages cuts a longer list"
+        )
     batch_properties = {
         names.WAIT: "true" if first.wait_stored else "false",
         names.UNIQUE_KEY: ids.next_id(now_ms),

@@ -220,7 +220,8 @@ class Producer:
         """Send messages of one topic as one request; they get consecutive offsets of one queue, all or none.
 
         The list is never merged with other messages; `split_messages` cuts one that is too long.
-        The messages need one topic and one `wait_stored`, no delay, no retry topic, and 4 MiB together at most.
+        The messages need one topic and one `wait_stored`, no delay, no retry topic; together they are 32,767 and 4 MiB
+        at most.
         Arguments and errors are those of `send`.
         """
         self._running()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from raptormq.client.content import as_bytes, check_parts, misfit
-from raptormq.client.outgoing import encode_text
+from raptormq.client.outgoing import check_sendable, encode_text
 from raptormq.errors import MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message import Message
@@ -22,12 +22,18 @@ def split_messages(messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYT
     """Yield the messages in order, in lists of at most `max_bytes` as they travel and 32,767 messages.
 
     Raises:
-        MessageError: one message alone is larger, or is none.
+        MessageError: one message alone is larger, is none, or is for another topic than those before it.
     """
     part: list[Message] = []
     part_bytes = 0
+    topic = None
     for message in messages:
         size = _size(message)
+        if topic is None:
+            check_sendable(message.topic)
+            topic = message.topic
+        elif message.topic != topic:
+            raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
         if size > max_bytes:
             raise MessageError(f"a message of {size} bytes does not fit a batch of {max_bytes}")
         if part and (part_bytes + size > max_bytes or len(part) == MAX_BATCH_RECORDS):
