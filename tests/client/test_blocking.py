@@ -94,6 +94,15 @@ def test_many_threads_may_use_one_producer(name_servers: str) -> None:
     assert len({(result.queue, result.queue_offset) for result in results}) == 200
 
 
+def test_single_sends_leave_as_batches_where_that_is_asked_for(name_servers: str) -> None:
+    with BlockingAdminClient(name_servers=name_servers) as admin:
+        admin.create_topic("t", 1, 1)
+    with BlockingProducer("p", name_servers=name_servers, auto_batch=True, batch_max_delay_ms=30_000) as producer:
+        waiting = [producer.submit(Message("t", b"x")) for _ in range(2)]
+        assert not any(each.done() for each in waiting)
+    assert [each.result(10).queue_offset for each in waiting] == [0, 1]
+
+
 def test_errors_are_the_same_as_with_await(name_servers: str, free_port: int) -> None:
     with BlockingPullConsumer(name_servers=name_servers) as consumer:
         with pytest.raises(NoRoute):

@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from raptormq.client import (
+    BlockingProducer,
     BlockingPullConsumer,
     ClientConfig,
     ConsumeFromWhere,
@@ -21,6 +22,7 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
+from raptormq.client.config import BatchSettings
 from raptormq.client.encryption_keys import KeyFile
 from raptormq.client.settings import LONG_MAX, Count, Limits, SecondsOrZero, check_setting
 from raptormq.errors import ConfigError
@@ -121,6 +123,18 @@ def test_a_producer_wants_the_configuration_of_one() -> None:
     wrong: Any = ConsumerConfig()
     with pytest.raises(ConfigError, match="config must be ProducerConfig or None, not ConsumerConfig"):
         Producer("p", config=wrong)
+
+
+@pytest.mark.parametrize("name", BatchSettings.__annotations__)
+def test_the_settings_that_producers_take_are_those_of_their_configuration(name: str) -> None:
+    kinds = get_type_hints(ProducerConfig)
+    assert get_type_hints(BatchSettings)[name] == kinds[name] | None
+    wrong: Any = {name: "x"}
+    for make in (Producer, BlockingProducer):
+        with pytest.raises(ConfigError, match=f"{name} must be"):
+            make("p", **wrong)
+    nothing: Any = {name: None}
+    Producer("p", **nothing)
 
 
 @pytest.mark.parametrize("wrong", [5, [5], b"127.0.0.1:9876", [None]])

@@ -14,6 +14,7 @@ from raptormq.client import (
     MessageExt,
     MessageQueue,
     PullConsumer,
+    SendStatus,
     TransactionProducer,
     TransactionState,
 )
@@ -199,3 +200,15 @@ async def test_a_check_that_returns_something_else_is_named_and_asked_again(
         assert message.body == b"x"
     for said in ("'commit'", "None"):
         assert f"the check of transactions returns a TransactionState, not {said}" in caplog.text
+
+
+async def test_a_transaction_producer_takes_the_settings_of_batches_too(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        server = cluster.name_servers
+        producer = TransactionProducer("p", no_idea, name_servers=server, auto_batch=True, batch_max_delay_ms=30_000)
+        async with producer:
+            waiting = producer.submit(Message("t", b"waits"))
+            result = await producer.send_in_transaction(Message("t", b"does not"), committed)
+            assert not waiting.done()
+        assert (result.state, (await waiting).status) == (TransactionState.COMMIT, SendStatus.SEND_OK)

@@ -14,10 +14,10 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
 from raptormq.client.admin import AdminClient
-from raptormq.client.config import ClientConfig, ConsumeFromWhere, ProducerConfig
+from raptormq.client.config import BatchSettings, ClientConfig, ConsumeFromWhere, ProducerConfig
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult
@@ -162,8 +162,10 @@ class BlockingProducer(_Blocking[Producer]):
         name_servers: Sequence[str] | str | None = None,
         config: ProducerConfig | None = None,
         client_config: ClientConfig | None = None,
+        **batching: Unpack[BatchSettings],
     ) -> None:
-        super().__init__(Producer(group, name_servers=name_servers, config=config, client_config=client_config))
+        producer = Producer(group, name_servers=name_servers, config=config, client_config=client_config, **batching)
+        super().__init__(producer)
 
     send = _blocking(Producer.send)
     send_batch = _blocking(Producer.send_batch)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from raptormq.client.credentials import Credentials, credentials_from_environment
 from raptormq.client.encryption_keys import EncryptionKeys, keys_from_environment
@@ -181,6 +181,16 @@ class ProducerConfig:
         check_settings(self)
         if self.auto_batch and self.batch_max_bytes > self.max_message_bytes:
             raise ConfigError("batch_max_bytes must not be larger than max_message_bytes")
+
+
+class BatchSettings(TypedDict, total=False):
+    """The settings of `ProducerConfig` that producers also take as arguments of their own; `None` changes nothing."""
+
+    auto_batch: bool | None
+    batch_max_bytes: int | None
+    batch_max_delay_ms: float | None
+    total_batch_max_bytes: int | None
+    max_open_batches: int | None
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from raptormq.client.accumulator import Lane
 from raptormq.client.batch_sending import BatchSending
-from raptormq.client.config import ClientConfig, ProducerConfig
+from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
 from raptormq.client.content import as_messages
 from raptormq.client.delivery import Delivery
 from raptormq.client.departures import Send
@@ -45,8 +45,9 @@ class Producer:
         group: name of the group; brokers ask any of its members about unfinished transactions.
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
             `client_config`.
-        config: how to send; the four arguments about batches replace its values.
+        config: how to send.
         client_config: shared connections: producers and consumers with the same one are one client to the brokers.
+        batching: `auto_batch` and its like, which replace the values of `config`.
 
     Raises:
         MessageError: `group` is not a group name.
@@ -61,20 +62,11 @@ class Producer:
         name_servers: Sequence[str] | str | None = None,
         config: ProducerConfig | None = None,
         client_config: ClientConfig | None = None,
-        auto_batch: bool | None = None,
-        batch_max_bytes: int | None = None,
-        batch_max_delay_ms: float | None = None,
-        total_batch_max_bytes: int | None = None,
+        **batching: Unpack[BatchSettings],
     ) -> None:
         check_group(group)
         check_setting("config", config, ProducerConfig | None)
         self._group = group
-        batching = {
-            "auto_batch": auto_batch,
-            "batch_max_bytes": batch_max_bytes,
-            "batch_max_delay_ms": batch_max_delay_ms,
-            "total_batch_max_bytes": total_batch_max_bytes,
-        }
         given: dict[str, Any] = {name: value for name, value in batching.items() if value is not None}
         self._config = replace(config or ProducerConfig(), **given)
         self._client_config = ClientConfig.choose(client_config, name_servers)
