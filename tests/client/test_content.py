@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from raptormq.client import Message, MessageQueue, Producer, ProducerConfig, PullConsumer
-from raptormq.client.content import as_bytes, check_parts, check_queue
+from raptormq.client.content import as_bytes, check_parts, check_place
 from raptormq.errors import ClientError, MessageError
 from tests.client.cluster import Cluster
 
@@ -26,6 +26,10 @@ WRONG: dict[str, dict[str, Any]] = {
     "keys in one text": {"keys": "abc"},
     "keys of numbers": {"keys": (1, 2)},
     "number of keys": {"keys": 5},
+    "key with a space": {"keys": ("a b",)},
+    "empty key beside another": {"keys": ("a", "")},
+    "tags of a filter": {"tags": "a || b"},
+    "tags of a filter beside a key": {"tags": "a||b", "keys": ("k",)},
     "tag of a number": {"tags": 5},
     "half a character in a long tag": {"tags": "\ud800" + "x" * 10_000},
     "list of properties": {"properties": ["a"]},
@@ -62,6 +66,7 @@ NO_QUEUES = [
     5,
     MessageQueue("u", "broker-0", 0),
     MessageQueue("t", "broker-0", 2**31),
+    MessageQueue("t", "broker-0", -1),
     MessageQueue("t", "broker-0", cast("int", "0")),
     [],
 ]
@@ -69,10 +74,10 @@ NO_QUEUES = [
 
 @pytest.mark.parametrize("queue", NO_QUEUES)
 def test_a_queue_of_the_topic_is_wanted(queue: object) -> None:
-    check_queue(QUEUE, "t")
-    check_queue(None, "t")
-    with pytest.raises(MessageError, match=r"MessageQueue|cannot go to u@broker-0:0|number of 32 bits"):
-        check_queue(queue, "t")
+    check_place(QUEUE, "t")
+    check_place(None, "t")
+    with pytest.raises(MessageError, match=r"MessageQueue|cannot go to u@broker-0:0|number from 0 to 2147483647"):
+        check_place(queue, "t")
 
 
 @pytest.mark.parametrize("auto_batch", [False, True])

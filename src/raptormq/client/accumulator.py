@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.content import as_bytes, check_parts, check_queue, misfit
+from raptormq.client.content import as_bytes, check_parts, check_place, misfit
 from raptormq.client.departures import Departures, Send
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
@@ -126,7 +126,7 @@ class Lane:
             key = topic, queue, message.tags, message.wait_stored, 0
             batch = self._open.get(key)
         except (AttributeError, TypeError):  # a list, bytes; or a part that is one
-            check_queue(queue, getattr(message, "topic", ""))
+            check_place(queue, getattr(message, "topic", ""))
             raise misfit(message) from None
         if type(body) is not bytes:
             body = as_bytes(body)
@@ -210,7 +210,7 @@ class Lane:
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Begin a batch, in place of one that has no room."""
         topic, queue, tags, wait_stored, _ = key
-        check_queue(queue, topic)
+        check_place(queue, topic)
         if not isinstance(wait_stored, bool):
             raise misfit(Message(topic, b"", tags, wait_stored=wait_stored))
         batch = OpenBatch(key, self._ids.id_length)

@@ -18,12 +18,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from raptormq.client.admin import AdminClient
 from raptormq.client.config import BatchSettings, ClientConfig, ConsumeFromWhere, ProducerConfig
+from raptormq.client.content import as_queues
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult
 from raptormq.client.results import SendResult
+from raptormq.client.settings import SecondsOrZero, check_setting
 from raptormq.client.sql import Sql
-from raptormq.errors import ClientClosed, RequestTimeout
+from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 _MARGIN_S = 10.0
@@ -129,6 +131,11 @@ class _Blocking(Generic[W]):
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        try:
+            check_setting("timeout", timeout, SecondsOrZero | None)
+        except ConfigError:
+            work.close()
+            raise
         return self._running(work).run(work, _DEFAULT_WAIT_S if timeout is None else timeout + _MARGIN_S)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -239,7 +246,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read these queues and no others."""
-        wanted = list(queues)
+        wanted = as_queues(queues)
 
         async def assign() -> None:
             self._wrapped.assign(wanted)

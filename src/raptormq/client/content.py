@@ -8,11 +8,14 @@ Java's compiler does it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from raptormq.errors import MessageError
+from raptormq.errors import ClientError, MessageError
 from raptormq.protocol.message import Delay, Message, MessageQueue
+from raptormq.protocol.properties import KEY_SEPARATOR
 
 _INT32 = range(-(2**31), 2**31)
+_QUEUE_IDS = range(2**31)
 
 
 def as_bytes(body: object) -> bytes:
@@ -44,9 +47,14 @@ def check_parts(message: Message) -> None:
     flag: object = message.flag
     if not isinstance(flag, int) or flag not in _INT32:
         raise MessageError(f"the flag of a message is a number of 32 bits, not {flag!r}")
-    keys: object = message.keys
-    if isinstance(keys, str) or not isinstance(keys, Iterable) or not all(isinstance(key, str) for key in keys):
-        raise MessageError(f"the keys of a message are a tuple of texts, not {keys!r}")
+    keys: Any = message.keys
+    try:
+        spaces = KEY_SEPARATOR.join(keys).count(KEY_SEPARATOR)
+        fit = not isinstance(keys, str) and spaces <= max(len(keys) - 1, 0) and "" not in keys
+    except TypeError:
+        fit = False
+    if not fit:
+        raise MessageError(f"the keys of a message are a tuple of texts without spaces, none empty, not {keys!r}")
     properties: object = message.properties
     if not isinstance(properties, Mapping):
         raise MessageError(f"the properties of a message are a dict, not {properties!r}")
@@ -85,12 +93,14 @@ def as_messages(messages: object) -> Sequence[Message]:
     return listed
 
 
-def check_queue(queue: object, topic: str) -> None:
-    """Look at the queue that a message is meant for; None is any.
+def check_place(queue: object, topic: str, key: object = None) -> None:
+    """Look at the queue that a message is meant for, and the key that chooses one; None is any.
 
     Raises:
-        MessageError: it is none, that of another topic, or has a number that is none.
+        MessageError: it is none, that of another topic, or has a number that is none; or the key is no text.
     """
+    if key is not None and not isinstance(key, str):
+        raise MessageError(f"the key that chooses a queue is text, not {key!r}")
     if queue is None:
         return
     if not isinstance(queue, MessageQueue):
@@ -98,5 +108,17 @@ def check_queue(queue: object, topic: str) -> None:
     if queue.topic != topic:
         raise MessageError(f"a message for topic {topic} cannot go to {queue}")
     number: object = queue.queue_id
-    if not isinstance(number, int) or number not in _INT32:
-        raise MessageError(f"the id of a queue is a number of 32 bits, not {number!r}")
+    if not isinstance(number, int) or number not in _QUEUE_IDS:
+        raise MessageError(f"the id of a queue is a number from 0 to {_QUEUE_IDS[-1]}, not {number!r}")
+
+
+def as_queues(queues: object) -> set[MessageQueue]:
+    """Return queues as a set.
+
+    Raises:
+        ClientError: they are none.
+    """
+    listed = list(queues) if isinstance(queues, Iterable) else None
+    if listed is None or not all(isinstance(queue, MessageQueue) for queue in listed):
+        raise ClientError(f"what is assigned is a list of MessageQueue, not {queues!r}")
+    return set(listed)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.content import check_queue
+from raptormq.client.content import check_place
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.queue_kinds import QueueKinds
@@ -67,7 +67,7 @@ class Delivery:
             TransportError: the last attempt found no broker or got no answer in time.
             ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
         """
-        check_queue(queue, outgoing.topic)
+        check_place(queue, outgoing.topic, key)
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
         clock = asyncio.get_running_loop().time
@@ -124,7 +124,7 @@ class Delivery:
             NoRoute: nobody serves the topic.
             TransportError: the message could not be handed to a connection in time.
         """
-        check_queue(queue, outgoing.topic)
+        check_place(queue, outgoing.topic, key)
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
         clock = asyncio.get_running_loop().time

@@ -19,13 +19,12 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, encode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.compression import compress
-from raptormq.protocol.message import Message, MessageQueue
+from raptormq.protocol.message import DELAYS, Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import encode_properties
+from raptormq.protocol.tags import TAG_SEPARATOR
 from raptormq.protocol.topic_names import NOT_SENDABLE, RETRY_PREFIX, check_topic
 
-DELAYS = frozenset({names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
-"""Names of the properties that delay a message."""
 _SETTABLE = DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
@@ -291,12 +290,14 @@ def encode_text(properties: dict[str, str]) -> str:
     """Return properties as they travel.
 
     Raises:
-        MessageError: they are not text, or break a rule of the broker.
+        MessageError: they are not text, or break a rule of the broker; or nobody could ask for the tag.
     """
     try:
         text = encode_properties(properties)
         if not text.isascii():
             text.encode()
+        if TAG_SEPARATOR in properties.get(names.TAGS, ""):
+            raise MessageError(f"a message has one tag, and filters have several: {properties[names.TAGS]!r}")
     except TypeError:
         raise MessageError(f"tags and properties of a message are texts: {properties!r} are not") from None
     except UnicodeEncodeError as error:

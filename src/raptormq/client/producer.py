@@ -29,7 +29,7 @@ from raptormq.client.outgoing import Outgoing, prepare_batch, prepare_message
 from raptormq.client.recalling import recall
 from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
-from raptormq.client.settings import check_setting
+from raptormq.client.settings import check_setting, checked_timeout
 from raptormq.client.shipping import Shipping
 from raptormq.client.waiters import CLOSED, Callback, tell
 from raptormq.errors import ClientClosed, ClientError, ConfigError, RequestTimeout
@@ -144,6 +144,7 @@ class Producer:
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
+            ConfigError: the timeout is no number above 0.
             NoRoute: the topic does not exist and brokers do not create topics, or no broker is up.
             TransportError: no broker answered in time; the message may have been stored all the same.
             ServerError: the brokers refuse the message.
@@ -155,7 +156,9 @@ class Producer:
             if merged is not None:
                 return await merged
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        return await delivery.deliver(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
+        return await delivery.deliver(
+            outgoing, queue, key, self._config.send_timeout if timeout is None else checked_timeout(timeout)
+        )
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Send one message and return at once: the future holds what `send` returns or raises, callbacks are added
@@ -218,7 +221,9 @@ class Producer:
         """
         self._running()
         outgoing = prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
-        return await self._send_batch(outgoing, queue, key, self._config.send_timeout if timeout is None else timeout)
+        return await self._send_batch(
+            outgoing, queue, key, self._config.send_timeout if timeout is None else checked_timeout(timeout)
+        )
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
         """Send without waiting for the broker: fast, and nobody knows whether the message was stored.
@@ -248,7 +253,7 @@ class Producer:
         """
         self._running()
         assert self._instance is not None
-        wait = self._config.send_timeout if timeout is None else timeout
+        wait = self._config.send_timeout if timeout is None else checked_timeout(timeout)
         return await recall(self._instance, self._group, topic, recall_handle, wait)
 
     async def request(
@@ -270,7 +275,7 @@ class Producer:
         delivery = self._running()
         assert self._instance is not None
         instance = self._instance
-        timeout = self._config.send_timeout if timeout is None else timeout
+        timeout = self._config.send_timeout if timeout is None else checked_timeout(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
         with instance.replies.expected(outgoing, instance.client_id, timeout) as reply:
@@ -305,7 +310,9 @@ class Producer:
         message = Message(queue.topic, body, properties=properties or {})
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         make_reply(outgoing, request)
-        return await delivery.deliver(outgoing, queue, None, self._config.send_timeout if timeout is None else timeout)
+        return await delivery.deliver(
+            outgoing, queue, None, self._config.send_timeout if timeout is None else checked_timeout(timeout)
+        )
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.

@@ -22,12 +22,13 @@ from typing import Self, TypeVar
 
 from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
+from raptormq.client.content import as_queues
 from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
 from raptormq.client.pulling import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches, message_count
-from raptormq.client.settings import Milliseconds, check_setting
+from raptormq.client.settings import Milliseconds, SecondsOrZero, check_setting, checked_timeout
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import (
@@ -186,6 +187,7 @@ class PullConsumer:
         instance = self._running()
         if timeout is None:
             timeout = instance.config.request_timeout + (suspend_ms / 1000 + LATE_ANSWER_S if suspend_ms else 0)
+        checked_timeout(timeout)
         subscription = subscription_to(queue.topic, expression, 0)
         group = self._group or _DEFAULT_GROUP
         wanted = PullRequest(
@@ -196,8 +198,12 @@ class PullConsumer:
     # --- reading what is assigned ---
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues and no others; queues that stay keep their positions."""
-        wanted = set(queues)
+        """Read these queues and no others; queues that stay keep their positions.
+
+        Raises:
+            ClientError: they are not queues.
+        """
+        wanted = as_queues(queues)
         for queue in set(self._positions) - wanted:
             self._drop_pull(queue)
             del self._positions[queue]
@@ -213,12 +219,13 @@ class PullConsumer:
         """Let the next `poll` read an assigned queue from `offset`.
 
         Raises:
-            ClientError: the queue is not assigned, or the offset is negative.
+            ClientError: the queue is not assigned, or the offset is no number from 0 on.
         """
         if queue not in self._positions:
             raise ClientError(f"{queue} is not assigned")
-        if offset < 0:
-            raise ClientError(f"an offset is not negative: {offset}")
+        wanted: object = offset
+        if not isinstance(wanted, int) or wanted < 0:
+            raise ClientError(f"an offset is a number and not negative: {offset!r}")
         self._drop_pull(queue)
         self._positions[queue] = offset
 
@@ -237,9 +244,11 @@ class PullConsumer:
             ServerError: a broker refuses.
             RecordError: a message or a batch is damaged; the next poll goes on behind one whose body alone is.
             KeyMissing: a message is encrypted with a key that the client does not have.
+            ConfigError: the timeout is no number from 0 on.
             ClientClosed: not started, or closed.
         """
         self._running()
+        check_setting("timeout", timeout, SecondsOrZero)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         while True:

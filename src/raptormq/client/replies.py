@@ -98,6 +98,8 @@ def reply_queue(request: MessageExt) -> MessageQueue:
     Raises:
         MessageError: the message is no request, or its broker names no cluster.
     """
+    if not isinstance(request, MessageExt):
+        raise MessageError(f"what is replied to is a MessageExt, not {type(request).__name__}")
     for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT):
         if not request.properties.get(name):
             raise MessageError(f"message {request.message_id} cannot be replied to: it has no {name}")

@@ -71,6 +71,17 @@ def check_setting(name: str, value: object, kind: Any) -> None:
         raise ConfigError(f"{name} must be {' or '.join(map(_described, kinds))}, not {given}")
 
 
+def checked_timeout(timeout: float) -> float:
+    """Return the time-out of a call.
+
+    Raises:
+        ConfigError: it is no number of seconds above 0.
+    """
+    if type(timeout) is not float or not 0 < timeout <= _INT_MAX:  # what is usual is not looked at twice
+        check_setting("timeout", timeout, Seconds)
+    return timeout
+
+
 @cache
 def _kinds(settings: Any) -> dict[str, Any]:
     return get_type_hints(settings, include_extras=True)

@@ -24,6 +24,8 @@ class Sql:
     text: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise MessageError(f"a filter is text, not {self.text!r}")
         try:
             compile_filter(self.text)
         except FilterError as error:
@@ -34,4 +36,6 @@ def subscription_to(topic: str, expression: str | Sql, version: int = 0) -> Subs
     """Return what heartbeats and pulls say; raises `MessageError` for what is no expression of tags."""
     if isinstance(expression, Sql):
         return Subscription(topic, expression.text, version=version, expression_type=SQL92)
+    if not isinstance(expression, str):
+        raise MessageError(f"a subscription is text or Sql, not {expression!r}")
     return Subscription.parse(topic, expression, version)

@@ -25,16 +25,17 @@ from raptormq.client.answers import require_success
 from raptormq.client.async_functions import require_async
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
-from raptormq.client.outgoing import DELAYS, prepare_message
+from raptormq.client.outgoing import prepare_message
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.settings import checked_timeout
 from raptormq.client.transactions import Check, TransactionState, state_of
 from raptormq.errors import MessageError, NoRoute, RaptorMQError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.transaction import EndTransactionRequestHeader
-from raptormq.protocol.message import Message
+from raptormq.protocol.message import DELAYS, Message
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import SysFlag
@@ -122,7 +123,7 @@ class TransactionProducer(Producer):
         """
         delivery = self._running()
         require_async(execute, "a local transaction")
-        timeout = self._config.send_timeout if timeout is None else timeout
+        timeout = self._config.send_timeout if timeout is None else checked_timeout(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         if message.delay or not DELAYS.isdisjoint(message.properties):
             raise MessageError("a message in a transaction cannot be delayed")

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 
+DELAYS = frozenset({names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS})
+"""Names of the properties that delay a message."""
+_INT64 = range(-(2**63), 2**63)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
@@ -24,30 +28,54 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """When a message is to be delivered: made by one of the three methods."""
+    """When a message is to be delivered: made by one of the three methods.
+
+    Raises:
+        MessageError: no such property, or its value is no number of 64 bits.
+    """
 
     property_name: str
     value: int
+
+    def __post_init__(self) -> None:
+        if self.property_name not in DELAYS:
+            raise MessageError(f"{self.property_name!r} delays no message; use by, by_level or until of Delay")
+        value: object = self.value
+        if not isinstance(value, int) or value not in _INT64:
+            raise MessageError(f"a delay is a whole number of 64 bits, not {value!r}")
 
     @classmethod
     def by_level(cls, level: int) -> Delay:
         """After the delay of a level of the broker, from 1 (1 s) to 18 (2 h) as brokers are delivered.
 
         Raises:
-            MessageError: a level below 1.
+            MessageError: no number, or a level below 1.
         """
+        delay = cls(names.DELAY, level)
         if level < 1:
             raise MessageError(f"{level} is no delay level, the first one is 1")
-        return cls(names.DELAY, level)
+        return delay
 
     @classmethod
     def by(cls, seconds: float) -> Delay:
-        """After so many seconds, counted from when the broker has the message; 0 or less is no delay."""
-        return cls(names.TIMER_DELAY_MS, round(seconds * 1000))
+        """After so many seconds, counted from when the broker has the message; 0 or less is no delay.
+
+        Raises:
+            MessageError: no number.
+        """
+        try:
+            milliseconds = round(seconds * 1000)
+        except (TypeError, ValueError, OverflowError):  # text, NaN, infinity
+            raise MessageError(f"a delay is a number of seconds, not {seconds!r}") from None
+        return cls(names.TIMER_DELAY_MS, milliseconds)
 
     @classmethod
     def until(cls, timestamp_ms: int) -> Delay:
-        """At a time, in milliseconds since 1970; a time that has passed is no delay."""
+        """At a time, in milliseconds since 1970; a time that has passed is no delay.
+
+        Raises:
+            MessageError: no whole number.
+        """
         return cls(names.TIMER_DELIVER_MS, timestamp_ms)
 
 
@@ -55,9 +83,9 @@ class Delay:
 class Message:
     """A message to send.
 
-    ``tags`` is the one word brokers filter by, ``keys`` are the words it can be found by; ``properties`` are the
-    application's own. With ``wait_stored`` false the broker answers before the message is flushed or replicated. With
-    ``delay`` consumers get it later.
+    ``tags`` is the one word brokers filter by, without ``||``; ``keys`` are the words it can be found by, without
+    spaces; ``properties`` are the application's own. With ``wait_stored`` false the broker answers before the message
+    is flushed or replicated. With ``delay`` consumers get it later.
     """
 
     topic: str

@@ -10,6 +10,7 @@ from functools import lru_cache
 from raptormq.errors import MessageError
 
 SUBSCRIBE_ALL = "*"
+TAG_SEPARATOR = "||"
 
 
 @lru_cache(maxsize=4096)
@@ -36,7 +37,7 @@ def parse_expression(expression: str) -> frozenset[str]:
     text = expression.strip()
     if text in ("", SUBSCRIBE_ALL):
         return frozenset()
-    tags = frozenset(part.strip() for part in text.split("||")) - {""}
+    tags = frozenset(part.strip() for part in text.split(TAG_SEPARATOR)) - {""}
     if not tags:
         raise MessageError(f"the subscription {expression!r} has no tag; use '*' or 'A || B'")
     return frozenset() if SUBSCRIBE_ALL in tags else tags

@@ -67,7 +67,11 @@ def _max_length(topic: str) -> int:
 
 
 def check_topic(topic: str) -> None:
-    """Raise :class:`MessageError` when ``topic`` is empty, too long or has a character outside ``%|a-zA-Z0-9_-``."""
+    """Raise :class:`MessageError` when ``topic`` is no text, empty, too long or has a character outside
+    ``%|a-zA-Z0-9_-``.
+    """
+    if not isinstance(topic, str):
+        raise MessageError(f"a topic is text, not {topic!r}")
     if (fault := topic_fault(topic)) is not None:
         shown = topic if len(topic) <= _SHOWN else f"{topic[:_SHOWN]}…"
         limit = _max_length(topic)
@@ -76,7 +80,11 @@ def check_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Raise :class:`MessageError` when ``group`` is empty, too long or has a character outside ``%|a-zA-Z0-9_-``."""
+    """Raise :class:`MessageError` when ``group`` is no text, empty, too long or has a character outside
+    ``%|a-zA-Z0-9_-``.
+    """
+    if not isinstance(group, str):
+        raise MessageError(f"a group is text, not {group!r}")
     if not group.strip():
         raise MessageError("the group is blank")
     if len(group) > MAX_GROUP_LENGTH:

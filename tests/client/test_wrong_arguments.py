@@ -1,0 +1,168 @@
+"""Arguments of the wrong kind: one clear line of ours, before anything is sent or read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    BlockingProducer,
+    BlockingPullConsumer,
+    Delay,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    Sql,
+)
+from raptormq.errors import ClientError, ConfigError, MessageError
+from tests.client.cluster import Cluster
+
+QUEUE = MessageQueue("t", "broker-0", 0)
+NO_TIMEOUTS = ["x", 0, -1, math.nan, math.inf, True]
+
+
+async def consume(_: list[MessageExt]) -> None:
+    """A listener."""
+
+
+@asynccontextmanager
+async def sending(tmp_path: Path) -> AsyncIterator[Producer]:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            yield producer
+
+
+@pytest.mark.parametrize("wrong", [5, b"group", ["g"]])
+def test_a_group_is_text(wrong: Any) -> None:
+    makes: list[Callable[[Any], object]] = [Producer, PushConsumer, BlockingProducer, lambda g: PullConsumer(group=g)]
+    for make in makes:
+        with pytest.raises(MessageError, match="a group is text, not"):
+            make(wrong)
+
+
+def test_none_is_no_group() -> None:
+    wrong: Any = None
+    for make in (Producer, PushConsumer, BlockingProducer):
+        with pytest.raises(MessageError, match="a group is text, not None"):
+            make(wrong)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Delay.by("x"),  # type: ignore[arg-type]
+        lambda: Delay.by(math.inf),
+        lambda: Delay.by(math.nan),
+        lambda: Delay.by(1e300),
+        lambda: Delay.by_level("3"),  # type: ignore[arg-type]
+        lambda: Delay.by_level(1.5),  # type: ignore[arg-type]
+        lambda: Delay.until(None),  # type: ignore[arg-type]
+        lambda: Delay.until(2**63),
+        lambda: Delay("x", 5),
+        lambda: Delay("DELAY", "y"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_delay_is_refused(make: Callable[[], Delay]) -> None:
+    with pytest.raises(MessageError, match="dela"):
+        make()
+
+
+def test_delays_at_their_limits() -> None:
+    assert Delay.until(2**63 - 1).value == 2**63 - 1
+    assert Delay.by(-0.001).value == -1
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"a", ["a"]])
+def test_an_expression_is_text_or_sql(wrong: Any) -> None:
+    with pytest.raises(MessageError, match="a filter is text"):
+        Sql(wrong)
+    with pytest.raises(MessageError, match="a subscription is text or Sql"):
+        PullConsumer(expression=wrong)
+    for subscribe in (PushConsumer("g").subscribe, PushConsumer("g").subscribe_batches):
+        with pytest.raises(MessageError, match="a subscription is text or Sql"):
+            subscribe("t", wrong, consume)  # type: ignore[arg-type]
+        with pytest.raises(MessageError, match="a topic is text"):
+            subscribe(wrong, "*", consume)  # type: ignore[arg-type]
+
+
+async def test_a_topic_is_text(tmp_path: Path) -> None:
+    async with sending(tmp_path) as producer:
+        wrong: Any = None
+        async with AdminClient(client_config=producer._client_config) as admin:
+            with pytest.raises(MessageError, match="a topic is text, not None"):
+                await admin.create_topic(wrong)
+
+
+@pytest.mark.parametrize("wrong", NO_TIMEOUTS)
+async def test_a_timeout_is_a_number_above_0(tmp_path: Path, wrong: Any) -> None:
+    async with sending(tmp_path) as producer:
+        message = Message("t", b"x")
+        for call in (producer.send, producer.request):
+            with pytest.raises(ConfigError, match="timeout must be a number above 0"):
+                await call(message, timeout=wrong)
+        with pytest.raises(ConfigError, match="timeout must be a number above 0"):
+            await producer.send_batch([message], timeout=wrong)
+        async with PullConsumer(client_config=producer._client_config) as consumer:
+            with pytest.raises(ConfigError, match="timeout must be a number above 0"):
+                await consumer.pull(QUEUE, 0, timeout=wrong)
+        assert (await producer.send(message, timeout=5)).queue_offset == 0
+
+
+@pytest.mark.parametrize("wrong", [*NO_TIMEOUTS, None])
+def test_a_timeout_of_calls_without_await_is_a_number_too(wrong: Any, free_port: int) -> None:
+    with BlockingProducer("p", name_servers=f"127.0.0.1:{free_port}") as producer:
+        if wrong is not None:
+            with pytest.raises(ConfigError, match="timeout must be a number"):
+                producer.send(Message("t", b"x"), timeout=wrong)
+    with BlockingPullConsumer(name_servers=f"127.0.0.1:{free_port}") as consumer:
+        if wrong != 0:
+            with pytest.raises(ConfigError, match="timeout must be a number from 0 on"):
+                consumer.poll(wrong)
+        assert consumer.poll(0) == []
+
+
+@pytest.mark.parametrize("key", [5, b"k"])
+async def test_a_key_that_chooses_a_queue_is_text(tmp_path: Path, key: Any) -> None:
+    async with sending(tmp_path) as producer:
+        message = Message("t", b"x")
+        for send in (producer.send, producer.send_oneway, producer.request):
+            for queue in (None, QUEUE):
+                with pytest.raises(MessageError, match="the key that chooses a queue is text"):
+                    await send(message, key=key, queue=queue)
+        with pytest.raises(MessageError, match="the key that chooses a queue is text"):
+            await producer.send_batch([message], key=key)
+
+
+async def test_only_messages_are_replied_to(tmp_path: Path) -> None:
+    async with sending(tmp_path) as producer:
+        wrong: Any = None
+        with pytest.raises(MessageError, match="what is replied to is a MessageExt, not NoneType"):
+            await producer.reply(wrong, b"x")
+
+
+async def test_what_is_read_are_queues_at_offsets(tmp_path: Path) -> None:
+    async with sending(tmp_path) as producer:
+        wrong: Any
+        async with PullConsumer(client_config=producer._client_config) as consumer:
+            for wrong in ("x", None, QUEUE, [QUEUE, "x"], [[]]):
+                with pytest.raises(ClientError, match="what is assigned is a list of MessageQueue"):
+                    consumer.assign(wrong)
+            assert consumer.assignment == []
+            consumer.assign([QUEUE])
+            for wrong in ("x", None, 1.5, -1):
+                with pytest.raises(ClientError, match="an offset is a number and not negative"):
+                    consumer.seek(QUEUE, wrong)
+            for wrong in ("x", None, math.nan, -1):
+                with pytest.raises(ConfigError, match="timeout must be a number from 0 on"):
+                    await consumer.poll(wrong)
+            assert await consumer.poll(0) == []
