@@ -22,6 +22,7 @@ from raptormq.client.content import as_bytes, check_parts, check_place, misfit
 from raptormq.client.departures import Departures, Send
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
+from raptormq.client.own_loop import require_loop
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
 from raptormq.client.shipment import BATCHES_WORTH, MAX_BATCHES, MAX_SHIPMENT_BYTES, Shipment, ShipmentKey
@@ -209,6 +210,7 @@ class Lane:
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Begin a batch, in place of one that has no room."""
+        require_loop(self._loop)
         topic, queue, tags, wait_stored, _ = key
         check_place(queue, topic)
         if not isinstance(wait_stored, bool):

@@ -16,6 +16,7 @@ from raptormq.client.config import ProducerConfig
 from raptormq.client.content import check_place
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
+from raptormq.client.own_loop import require_loop
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.sealing import Sealing
@@ -45,6 +46,7 @@ class Delivery:
 
     def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
         self._instance = instance
+        self._loop = instance.loop
         self._routes = instance.routes
         self._group = group
         self._config = config
@@ -63,14 +65,16 @@ class Delivery:
 
         Raises:
             MessageError: `queue` is none, or of another topic.
+            ClientClosed: this is another event loop than that of the client.
             NoRoute: nobody serves the topic.
             TransportError: the last attempt found no broker or got no answer in time.
             ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
         """
+        require_loop(self._loop)
         check_place(queue, outgoing.topic, key)
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
-        clock = asyncio.get_running_loop().time
+        clock = self._loop.time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._instance.in_flight
         size = len(outgoing.body)
@@ -121,13 +125,15 @@ class Delivery:
 
         Raises:
             MessageError: `queue` is none, or of another topic.
+            ClientClosed: this is another event loop than that of the client.
             NoRoute: nobody serves the topic.
             TransportError: the message could not be handed to a connection in time.
         """
+        require_loop(self._loop)
         check_place(queue, outgoing.topic, key)
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
-        clock = asyncio.get_running_loop().time
+        clock = self._loop.time
         topic_queues = self._routes.known(outgoing.topic) or await self.find(outgoing.topic, timeout)
         target = queue or self._pick(topic_queues, key, clock(), set())
         command = self._command(outgoing, target, oneway=True)

@@ -22,6 +22,7 @@ from raptormq.client.config import ClientConfig, local_address
 from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
 from raptormq.client.offsets import OffsetRequests
+from raptormq.client.own_loop import require_loop
 from raptormq.client.questions import Questions
 from raptormq.client.replies import Replies
 from raptormq.client.routes import RouteTable
@@ -66,6 +67,7 @@ class ClientInstance:
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
+        self.loop = asyncio.get_running_loop()
         ip = config.client_ip or local_address(config.addresses[0])
         self.client_id = f"{ip}@{config.instance_name}"
         """Unique per client; members of a group are sorted by it."""
@@ -109,11 +111,16 @@ class ClientInstance:
         return instance
 
     async def release(self) -> None:
-        """Give the instance back; the last user closes it within about two seconds."""
+        """Give the instance back; the last user closes it within about two seconds.
+
+        Raises:
+            ClientClosed: this is another event loop.
+        """
+        require_loop(self.loop)
         self._users -= 1
         if self._users:
             return
-        by_config = _instances.get(asyncio.get_running_loop(), {})
+        by_config = _instances.get(self.loop, {})
         if by_config.get(self.config) is self:
             del by_config[self.config]
         await cancel_all(self._tasks)

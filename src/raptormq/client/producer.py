@@ -26,6 +26,7 @@ from raptormq.client.delivery import Delivery
 from raptormq.client.departures import Send
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing, prepare_batch, prepare_message
+from raptormq.client.own_loop import require_loop
 from raptormq.client.recalling import recall
 from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
@@ -82,8 +83,14 @@ class Producer:
         self._send_batch: Send
 
     async def start(self) -> None:
-        """Make the producer usable; does nothing when it is. No broker has to be up yet."""
-        if self._instance is None:
+        """Make the producer usable; does nothing when it is. No broker has to be up yet.
+
+        Raises:
+            ClientClosed: it is, in another event loop.
+        """
+        if self._instance is not None:
+            require_loop(self._instance.loop)
+        else:
             instance = self._instance = ClientInstance.acquire(self._client_config)
             instance.join_producers(self._group)
             self._ids = instance.unique_ids
@@ -104,7 +111,12 @@ class Producer:
     async def close(self) -> None:
         """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
         never raises in the loop that it was started in, is bounded in time.
+
+        Raises:
+            ClientClosed: this is another event loop.
         """
+        if self._instance is not None:
+            require_loop(self._instance.loop)
         instance, self._instance, self._delivery = self._instance, None, None
         lane, self._lane = self._lane, None
         if self._alone:
@@ -148,7 +160,7 @@ class Producer:
             NoRoute: the topic does not exist and brokers do not create topics, or no broker is up.
             TransportError: no broker answered in time; the message may have been stored all the same.
             ServerError: the brokers refuse the message.
-            ClientClosed: the producer is not started or closed.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         delivery = self._running()
         if self._lane is not None and key is None and timeout is None:
@@ -169,7 +181,7 @@ class Producer:
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
-            ClientClosed: the producer is not started or closed.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         delivery = self._running()
         merged = self._lane.add(message, queue) if self._lane is not None else None
@@ -187,7 +199,7 @@ class Producer:
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
             ClientError: the callback cannot be called.
-            ClientClosed: the producer is not started or closed.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         if not callable(callback):
             raise ClientError(f"a callback is a function of one argument, not {callback!r}")
@@ -249,12 +261,11 @@ class Producer:
             NoRoute: the broker that has the message is not there.
             TransportError: no answer in time; the message may have been taken back all the same.
             ServerError: the broker refuses; code 604 when the time has come.
-            ClientClosed: the producer is not started or closed.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        self._running()
-        assert self._instance is not None
+        instance = self._own_instance()
         wait = self._config.send_timeout if timeout is None else checked_timeout(timeout)
-        return await recall(self._instance, self._group, topic, recall_handle, wait)
+        return await recall(instance, self._group, topic, recall_handle, wait)
 
     async def request(
         self,
@@ -272,9 +283,7 @@ class Producer:
             RequestTimeout: no reply came in time; the message may be consumed all the same.
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`.
         """
-        delivery = self._running()
-        assert self._instance is not None
-        instance = self._instance
+        delivery, instance = self._running(), self._own_instance()
         timeout = self._config.send_timeout if timeout is None else checked_timeout(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
@@ -320,15 +329,20 @@ class Producer:
         Raises:
             NoRoute, TransportError, ClientClosed: as in `send`.
         """
-        self._running()
-        assert self._instance is not None
-        found = await self._instance.routes.find_for_sending(topic, self._config.default_topic_queues)
+        found = await self._own_instance().routes.find_for_sending(topic, self._config.default_topic_queues)
         return list(found.write_queues)
 
     def _running(self) -> Delivery:
         if self._delivery is None:
             raise ClientClosed("the producer is not started, or closed")
         return self._delivery
+
+    def _own_instance(self) -> ClientInstance:
+        """Return what calls use that are no sends; those look at the loop where they do so anyway."""
+        self._running()
+        assert self._instance is not None
+        require_loop(self._instance.loop)
+        return self._instance
 
 
 def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:

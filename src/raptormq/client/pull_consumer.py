@@ -25,6 +25,7 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.content import as_queues
 from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
+from raptormq.client.own_loop import require_loop
 from raptormq.client.pulling import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches, message_count
@@ -103,6 +104,8 @@ class PullConsumer:
 
     async def close(self) -> None:
         """Stop reading; does nothing the second time and commits nothing."""
+        if self._instance is not None:
+            require_loop(self._instance.loop)
         pulls = list(self._pulls.values())
         self.assign([])
         await asyncio.gather(*pulls, return_exceptions=True)
@@ -389,4 +392,5 @@ class PullConsumer:
     def _running(self) -> ClientInstance:
         if self._instance is None:
             raise ClientClosed("the consumer is not started, or closed")
+        require_loop(self._instance.loop)
         return self._instance

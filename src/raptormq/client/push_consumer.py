@@ -30,6 +30,7 @@ from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
 from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.own_loop import require_loop
 from raptormq.client.pull_pace import PullPace
 from raptormq.client.questions import QueueState, RunningInfo
 from raptormq.client.queue_claims import QueueClaims
@@ -149,7 +150,12 @@ class PushConsumer:
     async def stop(self) -> None:
         """Let running listener calls end, commit, leave the group; does nothing the second time, bounded by
         time-outs.
+
+        Raises:
+            ClientClosed: this is another event loop than the one it was started in.
         """
+        if self._running is not None:
+            require_loop(self._running.loop)
         running, self._running = self._running, None
         if running is not None:
             await running.stop()
@@ -181,6 +187,7 @@ class _Running:
         listeners: dict[str, Listener | WholeBatches],
     ) -> None:
         self._instance = instance
+        self.loop = instance.loop
         self._group = group
         self._config = config
         self._started_ms = time.time_ns() // 1_000_000

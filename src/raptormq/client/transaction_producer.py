@@ -26,6 +26,7 @@ from raptormq.client.async_functions import require_async
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
 from raptormq.client.outgoing import prepare_message
+from raptormq.client.own_loop import require_loop
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.settings import checked_timeout
@@ -98,6 +99,8 @@ class TransactionProducer(Producer):
 
     async def close(self) -> None:
         """As `Producer.close`; questions are not answered any more."""
+        if self._instance is not None:
+            require_loop(self._instance.loop)
         await cancel_all(self._looking)
         if self._instance is not None:
             await self._instance.transaction_checks.leave(self._group, self._check)

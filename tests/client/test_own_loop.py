@@ -1,0 +1,119 @@
+"""Clients in another event loop than their own: one clear error, and their own loop can still close them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TransactionProducer,
+    TransactionState,
+)
+from raptormq.client.blocking import LoopThread
+from raptormq.errors import ClientClosed
+from tests.client.cluster import Cluster
+
+MESSAGE = Message("t", b"x")
+QUEUE = MessageQueue("t", "broker-0", 0)
+
+
+@pytest.fixture
+def name_servers(tmp_path: Path) -> Iterator[str]:
+    """An installation that runs in a thread of its own."""
+    thread = LoopThread("cluster")
+    cluster = Cluster(tmp_path)
+    thread.run(cluster.__aenter__(), 30)
+    thread.run(cluster.create_topic("t", 1), 30)
+    try:
+        yield cluster.name_servers
+    finally:
+        thread.run(cluster.__aexit__(None, None, None), 30)
+        thread.stop()
+
+
+async def check(_: MessageExt) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+async def consume(_: list[MessageExt]) -> None:
+    """A listener."""
+
+
+async def refused(*calls: Callable[[], Awaitable[object]]) -> None:
+    for call in calls:
+        with pytest.raises(ClientClosed, match="started in an event loop that is not this one"):
+            await call()
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+def test_a_producer_belongs_to_the_loop_that_started_it(name_servers: str, auto_batch: bool) -> None:
+    own = LoopThread("own")
+    producer = Producer("p", name_servers=name_servers, auto_batch=auto_batch)
+    own.run(producer.start(), 30)
+    own.run(producer.send(MESSAGE), 30)
+
+    async def elsewhere() -> None:
+        await refused(
+            producer.start,
+            lambda: producer.send(MESSAGE),
+            lambda: producer.send(MESSAGE, timeout=1),
+            lambda: producer.send_batch([MESSAGE]),
+            lambda: producer.send_oneway(MESSAGE),
+            lambda: producer.request(MESSAGE),
+            lambda: producer.queues("t"),
+            lambda: producer.recall("t", "handle"),
+            producer.close,
+        )
+
+    asyncio.run(elsewhere())
+    assert own.run(producer.send(MESSAGE), 30).queue_offset == 1
+    own.run(producer.close(), 30)
+    own.stop()
+
+
+def test_all_others_do_too(name_servers: str) -> None:
+    own = LoopThread("own")
+    transactions = TransactionProducer("p", check, name_servers=name_servers, topics=["t"])
+    pull = PullConsumer(name_servers=name_servers)
+    push = PushConsumer("g", name_servers=name_servers)
+    push.subscribe("t", "*", consume)
+    for client in (transactions, pull, push):
+        own.run(client.start(), 30)
+
+    async def begin() -> None:
+        pull.assign([QUEUE])
+        await pull.poll(0)
+
+    own.run(begin(), 30)
+
+    async def elsewhere() -> None:
+        await refused(transactions.close, pull.close, push.stop, pull.poll, lambda: pull.queues("t"))
+
+    asyncio.run(elsewhere())
+    for end in (transactions.close, pull.close, push.stop):
+        own.run(end(), 30)
+    own.stop()
+
+
+def test_a_loop_that_has_ended_is_named(name_servers: str) -> None:
+    producer, admin = Producer("p", name_servers=name_servers), AdminClient(name_servers=name_servers)
+
+    async def begin() -> None:
+        await producer.start()
+        await producer.send(MESSAGE)
+        await admin.start()
+
+    asyncio.run(begin())
+    for call in (producer.close, admin.close, lambda: producer.send(MESSAGE)):
+        with pytest.raises(ClientClosed, match="an event loop that has ended"):
+            asyncio.run(call())
