@@ -163,7 +163,7 @@ class RouteTable:
     async def _borrow(self, topic: str, default_topic_queues: int) -> TopicQueues:
         found = await self._ask(AUTO_CREATE_TOPIC)
         if found is None:
-            raise NoRoute(f"no broker that is up has topic {topic}, or creates topics by itself")
+            raise NoRoute(f"{NoRoute.to(topic)}, and none creates topics by itself")
         route = self._borrowed[topic] = topic_queues(topic, found, most_queues=default_topic_queues)
         return route
 
