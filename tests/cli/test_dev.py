@@ -70,7 +70,7 @@ def test_settings_of_the_broker_are_taken_from_a_file(serving: Serve, raptormq: 
         done = raptormq("cluster", "describe", "-o", "json", "-n", server.address("namesrv"))
         assert b"broker-x" in done.stdout
         refused = one_line(raptormq("produce", "nowhere", "-n", server.address("namesrv"), stdin=b"x\n"))
-        assert "topic nowhere does not exist" in refused
+        assert "no route for topic nowhere: it does not exist" in refused
 
 
 def test_a_data_directory_in_use_is_one_line(serving: Serve, raptormq: Run, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ async def test_a_topic_that_nobody_creates_has_no_route() -> None:
     async with ScriptedPeer() as peer:
         peer.on(ROUTE, refuse(ResponseCode.TOPIC_NOT_EXIST))
         async with Producer("p", name_servers=peer.address) as producer:
-            with pytest.raises(NoRoute, match="topic t does not exist"):
+            with pytest.raises(NoRoute, match="no route for topic t: it does not exist"):
                 await producer.send(HELLO)
 
 
