@@ -149,8 +149,8 @@ def test_a_read_only_volume_is_refused_in_one_line() -> None:
 
 
 def test_a_full_disk_at_the_start_is_told() -> None:
-    volume = FaultyFileSystem(MemoryFileSystem(), Fault(1, "write", "abort", errno.ENOSPC))
-    with pytest.raises(DiskFull, match="cannot use the store in /store: No space left"):
+    volume = FaultyFileSystem(MemoryFileSystem(), Fault(1, "create", "abort", errno.ENOSPC))
+    with pytest.raises(DiskFull, match=r"cannot use the store in /store: No space left on device \(/store/abort\)"):
         open_store(volume)
 
 

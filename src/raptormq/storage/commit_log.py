@@ -61,6 +61,7 @@ class CommitLog:
         self._retry_at = 0
         self._unsynced_names = False
         self._making = threading.Lock()
+        self._is_short = False
         self.segment_size = segment_size
         self.segments: list[Segment] = []
         self._spare: Segment | None = None
@@ -94,20 +95,15 @@ class CommitLog:
             if offset != after:
                 raise StoreDamaged(f"the commit log has no file for offset {after}; the next is {segment.path}")
             self.segments.append(segment)
-        self._complete_segments()
+        self._check_sizes()
 
-    def _complete_segments(self) -> None:
-        """Allocate again what a crash cut short between creating or cutting a file and allocating it."""
+    def _check_sizes(self) -> None:
+        """A crash may have come between creating or cutting a file and allocating it, but only behind all records."""
         has_successor = False
         for segment in reversed(self.segments):
-            size = segment.file.size()
-            if size < self.segment_size and has_successor:
+            if segment.is_short and has_successor:
+                size = segment.file.size()
                 raise StoreDamaged(f"{segment.path} has only {size} of {self.segment_size} bytes, and records follow")
-            if size < self.segment_size:
-                try:
-                    segment.file.allocate(self.segment_size)
-                except OSError as error:
-                    self._gate.fail(SEGMENT, f"cannot allocate {segment.path}", error)
             has_successor = has_successor or any(segment.file.read_at(0, _HEAD_BYTES))
 
     def estimated_end(self) -> int:
@@ -128,19 +124,38 @@ class CommitLog:
         return self.min_offset
 
     def start_at(self, end_offset: int, *, cut: bool) -> None:
-        """Continue at ``end_offset`` after a recovery; with ``cut`` everything behind it becomes zeros first.
+        """Continue at ``end_offset`` after a recovery; with ``cut`` nothing is left behind it.
 
-        A following segment without records is kept for later, any other is removed.
+        A following segment without records is kept for later, any other is removed. The last one may be short then,
+        see :meth:`complete`.
         """
         while self.segments and self.segments[-1].base > end_offset:
             segment = self.segments.pop()
-            if cut or segment.base >= end_offset + self.segment_size:
+            if cut or segment.base >= end_offset + self.segment_size or segment.is_short:
                 segment.remove()
             else:
                 self._spare = segment
         if cut and self.segments and end_offset < self.segments[-1].end:
             self.segments[-1].cut(end_offset)
+        self._is_short = bool(self.segments) and self.segments[-1].is_short
         self.end_offset = self.flushed_offset = self._hot_from = end_offset
+
+    def complete(self) -> None:
+        """Allocate what the last segment lacks after :meth:`start_at`; no write comes before. For any thread.
+
+        Raises:
+            DiskFull: there is no room; reads go on.
+            StoreReadOnly: the disk failed.
+        """
+        with self._making:
+            if self._is_short:
+                last = self.segments[-1]
+                try:
+                    last.complete()
+                except OSError as error:
+                    self._gate.fail(SEGMENT, f"cannot allocate {last.path}", error)
+                self._is_short = False
+                self._gate.clear_full(SEGMENT)
 
     def sync_from(self, offset: int) -> None:
         """Make everything from ``offset`` on durable that a dead process may have left in the page cache."""
@@ -158,6 +173,8 @@ class CommitLog:
             DiskFull: there is no room for a segment.
             StoreReadOnly: the write failed.
         """
+        if self._is_short:
+            self._complete_or_wait()
         segments = [self._segment_for_write(run.offset) for run in runs]
         try:
             for segment, (offset, parts, size) in zip(segments, runs, strict=True):
@@ -188,6 +205,14 @@ class CommitLog:
             self._unsynced_names = True
         return segments[(offset - segments[0].base) // self.segment_size]
 
+    def _complete_or_wait(self) -> None:
+        now = self._clock()
+        if now < self._retry_at:
+            raise self._gate.error()
+        self._retry_at = now + _RETRY_MS
+        self.complete()
+        self._retry_at = 0
+
     def _create_segment(self, base: int) -> Segment:
         now = self._clock()
         if now < self._retry_at:
@@ -201,7 +226,9 @@ class CommitLog:
         return segment
 
     def wants_spare(self) -> bool:
-        """The last segment is more than half full, or an append found no room for the next one."""
+        """The last segment is more than half full, or short, or an append found no room for the next one."""
+        if self._is_short:
+            return True
         if self._spare is not None or not self.segments:
             return False
         return self._gate.is_full(SEGMENT) or self.segments[-1].end - self.end_offset < self.segment_size // 2
@@ -211,6 +238,11 @@ class CommitLog:
 
         That there is no room is not an error before an append needs the segment.
         """
+        if self._is_short:
+            with contextlib.suppress(StorageError):  # the gate tells of it
+                self._gate.check()  # the queues need less, and without them retention makes no room
+                self.complete()
+            return
         with self._making, contextlib.suppress(OSError):
             if self.wants_spare():
                 segment = Segment(self._filesystem, self._folder, self.segments[-1].end, self.segment_size)

@@ -28,7 +28,8 @@ class DeletionLedger:
 
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
         self._filesystem = filesystem
-        self._file = JsonFile(f"{paths.config}/{_TOPICS}.json", filesystem)
+        self.path = f"{paths.config}/{_TOPICS}.json"
+        self._file = JsonFile(self.path, filesystem)
         self._folders = (paths.queues, paths.batch_queues)
         self._saving = asyncio.Lock()
         self._is_saved = True
@@ -46,7 +47,7 @@ class DeletionLedger:
             if isinstance(end, int):
                 self.ends[topic] = end
             else:
-                logger.warning("%s: no place in the log: %s", self._file.path, str(end)[:200])
+                logger.warning("%s: no place in the log: %s", self.path, str(end)[:200])
         return self.ends
 
     def add(self, topic: str, end: int) -> None:
@@ -56,18 +57,13 @@ class DeletionLedger:
 
     def fit(self, log_min: int, log_end: int) -> None:
         """Forget what the log does not have any more, at its begin or, after a power cut, at its end: what comes there
-        next is alive.
+        next is alive, so this has to be saved before anything does.
         """
         fitting = {topic: min(end, log_end) for topic, end in self.ends.items() if min(end, log_end) > log_min}
         if fitting != self.ends:
             self.ends.clear()
             self.ends.update(fitting)
             self._is_saved = False
-
-    def fit_now(self, log_min: int, log_end: int) -> None:
-        """The same, before anything comes there; raises as :meth:`save_now`."""
-        self.fit(log_min, log_end)
-        self.save_now()
 
     def save_now(self) -> None:
         """Write the file if it lacks something.
@@ -93,7 +89,7 @@ class DeletionLedger:
                 await background.run(self._write, dict(self.ends))
             except OSError as error:
                 self._is_saved = False
-                raise StorageError(f"cannot save {self._file.path}: {error.strerror or error}") from error
+                raise StorageError(f"cannot save {self.path}: {error.strerror or error}") from error
 
     def _write(self, ends: dict[str, int]) -> None:
         for folder in self._folders:

@@ -23,13 +23,38 @@ _MAX_SINGLE_SYNCS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DurabilityJob:
-    """One checkpoint; ``run`` may wait for the disk."""
+class SyncJob:
+    """Files, and folders whose names have changed, below ``folder``; ``run`` may wait for the disk."""
 
     filesystem: FileSystem
     folder: str
     paths: frozenset[str]
     folders: frozenset[str]
+
+    def run(self) -> None:
+        """Make them durable.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if len(self.paths) + len(self.folders) > _MAX_SINGLE_SYNCS:
+            self.filesystem.sync_volume(self.folder)
+            return
+        for path in self.paths:
+            # Some are deleted meanwhile, with their topic or by retention.
+            with contextlib.suppress(FileNotFoundError), contextlib.closing(self.filesystem.open(path)) as file:
+                file.sync()
+        for folder in sorted(self.folders, reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.sync_directory(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class DurabilityJob:
+    """One checkpoint; ``run`` may wait for the disk."""
+
+    filesystem: FileSystem
+    unsynced: SyncJob
     headers: tuple[Header, ...]
     ends_path: str
     ends: EndsPacker
@@ -42,23 +67,11 @@ class DurabilityJob:
         Raises:
             OSError: the disk failed; the old checkpoint stands.
         """
-        if len(self.paths) + len(self.folders) > _MAX_SINGLE_SYNCS:
-            self.filesystem.sync_volume(self.folder)
-        else:
-            self._sync(self.paths)
-            for folder in sorted(self.folders, reverse=True):
-                with contextlib.suppress(FileNotFoundError):
-                    self.filesystem.sync_directory(folder)
+        self.unsynced.run()
         for header in self.headers:
             header.make_durable(self.filesystem)
         replace_file(self.filesystem, self.ends_path, self.ends.packed())
         self.file.save(self.checkpoint)
-
-    def _sync(self, paths: frozenset[str]) -> None:
-        for path in paths:
-            # Some are deleted meanwhile, with their topic or by retention.
-            with contextlib.suppress(FileNotFoundError), contextlib.closing(self.filesystem.open(path)) as file:
-                file.sync()
 
 
 def take_job(
@@ -76,11 +89,12 @@ def take_job(
     unsynced, folders = files.take_unsynced()
     headers = tuple(index.headers()) if index is not None else ()
     folders |= {header.path.rpartition("/")[0] for header in headers}
-    return DurabilityJob(filesystem, paths.root, unsynced, folders, headers, paths.queue_ends, ends, file, checkpoint)
+    sync = SyncJob(filesystem, paths.root, unsynced, folders)
+    return DurabilityJob(filesystem, sync, headers, paths.queue_ends, ends, file, checkpoint)
 
 
-def put_back(job: DurabilityJob, files: QueueFiles) -> None:
-    """Take a job again that failed; headers of the index count as lacking until :func:`done`."""
+def put_back(job: SyncJob, files: QueueFiles) -> None:
+    """Take again what has failed; headers of the index count as lacking until :func:`done`."""
     files.put_back(job.paths, job.folders)
 
 

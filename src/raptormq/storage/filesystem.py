@@ -11,6 +11,7 @@ raises may have written any part. All failures are ``OSError`` with an errno; th
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -125,6 +126,11 @@ class FileSystem(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Lock a file, created if need be, for this process; BlockingIOError when another one holds it."""
+
+
+def is_no_room(error: OSError) -> bool:
+    """Whether the volume, or what its user may have of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def read_file(filesystem: FileSystem, path: str) -> bytes:

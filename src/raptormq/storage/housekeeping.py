@@ -13,14 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from raptormq.errors import StorageError
+from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage.background import Background, Runner, in_turns
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.durability import DurabilityJob, done, put_back, take_job
+from raptormq.storage.durability import DurabilityJob, SyncJob, done, put_back, take_job
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.key_index import KeyIndex
@@ -41,6 +42,7 @@ _INDEX = "index"
 _KEYS = "keys"
 _CHECKPOINT = "checkpoint"
 _OFFSETS = "offsets"
+_DELETIONS = "deletions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Housekeeping:
     offsets: ConsumerOffsets
     gate: WriteGate
     checkpoint_file: CheckpointFile
+    deletions: DeletionLedger
     one_checkpoint: asyncio.Lock = field(default_factory=asyncio.Lock)
     one_save: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Of the consumer offsets."""
@@ -72,6 +75,9 @@ class Housekeeping:
 
         async def offsets() -> None:
             await self.save_offsets(background)
+
+        async def deletions() -> None:
+            await self._save_deletions(background)
 
         async def retention() -> None:
             await self.clean(background, any_hour=False)
@@ -103,6 +109,7 @@ class Housekeeping:
         background.every(_PAGES_INTERVAL_MS, pages)
         background.every(config.checkpoint_interval_ms, checkpoint)
         background.every(config.offsets_interval_ms, offsets)
+        background.every(config.offsets_interval_ms, deletions)
         background.every(config.retention_interval_ms, retention)
 
     async def clean(self, background: Background, *, any_hour: bool) -> None:
@@ -186,19 +193,42 @@ class Housekeeping:
         async with self.one_checkpoint:  # a second one would not wait for the files that the first has taken
             timestamp, end = self.dispatcher.last_timestamp, self.dispatcher.dispatched_offset
             await self._write_tails()
-            self._begin_index()
-            await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
-            checkpoint = self._next_checkpoint(timestamp)
-            if always or self._is_news(checkpoint):
-                job = self._take_job(checkpoint)
+            try:
+                await self._write_rest(background, timestamp, always=always)
+            except DiskFull:
+                sync = self._take_sync()
                 try:
-                    await _in_slices(job.ends.add, _ENDS_PER_STEP)
-                    await background.run(self._run_job, job)
+                    await background.run(self._run_sync, sync)
                 except BaseException:
-                    put_back(job, self.queues.files)
+                    put_back(sync, self.queues.files)
                     raise
-                done(job, self.index)
+                self.retention.queued_end = end
+                raise
             self.retention.queued_end = end
+
+    async def _write_rest(self, background: Runner, timestamp: int, *, always: bool) -> None:
+        self._begin_index()
+        await _in_slices(self._write_index, _INDEX_PAGES_PER_STEP)
+        checkpoint = self._next_checkpoint(timestamp)
+        if always or self._is_news(checkpoint):
+            job = self._take_job(checkpoint)
+            try:
+                await _in_slices(job.ends.add, _ENDS_PER_STEP)
+                await background.run(self._run_job, job)
+            except BaseException:
+                put_back(job.unsynced, self.queues.files)
+                raise
+            done(job, self.index)
+
+    def _take_sync(self) -> SyncJob:
+        """Return the part of a job that needs no room; after it retention may make some."""
+        return SyncJob(self.filesystem, self.config.paths.root, *self.queues.files.take_unsynced())
+
+    def _run_sync(self, sync: SyncJob) -> None:
+        try:
+            sync.run()
+        except OSError as error:
+            self.gate.fail(_CHECKPOINT, f"cannot make the consume queues in {self.config.paths.root} durable", error)
 
     def _next_checkpoint(self, queue_timestamp: int) -> Checkpoint:
         """Return what will be true; the log is flushed first: it must not be behind its queues."""
@@ -246,26 +276,47 @@ class Housekeeping:
             self.gate.fail(_OFFSETS, f"cannot save the consumer offsets in {self.config.paths.config}", error)
         self.gate.clear_full(_OFFSETS)
 
+    async def _save_deletions(self, background: Runner) -> None:
+        """Once there is room for what a start could not write; other deletions are saved before they are answered."""
+        if self.gate.is_full(_DELETIONS):
+            await self.deletions.save(background)
+            self.gate.clear_full(_DELETIONS)
+
     def settle(self) -> None:
         """Write everything and make it durable, now and in this thread.
 
         Raises:
+            StoreReadOnly: the disk failed.
             StorageError: something could not be written.
         """
         errors: list[StorageError] = []
-        for step in (self._settle_log, self._settle_offsets):
+        for step in (self._settle_log, self._settle_deletions, self._settle_offsets):
             try:
                 step()
             except StorageError as error:
                 errors.append(error)
         if errors:
-            raise errors[0]
+            raise next((each for each in errors if isinstance(each, StoreReadOnly)), errors[0])
 
     def _settle_log(self) -> None:
         timestamp, end = self.dispatcher.last_timestamp, self.dispatcher.dispatched_offset
         self.flusher.flush()
         while not self._write_slice(_QUEUES_PER_STEP):  # queues of deleted topics may be in the row too
             pass
+        try:
+            self._settle_rest(timestamp)
+        except DiskFull:
+            sync = self._take_sync()
+            try:
+                self._run_sync(sync)
+            except StorageError:
+                put_back(sync, self.queues.files)
+                raise
+            self.retention.queued_end = end
+            raise
+        self.retention.queued_end = end
+
+    def _settle_rest(self, timestamp: int) -> None:
         self._begin_index()
         while not self._write_index(_INDEX_PAGES_PER_STEP):
             pass
@@ -276,10 +327,16 @@ class Housekeeping:
             try:
                 self._run_job(job)
             except StorageError:
-                put_back(job, self.queues.files)
+                put_back(job.unsynced, self.queues.files)
                 raise
             done(job, self.index)
-        self.retention.queued_end = end
+
+    def _settle_deletions(self) -> None:
+        try:
+            self.deletions.save_now()
+        except OSError as error:
+            self.gate.fail(_DELETIONS, f"cannot save {self.deletions.path}", error)
+        self.gate.clear_full(_DELETIONS)
 
     def _settle_offsets(self) -> None:
         if (data := self.offsets.snapshot()) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import time
@@ -16,7 +17,7 @@ from raptormq.storage.config import StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import FileSystem, is_no_room
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.housekeeping import Housekeeping
 from raptormq.storage.key_index import KeyIndex
@@ -65,7 +66,8 @@ class OpenStore:
             keeping.flusher.flush()
             dispatch()
             keeping.settle()
-            self.deletions.save_now()
+            with contextlib.suppress(DiskFull):  # the next start tries again
+                keeping.log.complete()
             self.marker.clear()
         except OSError as error:
             raise translate(error, keeping.config.paths.root) from error
@@ -79,7 +81,7 @@ def translate(error: OSError, root: str) -> StorageError:
     text = f"cannot use the store in {root}: {error.strerror or error}{named}"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(text)
-    return DiskFull(text) if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError(text)
+    return DiskFull(text) if is_no_room(error) else StorageError(text)
 
 
 def open_store(
@@ -117,12 +119,13 @@ def open_store(
         report = Recovery(
             filesystem, paths, log, queues, dispatcher, checkpoint_file, marker, declared.names, config.concurrent_build
         ).run()
-        deletions.fit_now(log.min_offset, report.end_offset)
+        deletions.fit(log.min_offset, report.end_offset)
+        retention.queued_end = report.start_offset  # what is before was durable before this start
         if index is not None:
             index.log_ends_at(report.end_offset)
         housekeeping = Housekeeping(
             config, filesystem, clock, log, queues, index, dispatcher, flusher, retention, offsets, gate,
-            checkpoint_file,
+            checkpoint_file, deletions,
         )  # fmt: skip
         queues.files.find_doomed()
         converter.load(None if report.clean else report.start_offset)
@@ -130,8 +133,8 @@ def open_store(
         if marker.crashed:
             _limit_offsets(offsets, queues)
         flusher.flushed_timestamp = dispatcher.last_timestamp
-        marker.mark()
-        housekeeping.settle()
+        _mark(marker, retention, clock())
+        _settle(housekeeping)
     except BaseException as error:
         _release(log, queues, index, checkpoint_file, marker)
         if isinstance(error, OSError):
@@ -141,6 +144,39 @@ def open_store(
     for line in report.lines():
         logger.log(logging.WARNING if report.damaged else logging.INFO, line)
     return OpenStore(housekeeping, marker, converter, deletions), report
+
+
+def _mark(marker: RunningMarker, retention: Retention, now: int) -> None:
+    """Write the crash marker, without which a crash would look like a clean stop; where a full volume has no room for
+    its name, retention has to make some first.
+
+    Raises:
+        OSError: there still is none.
+    """
+    try:
+        marker.mark()
+    except OSError as error:
+        remove = retention.run(now) if is_no_room(error) else None
+        if remove is None:
+            raise
+        remove()
+        marker.mark()
+
+
+def _settle(housekeeping: Housekeeping) -> None:
+    """Write what the recovery has found out, then what the last segment lacks: the queues need far less room, and once
+    they are durable retention can make more.
+
+    What finds no room waits in memory, as while running: the gate refuses messages, housekeeping tries again.
+
+    Raises:
+        StoreReadOnly: the disk failed.
+    """
+    try:
+        housekeeping.settle()
+        housekeeping.log.complete()
+    except DiskFull as error:
+        logger.warning("consumers are served, but no messages are taken: %s", error)
 
 
 def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:

@@ -99,15 +99,25 @@ class QueueFiles:
                 raise
             file = None
         if file is None:
-            self._filesystem.make_folders(self.folder(queue))
-            file = self._filesystem.open(path, create=True)
-            self._names_changed(queue)
+            file = self._create(queue, path)
         file_size = self.formats[queue.is_batch].file_size
         if file.size() < file_size:  # new, or a crash came between creating and growing it
             file.truncate(file_size)
         while len(self._open) >= self._max_open:
             self._open.popitem(last=False)[1].close()
         self._open[key] = file
+        return file
+
+    def _create(self, queue: ConsumeQueue, path: str) -> File:
+        folder = self.folder(queue)
+        self._filesystem.make_folders(folder)
+        try:
+            file = self._filesystem.open(path, create=True)
+        except OSError:
+            if not self._filesystem.names(folder):  # a start would take that for a queue that has lost its files
+                self._filesystem.remove_tree(folder)
+            raise
+        self._names_changed(queue)
         return file
 
     def read(self, queue: ConsumeQueue, offset: int, count: int, *, wait: bool) -> Buffer:

@@ -15,12 +15,13 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from raptormq.errors import DiskFull
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.conversion_ledger import SWITCHED
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import FileSystem, is_no_room
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.log_scanner import DamagedRange, LogScanner
 from raptormq.storage.paths import StorePaths
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FLUSH_EVERY_BATCHES = 64
+_WAITING_AT_MOST = 1 << 23
+"""Records whose items wait in memory for room on the disk: 168 MB, and more than come between two checkpoints."""
 _END = 1 << 62
 """Behind everything."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
@@ -186,6 +189,7 @@ class Recovery:
         self.dispatcher.dispatched_offset = report.start_offset
         self.dispatcher.expected_end = self.log.estimated_end()
         scanner = self._scanner(report.start_offset)
+        written = 0
         try:
             for number, batch in enumerate(scanner.batches(), 1):
                 self._find_queues(batch)
@@ -193,12 +197,29 @@ class Recovery:
                     check.check(batch)
                 self.dispatcher.apply(batch)
                 report.records += len(batch.sizes)
-                if number % _FLUSH_EVERY_BATCHES == 0:
-                    self.queues.flush(len(self.queues))
+                if number % _FLUSH_EVERY_BATCHES == 0 and self._write_tails(report.records - written):
+                    written = report.records
         finally:
             self.dispatcher.expected_end = 0
         report.end_offset = scanner.end_offset
         report.damaged = scanner.damaged
+
+    def _write_tails(self, waiting: int) -> bool:
+        """Write the items of the last ``waiting`` records to the files of their queues; False when they have to wait.
+
+        Raises:
+            DiskFull: too many would.
+        """
+        try:
+            self.queues.flush(len(self.queues))
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            if waiting > _WAITING_AT_MOST:
+                where = f"cannot write to the consume queues in {self.paths.queues}"
+                raise DiskFull(f"{where}: {error.strerror}, and {waiting} messages wait for it") from error
+            return False
+        return True
 
     def _scanner(self, start: int) -> LogScanner | ConcurrentScanner:
         if not self.concurrent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from raptormq.errors import StoreLocked
-from raptormq.storage.filesystem import FileSystem, read_file, write_file
+from raptormq.storage.filesystem import FileSystem, is_no_room, read_file, write_file
 from raptormq.storage.paths import StorePaths
 
 
@@ -37,8 +37,17 @@ class RunningMarker:
         return f" (pid {text})" if text.isdigit() else ""
 
     def mark(self) -> None:
-        """Write ``abort``: from now on an end without ``clear`` is a crash."""
-        write_file(self._filesystem, self._paths.abort, str(os.getpid()).encode())
+        """Write ``abort``: from now on an end without ``clear`` is a crash. That it is there says so; the number of the
+        process is for people, and may find no room.
+
+        Raises:
+            OSError: there is no room even for the name, or the disk failed.
+        """
+        try:
+            write_file(self._filesystem, self._paths.abort, str(os.getpid()).encode())
+        except OSError as error:
+            if not (is_no_room(error) and self._filesystem.exists(self._paths.abort)):
+                raise
         self._filesystem.sync_directory(self._paths.root)
 
     def clear(self) -> None:

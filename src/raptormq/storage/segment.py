@@ -8,6 +8,8 @@ log.
 
 from __future__ import annotations
 
+import contextlib
+
 from raptormq.storage.filesystem import File, FileSystem
 from raptormq.storage.paths import file_name
 
@@ -66,11 +68,30 @@ class Segment:
             raise
 
     def cut(self, offset: int) -> None:
-        """Turn everything from log offset ``offset`` on into zeros, and make that durable."""
+        """End the file at log offset ``offset``, and make that durable; writes need :meth:`complete` first."""
         self._view = None
         self.file.truncate(offset - self.base)
-        self.file.allocate(self.size)
         self.file.sync()
+
+    @property
+    def is_short(self) -> bool:
+        """The file ends before the segment does: it was cut, or a crash came between making and allocating it."""
+        return self.file.size() < self.size
+
+    def complete(self) -> None:
+        """Allocate what the file lacks, as zeros, and make that durable.
+
+        Raises:
+            OSError: nothing has changed; ENOSPC where the volume has no room for all of it.
+        """
+        size = self.file.size()
+        try:
+            self.file.allocate(self.size)
+            self.file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.file.truncate(size)  # some file systems keep what they found, and others need it more
+            raise
 
     def close(self) -> None:
         """Close the file; views that were handed out stay valid."""

@@ -100,12 +100,13 @@ class MessageStore:
     # --- life ---
 
     def open(self) -> RecoveryReport:
-        """Lock the folder and recover; after it the store takes writes.
+        """Lock the folder and recover; after it the store takes writes, or will when there is room for what the
+        recovery has to write.
 
         Raises:
             StoreLocked: another process uses the folder.
             StoreReadOnly: the volume takes no writes.
-            DiskFull: there is no room even for the small files.
+            DiskFull: there is no room even for the names of new files, or to build all queues again.
             StoreDamaged: files are missing, unreadable or not of the configured size.
         """
         self._opened, report = open_store(

@@ -6,13 +6,12 @@ knows what the disk holds; only a restart with its recovery can tell). Reads go 
 
 from __future__ import annotations
 
-import errno
 import threading
 from typing import NoReturn
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.storage.filesystem import is_no_room
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT = "segment"
 WRITE = "write"
 _FOUND_OUT_BY_APPENDS = frozenset({SEGMENT, WRITE})
@@ -79,7 +78,7 @@ class WriteGate:
             StoreReadOnly: anything else; the state is read-only.
         """
         reason = f"{what}: {error.strerror or error}"
-        if error.errno in _NO_ROOM:
+        if is_no_room(error):
             self.set_full(source, reason)
         else:
             self.set_read_only(reason)
