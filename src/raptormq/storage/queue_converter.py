@@ -247,15 +247,18 @@ class QueueConverter:
             await self._save_or_warn()
 
     async def _end(self, job: Job, phase: str, remark: str) -> None:
+        """Forget a job, and then tell of its end: who is told of it may stop the broker at once."""
         topic = job.entry.topic
+        if self._jobs.get(topic) is not job:
+            return
+        del self._ledger.entries[topic]
+        await self._save_or_warn()
         progress = self.progress(topic)
-        if self._jobs.get(topic) is job and progress is not None:
+        if self._jobs.get(topic) is job and progress is not None:  # nobody has deleted or ordered it meanwhile
             progress.phase, progress.remark = phase, remark
             progress.done = progress.total if phase == "done" else progress.done
             self._ended[topic] = progress
             del self._jobs[topic]
-            del self._ledger.entries[topic]
-            await self._save_or_warn()
 
     async def _save(self) -> None:
         assert self._workshop is not None

@@ -55,6 +55,7 @@ async def test_a_topic_is_converted_and_back_and_remembered(tmp_path: Path) -> N
         assert (await order(peer, "start", "BatchCQ")).is_under_way
         state = await ended(peer)
         assert (state.queue_type, state.phase, state.done, state.total) == ("BatchCQ", "done", 3, 3)
+        assert json.loads(saved(tmp_path / "config" / "queueConversions.json"))["conversions"] == {}
         assert state.checksum_before == state.checksum_after != ""
         assert (state.queue_type, state.target) == ("BatchCQ", "BatchCQ")
         assert await queue_type(peer) == "BatchCQ"
