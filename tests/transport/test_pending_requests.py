@@ -142,7 +142,7 @@ async def test_a_request_that_cannot_be_encoded_is_forgotten() -> None:
     connection = await pool.connection(address)
     with pytest.raises(CommandError, match=r"bytes of header .* do not fit a frame"):
         await pool.request(address, RemotingCommand(1, {"topic": "x" * (17 << 20)}), 5)
-    assert connection._pending.take_all() == []
+    assert connection._requests.pending.take_all() == []
     await pool.close()
     await server.stop()
 

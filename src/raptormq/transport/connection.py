@@ -17,15 +17,14 @@ from collections.abc import Callable
 from ssl import SSLError
 from typing import Protocol, cast
 
-from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, RequestTimeout
+from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError
 from raptormq.protocol import command
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
-from raptormq.protocol.signing import sign
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.lazy_reading import LazyReader
-from raptormq.transport.pending_requests import PendingRequests
+from raptormq.transport.own_requests import OwnRequests
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +32,6 @@ Buffer = bytes | bytearray | memoryview
 
 TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""
-_MAX_OPAQUE = 0x7FFFFFFF
-_LONGEST_WAIT_SECONDS = 86_400.0
 _LARGE_BODY_BYTES = 8192
 """Copying so much costs more than another buffer in the write."""
 _BYTES_PER_TURN = 256_000
@@ -77,9 +74,7 @@ class Connection(asyncio.Protocol):
         self.frames = FrameDecoder(self._limits.max_frame_bytes)
         """Holds the unfinished frame."""
         self._budget = budget
-        self._pending = PendingRequests()
-        self._owed_since: float | None = None  # loop time of the first request since the peer was last heard
-        self._next_opaque = 1
+        self._requests = OwnRequests(self, self._limits)
         self._read_in_turn = 0
         self._out: list[Buffer] = []
         self._out_bytes = 0  # of the large bodies in it
@@ -87,8 +82,6 @@ class Connection(asyncio.Protocol):
         self._closed = False
         self._held = False
         self._drained: asyncio.Event | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._sweep_at = 0.0
         self._gone: asyncio.Future[None] | None = None
         self._encrypted = False
         self._loop: asyncio.AbstractEventLoop
@@ -112,7 +105,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Decode what arrived, answer our own requests, hand over the peer's."""
         self.last_read = self._loop.time()
-        self._owed_since = None
+        self._requests.owed_since = None
         self._read_in_turn += len(data)
         if self._read_in_turn >= _BYTES_PER_TURN:
             self._give_way()
@@ -121,7 +114,7 @@ class Connection(asyncio.Protocol):
             for frame in self.frames.feed(data):
                 received = command.decode(frame)
                 if received.flag & 1:
-                    self._answered(received)
+                    self._requests.answered(received)
                 else:
                     requests.append(received)
         except ProtocolError as error:
@@ -146,10 +139,9 @@ class Connection(asyncio.Protocol):
         self._end_laziness()
         self.frames.clear()
         self._out.clear()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self._requests.close()
         reason = f": {exc.reason}" if isinstance(exc, SSLError) and exc.reason else ""
-        self._fail_pending(ConnectionClosed, f"the connection to {self.peer_name} ended before the answer{reason}")
+        self._requests.fail(ConnectionClosed, f"the connection to {self.peer_name} ended before the answer{reason}")
         if self._drained is not None:
             self._drained.set()
         if self._gone is not None and not self._gone.done():
@@ -259,7 +251,7 @@ class Connection(asyncio.Protocol):
         owed = self._transport.get_write_buffer_size()
         if owed > self._limits.max_owed_bytes:
             logger.warning("dropping %s: it does not read the %d bytes it is owed", self.peer_name, owed)
-            self._fail_pending(BufferFull, f"{self.peer_name} does not read what it is owed")
+            self._requests.fail(BufferFull, f"{self.peer_name} does not read what it is owed")
             self._transport.abort()
         elif len(out) == 1:
             self._transport.write(out[0])
@@ -309,67 +301,11 @@ class Connection(asyncio.Protocol):
         Raises:
             CommandError: the request cannot be encoded; nothing is sent.
         """
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        if self._closed:
-            future.set_exception(ConnectionClosed(f"the connection to {self.peer_name} is closed"))
-            return future
-        opaque = self._next_opaque
-        self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
-        message.opaque = opaque
-        if self._limits.credentials is not None:
-            sign(message, self._limits.credentials)
-        now = self._loop.time()
-        due = self._pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_SECONDS)))
-        if self._sweeper is None or due < self._sweep_at:
-            self._sweep_later(due)
-        try:
-            self.send(message)
-        except BaseException:
-            self._pending.take(opaque)  # the peer owes no answer
-            raise
-        if self._owed_since is None:
-            self._owed_since = now
-        return future
+        return self._requests.request(message, timeout)
 
     def oneway(self, message: RemotingCommand) -> None:
         """Send a request that is not answered."""
-        message.opaque = self._next_opaque
-        self._next_opaque = self._next_opaque % _MAX_OPAQUE + 1
-        if self._limits.credentials is not None:
-            sign(message, self._limits.credentials)
-        self.send(message)
-
-    def _answered(self, response: RemotingCommand) -> None:
-        future = self._pending.take(response.opaque)
-        if future is not None and not future.done():  # else it timed out or was cancelled: nobody waits
-            future.set_result(response)
-
-    def _sweep_later(self, due: float) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        self._sweeper, self._sweep_at = self._loop.call_at(due, self._sweep), due
-
-    def _sweep(self) -> None:
-        self._sweeper = None
-        now = max(self._loop.time(), self._sweep_at)  # timers have whole milliseconds and may come early
-        for future in self._pending.take_overdue(now):
-            if not future.done():
-                future.set_exception(RequestTimeout(f"no answer from {self.peer_name} in time"))
-                self._drop_if_silent(now)
-        due = self._pending.next_due
-        if due is not None:  # also when it is closing: a peer that does not read keeps it from coming to an end
-            self._sweep_later(due)
-
-    def _drop_if_silent(self, now: float) -> None:
-        limit = self._limits.silence_seconds
-        if limit is not None and self._owed_since is not None and now - self._owed_since >= limit and not self._closed:
-            logger.warning("dropping %s: nothing came from it for %.1f s", self.peer_name, now - self._owed_since)
-            self.abort()
-
-    def _fail_pending(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
-        for future in self._pending.take_all():
-            if not future.done():
-                future.set_exception(error(text))
+        self._requests.oneway(message)
 
     # --- ending ---
 

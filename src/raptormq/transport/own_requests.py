@@ -1,0 +1,111 @@
+"""The requests that this end of a connection makes: numbered, signed, matched with their answers, given up in time.
+
+One timer serves all that wait (:mod:`~raptormq.transport.pending_requests`). `connection` sends them and tells of what
+came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from raptormq.errors import BufferFull, ConnectionClosed, RequestTimeout
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.signing import sign
+from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.pending_requests import PendingRequests
+
+if TYPE_CHECKING:
+    from raptormq.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+_MAX_OPAQUE = 0x7FFFFFFF
+_LONGEST_WAIT_SECONDS = 86_400.0
+
+
+class OwnRequests:
+    """The requests of one connection."""
+
+    def __init__(self, connection: Connection, limits: ConnectionLimits) -> None:
+        self.owed_since: float | None = None
+        """Loop time of the first request since the peer was last heard; the connection takes it back."""
+        self.pending = PendingRequests()
+        self._connection = connection
+        self._limits = limits
+        self._next_opaque = 1
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
+
+    def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
+        """See :meth:`Connection.request`."""
+        connection, loop = self._connection, asyncio.get_running_loop()
+        future: asyncio.Future[RemotingCommand] = loop.create_future()
+        if connection.is_closed:
+            future.set_exception(ConnectionClosed(f"the connection to {connection.peer_name} is closed"))
+            return future
+        opaque = self._prepare(message)
+        now = loop.time()
+        due = self.pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_SECONDS)))
+        if self._sweeper is None or due < self._sweep_at:
+            self._sweep_later(due)
+        try:
+            connection.send(message)
+        except BaseException:
+            self.pending.take(opaque)  # the peer owes no answer
+            raise
+        if self.owed_since is None:
+            self.owed_since = now
+        return future
+
+    def oneway(self, message: RemotingCommand) -> None:
+        """Send a request that is not answered."""
+        self._prepare(message)
+        self._connection.send(message)
+
+    def _prepare(self, message: RemotingCommand) -> int:
+        message.opaque = opaque = self._next_opaque
+        self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
+        if self._limits.credentials is not None:
+            sign(message, self._limits.credentials)
+        return opaque
+
+    def answered(self, response: RemotingCommand) -> None:
+        """Hand an answer to who waits for it."""
+        future = self.pending.take(response.opaque)
+        if future is not None and not future.done():  # else it timed out or was cancelled: nobody waits
+            future.set_result(response)
+
+    def fail(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
+        """Give everything up."""
+        for future in self.pending.take_all():
+            if not future.done():
+                future.set_exception(error(text))
+
+    def close(self) -> None:
+        """Let nothing time out any more."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def _sweep_later(self, due: float) -> None:
+        self.close()
+        self._sweeper, self._sweep_at = asyncio.get_running_loop().call_at(due, self._sweep), due
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        # Timers have whole milliseconds and may come early.
+        now = max(asyncio.get_running_loop().time(), self._sweep_at)
+        for future in self.pending.take_overdue(now):
+            if not future.done():
+                future.set_exception(RequestTimeout(f"no answer from {self._connection.peer_name} in time"))
+                self._drop_if_silent(now)
+        due = self.pending.next_due
+        if due is not None:  # also when it is closing: a peer that does not read keeps it from coming to an end
+            self._sweep_later(due)
+
+    def _drop_if_silent(self, now: float) -> None:
+        limit, since, connection = self._limits.silence_seconds, self.owed_since, self._connection
+        if limit is not None and since is not None and now - since >= limit and not connection.is_closed:
+            logger.warning("dropping %s: nothing came from it for %.1f s", connection.peer_name, now - since)
+            connection.abort()
