@@ -64,6 +64,12 @@ class _Found:
         self.judged_bytes = 0
         """Length of these properties."""
         self.missing: list[Extent] = []
+        self.copied = 0
+        """Bytes of :attr:`buffers` that are copies in memory."""
+        self.is_uncopied = False
+        """Something was left out that only a copy can bring."""
+        self.is_apart = False
+        """What is left out may be a batch to be taken apart, of unknown size."""
 
     def has_room(self, wishes: Wishes, size: int) -> bool:
         """True when one more message, or whole batch, of so many bytes fits; the first one always does."""
@@ -113,8 +119,8 @@ class BatchReader:
             if hot is not None:
                 return hot
         found = self._found(queue, number, offset, wishes, wait)
-        if found.missing:
-            raise PagesMissing(found.missing)
+        if found.missing or found.is_uncopied:
+            raise PagesMissing(found.missing, size=0 if found.is_apart else found.bytes)
         if found.lost:
             where = queue.topic, queue.queue_id, offset
             logger.warning("%d items or records of %s/%d from offset %d on are damaged", found.lost, *where)
@@ -125,7 +131,9 @@ class BatchReader:
         if not found.buffers:
             filtered = wishes.tags is not None or wishes.properties is not None
             status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
-        return GetResult(status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes)
+        return GetResult(
+            status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes, copied_bytes=found.copied
+        )
 
     def _hot(
         self,
@@ -140,7 +148,7 @@ class BatchReader:
         encrypted and not for this reader; None when that is the first: the way of :meth:`get` for nearly all readers,
         at a third of its cost.
         """
-        max_count, max_bytes, _, _, _, takes_encrypted = wishes
+        max_count, max_bytes, _, _, _, takes_encrypted, _ = wishes
         items = self._files.read(queue, number, max_count, wait=wait)
         whole = len(items) - len(items) % BATCH_ITEM_BYTES
         buffers: list[Buffer] = []
@@ -254,39 +262,50 @@ class BatchReader:
         if not found.has_room(wishes, 1) or (found.scanned and scanned > SCAN_BYTES):
             return False
         found.scanned += item.size
-        record = self._read(item, found, wait)
+        record = self._read(item, wishes, found, wait)
         if record is None:
+            found.is_apart = True
             return True
         if not is_wrapper(record):
             if is_wanted and (wishes.properties is None or wishes.properties.wants(bytes(peek_properties(record)))):
                 if not found.has_room(wishes, len(record)):
                     return False
-                found.buffers.append(record)
+                self._hand_out(item, record, found)
                 found.count(1, len(record), item.end)
             return True
         if is_encrypted(record):
             return self._take_encrypted(item, record, wishes, found)
+        if not wishes.copies:
+            found.is_uncopied = found.is_apart = True
+            found.count(item.messages, item.size, item.end)
+            return True
         messages = self._messages(item, record, offset, found, wait)
         return messages is not None and self._take_apart(messages, offset, wishes, found)
 
     def _take_whole(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> bool:
         if not found.has_room(wishes, item.size):
             return False
-        record = self._read(item, found, wait)
+        record = self._read(item, wishes, found, wait)
         if record is None:
             return True
         if not wishes.encrypted and is_encrypted(record):
             return self._take_encrypted(item, record, wishes, found)
-        found.buffers.append(record)
+        self._hand_out(item, record, found)
         found.count(item.messages, item.size, item.end)
         return True
+
+    def _hand_out(self, item: BatchItem, record: Buffer, found: _Found) -> None:
+        """Add the record as it is stored."""
+        found.buffers.append(record)
+        if not self._log.is_hot(item.physical):
+            found.copied += len(record)
 
     def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: _Found) -> bool:
         """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
         if wishes.whole and wishes.encrypted and wishes.properties is None:
             if not found.has_room(wishes, item.size):
                 return False
-            found.buffers.append(record)
+            self._hand_out(item, record, found)
             found.count(item.messages, item.size, item.end)
             return True
         if found.messages:
@@ -307,6 +326,7 @@ class BatchReader:
                 found.next_offset = message.queue_offset
                 return False
             found.buffers.append(record)
+            found.copied += len(record)
             found.count(1, len(record), message.queue_offset + 1)
         return True
 
@@ -324,9 +344,13 @@ class BatchReader:
         found.unpacked += unpacked
         return messages
 
-    def _read(self, item: BatchItem, found: _Found, wait: bool) -> Buffer | None:
-        """Return a record; None when it is damaged or, noted in ``found``, not in memory."""
+    def _read(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> Buffer | None:
+        """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""
         log = self._log
+        if not wishes.copies and not log.is_hot(item.physical):
+            found.is_uncopied = True
+            found.count(item.messages, item.size, item.end)
+            return None
         try:
             record = log.read(item.physical, item.size, wait=wait)
         except PagesMissing as error:

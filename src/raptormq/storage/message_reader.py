@@ -18,7 +18,7 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import Extent, PagesMissing
-from raptormq.storage.property_scan import scan
+from raptormq.storage.property_scan import PropertyFilter, scan
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_parser import are_intact, peek_store_timestamp
 from raptormq.storage.results import GetResult, GetStatus
@@ -47,7 +47,7 @@ class MessageReader:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
             StorageError: the disk cannot read the records.
         """
-        max_count, max_bytes, tag_filter, property_filter, _, _ = wishes
+        max_count, max_bytes, tag_filter, property_filter, _, _, copies = wishes
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)
@@ -63,15 +63,15 @@ class MessageReader:
         if isinstance(queue, BatchConsumeQueue):
             return self._batches.get(queue, offset, (low, high), wishes, wait=wait)
         if property_filter is not None:
-            items = self._queues.files.read(queue, offset, min(SCAN_ITEMS, property_filter.max_scanned), wait=wait)
-            wanted, done, size = scan(self._log, items, max_count, max_bytes, property_filter, wait=wait)
-            status = GetStatus.FOUND if wanted else GetStatus.NO_MATCHED_MESSAGE
-            return GetResult(status, wanted, offset + done, low, high, len(wanted), size)
+            return self._scanned(queue, offset, (low, high), wishes, property_filter, wait)
         count = max_count if tag_filter is None else max(max_count, SCAN_ITEMS)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)
         if not found:
             return GetResult(self._why_nothing(items, tag_filter), [], next_offset, low, high)
+        are_copies = not self._log.is_hot(places[0][0])  # no record of a queue is before the first one in the log
+        if are_copies and not copies:
+            raise PagesMissing([], size=size)
         buffers = self._read(places, wait)
         if None in buffers:
             places, *_ = self._select(items, offset, max_count, max_bytes, tag_filter, merge=False)
@@ -83,7 +83,27 @@ class MessageReader:
         if len(intact) < len(buffers):
             found, size = len(intact), sum(map(len, intact))
         status = GetStatus.FOUND if intact else GetStatus.MESSAGE_WAS_REMOVING
-        return GetResult(status, intact, next_offset, low, high, found, size)
+        copied_bytes = size if are_copies else 0
+        return GetResult(status, intact, next_offset, low, high, found, size, copied_bytes=copied_bytes)
+
+    def _scanned(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        bounds: tuple[int, int],
+        wishes: Wishes,
+        wanted: PropertyFilter,
+        wait: bool,
+    ) -> GetResult:
+        """As :meth:`get`, for a reader that wants messages with certain properties."""
+        items = self._queues.files.read(queue, offset, min(SCAN_ITEMS, wanted.max_scanned), wait=wait)
+        are_copies = not self._log.is_hot(ITEM.unpack_from(items)[0])
+        if are_copies and not wishes.copies:
+            raise PagesMissing([])
+        found, done, size = scan(self._log, items, wishes.max_count, wishes.max_bytes, wanted, wait=wait)
+        status = GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE
+        copied_bytes = size if are_copies else 0
+        return GetResult(status, found, offset + done, *bounds, len(found), size, copied_bytes=copied_bytes)
 
     def _select(
         self,
@@ -160,7 +180,7 @@ class MessageReader:
                 continue
             buffers.append(data if log.is_hot(physical) or are_intact(data, physical) else None)
         if missing:
-            raise PagesMissing(missing)
+            raise PagesMissing(missing, size=sum(size for _, size in places))
         return buffers
 
     def items(self, topic: str, queue_id: int, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:

@@ -31,13 +31,14 @@ class Extent(NamedTuple):
 
 class PagesMissing(Exception):
     """Not an error: ``extents`` have to be fetched, and ``work`` done, before the call can be answered without
-    waiting.
+    waiting; what it then copies has ``size`` bytes, 0 where nobody knows yet.
     """
 
-    def __init__(self, extents: list[Extent], work: Sequence[Callable[[], None]] = ()) -> None:
+    def __init__(self, extents: list[Extent], work: Sequence[Callable[[], None]] = (), size: int = 0) -> None:
         super().__init__(f"{len(extents)} extents are not in memory, {len(work)} batches are too large to be unpacked")
         self.extents = extents
         self.work = work
+        self.size = size
 
     def settle(self, filesystem: FileSystem) -> None:
         """Do what is missing; to be called by a thread."""

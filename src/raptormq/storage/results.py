@@ -34,8 +34,10 @@ class GetStatus(Enum):
 class GetResult(NamedTuple):
     """Records read from a queue, in stored form.
 
-    ``buffers`` together are the records back to back; neighbours in the log share one buffer. With ``cold`` nothing
-    was read because pages are not in memory: call ``get_messages_cold``.
+    ``buffers`` together are the records back to back; neighbours in the log share one buffer. At most ``copied_bytes``
+    of them are copies in memory, the rest slices of the mapped log. With ``cold`` nothing was read because pages are
+    not in memory, or because copies are not wanted: call ``get_messages_cold``, which copies ``total_bytes`` (0: nobody
+    knows yet).
     """
 
     status: GetStatus
@@ -46,6 +48,7 @@ class GetResult(NamedTuple):
     message_count: int = 0
     total_bytes: int = 0
     cold: bool = False
+    copied_bytes: int = 0
 
 
 class Boundary(Enum):

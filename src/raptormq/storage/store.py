@@ -233,11 +233,13 @@ class MessageStore:
         """
         try:
             return self._reader.get(topic, queue_id, offset, wishes, wait=False)
-        except PagesMissing:
-            return GetResult(GetStatus.FOUND, [], offset, 0, 0, cold=True)
+        except PagesMissing as missing:
+            return GetResult(GetStatus.FOUND, [], offset, 0, 0, total_bytes=missing.size, cold=True)
 
     async def get_messages_cold(self, topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
-        """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``."""
+        """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``, so that ``wishes``
+        have to allow copies.
+        """
         return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, wishes, wait=wait))
 
     async def _warmed(self, attempt: Callable[[bool], T]) -> T:

@@ -19,3 +19,5 @@ class Wishes(NamedTuple):
     """Whether the batches of a BatchCQ topic may come as they are stored; each counts as one, whatever it holds."""
     encrypted: bool = True
     """Whether those may that are encrypted."""
+    copies: bool = True
+    """Whether records may come as copies in memory; without, a read that needs any ends ``cold``."""
