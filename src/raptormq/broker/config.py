@@ -131,6 +131,9 @@ class Network:
     max_unfinished_bytes: int = setting(256 << 20, "maxUnfinishedRequestBytes", parse=size(32 << 20))
     """What requests that are not all there yet may take, of all connections together."""
     unfinished_patience_ms: int = setting(3_000, "unfinishedRequestPatience", parse=_PERIOD_MS)
+    max_unread_bytes: int = setting(256 << 20, "maxUnreadAnswerBytes", parse=size(32 << 20))
+    """What answers that clients have not read yet may take, of all connections together."""
+    unread_patience_ms: int = setting(3_000, "unreadAnswerPatience", parse=_PERIOD_MS)
     metrics_host: str = setting("0.0.0.0", "metricsPromExporterHost", "metricsHost")
     metrics_port: int = setting(5_557, "metricsPort", "metricsPromExporterPort", parse=integer(-1, 65_535))
     """GET /metrics, /healthz and /readyz; 0 takes a free port, -1 serves none."""

@@ -61,7 +61,7 @@ class Pages:
         if self._parts is None:
             return gauges
         assembly, server = self._parts
-        unfinished = server.frame_budget
+        unfinished, unread = server.frame_budget, server.answer_budget
         return (
             gauges
             | {
@@ -71,6 +71,9 @@ class Pages:
                     "Connections closed to get such memory back",
                     unfinished.closed_count,
                 ),
+                "unread_bytes": ("Memory of answers that clients have not read yet", unread.held_bytes),
+                "unread_connections_closed": ("Connections closed to get such memory back", unread.closed_count),
+                "waiting_reads": ("Pulls and pops that wait for such memory", unread.waiting_count),
                 "held_pulls": ("Pulls that wait for messages", assembly.pulls.held_count),
                 "topics": ("Topics in the table", len(assembly.topics.configs)),
                 "consumer_groups": ("Consumer groups in the table", len(assembly.groups.configs)),

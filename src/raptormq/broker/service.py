@@ -110,6 +110,8 @@ class Broker:
             network.idle_seconds,
             network.max_unfinished_bytes,
             network.unfinished_patience_ms / 1000,
+            network.max_unread_bytes,
+            network.unread_patience_ms / 1000,
         )
         vip_port = network.listen_port - _VIP_PORT_STEP if network.listen_port > _VIP_PORT_STEP else None
         server = Server(assembly.router, network.bind_address, self._port, limits, config.tls, vip_port)

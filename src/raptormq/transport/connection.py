@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ssl import SSLError
 from typing import Protocol, cast
 
@@ -21,6 +21,7 @@ from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError
 from raptormq.protocol import command
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
+from raptormq.transport.answer_budget import AnswerBudget
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.lazy_reading import LazyReader
@@ -59,6 +60,7 @@ class Connection(asyncio.Protocol):
         on_made: Callable[[Connection], bool] | None = None,
         lazy_reader: LazyReader | None = None,
         budget: FrameBudget | None = None,
+        answers: AnswerBudget | None = None,
     ) -> None:
         self.last_read = 0.0
         """Loop time of the last byte received."""
@@ -66,6 +68,12 @@ class Connection(asyncio.Protocol):
         """Host and port of the peer."""
         self.waits_for_room = False
         """True while nothing is read because unfinished frames, of whomever, take too much memory."""
+        self.answers = answers
+        """Counts what the peer has not read yet, with all others."""
+        self.reads_answers = False
+        """It has taken all that was counted before."""
+        self.is_encrypted = False
+        """What is sent is encrypted, and takes memory wherever it comes from."""
         self._handler = handler
         self._limits = limits or ConnectionLimits()
         self._on_made = on_made
@@ -78,12 +86,12 @@ class Connection(asyncio.Protocol):
         self._read_in_turn = 0
         self._out: list[Buffer] = []
         self._out_bytes = 0  # of the large bodies in it
+        self._sent_bytes = 0  # of those that the transport got
         self._flush_scheduled = False
         self._closed = False
         self._held = False
         self._drained: asyncio.Event | None = None
         self._gone: asyncio.Future[None] | None = None
-        self._encrypted = False
         self._loop: asyncio.AbstractEventLoop
         self._transport: asyncio.Transport
 
@@ -93,7 +101,7 @@ class Connection(asyncio.Protocol):
         """Keep the transport; refuse the connection when ``on_made`` says so."""
         self._loop = asyncio.get_running_loop()
         self._transport = cast("asyncio.Transport", transport)
-        self._encrypted = transport.get_extra_info("sslcontext") is not None
+        self.is_encrypted = transport.get_extra_info("sslcontext") is not None
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         self._gone = self._loop.create_future()
         self.last_read = self._loop.time()
@@ -118,7 +126,7 @@ class Connection(asyncio.Protocol):
                 else:
                     requests.append(received)
         except ProtocolError as error:
-            reason = "it speaks TLS here" if data[:1] == TLS_HANDSHAKE and not self._encrypted else error
+            reason = "it speaks TLS here" if data[:1] == TLS_HANDSHAKE and not self.is_encrypted else error
             logger.info("closing the connection from %s: %s", self.peer_name, reason)
             self.close()
             return
@@ -163,7 +171,7 @@ class Connection(asyncio.Protocol):
     def read_lazily(self) -> None:
         """Read a little later than at once from now on, until `read_promptly`, where the server has a lazy reader."""
         is_open = not (self._held or self.waits_for_room or self._drained is not None or self._transport.is_closing())
-        if is_open and not self._is_lazy and self._lazy_reader is not None and not self._encrypted:
+        if is_open and not self._is_lazy and self._lazy_reader is not None and not self.is_encrypted:
             self._is_lazy = True
             self._lazy_reader.add(self, self._transport)
 
@@ -214,17 +222,26 @@ class Connection(asyncio.Protocol):
 
     def send(self, message: RemotingCommand, *body: Buffer) -> None:
         """Queue a command; with ``body`` buffers they are its body and are sent without being copied here."""
-        if body:
-            size = sum(map(len, body))
-            self.send_raw(command.encode_head(message, size), *body)
-        elif (size := len(message.body)) >= _LARGE_BODY_BYTES:
-            self.send_raw(command.encode_head(message, size), message.body)
-        else:
-            self.send_raw(command.encode(message))
-            return
+        if not body:
+            if len(message.body) < _LARGE_BODY_BYTES:
+                self.send_raw(command.encode(message))
+                return
+            body = (message.body,)
+        self.send_slices(message, body, sum(map(len, body)))
+
+    def send_slices(self, message: RemotingCommand, body: Sequence[Buffer], copied: int) -> None:
+        """The same, where only ``copied`` bytes of the body take memory and the others are slices of a mapped file."""
+        size = sum(map(len, body))
+        self.send_raw(command.encode_head(message, size), *body)
         self._out_bytes += size
+        if copied or self.is_encrypted:
+            self._owe(size if self.is_encrypted else copied)
         if self._out_bytes >= self._limits.write_high_water_bytes:
             self._flush_early()
+
+    def _owe(self, size: int) -> None:
+        if size > 0 and self.answers is not None and not self._closed:
+            self.answers.add(self, size)
 
     def send_raw(self, *buffers: Buffer) -> None:
         """Queue finished frames. They leave at the end of this turn of the loop, all in one write."""
@@ -243,22 +260,42 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        self._out_bytes = 0
+        large, self._out_bytes = self._out_bytes, 0
+        self._sent_bytes += large
         out = self._out
         if not out or self._closed:
             return
         self._out = []
         owed = self._transport.get_write_buffer_size()
-        if owed > self._limits.max_owed_bytes:
-            logger.warning("dropping %s: it does not read the %d bytes it is owed", self.peer_name, owed)
-            self._requests.fail(BufferFull, f"{self.peer_name} does not read what it is owed")
+        if owed and self._is_too_much(owed, out, large):
             self._transport.abort()
         elif len(out) == 1:
             self._transport.write(out[0])
-        elif self._encrypted:
+        elif self.is_encrypted:
             self._transport.write(b"".join(out))  # every buffer would become a record of its own, at twice the cost
         else:
             self._transport.writelines(out)
+
+    def _is_too_much(self, owed: int, out: list[Buffer], large: int) -> bool:
+        """Judge a peer that has not read all; what is small and adds to that is counted, too."""
+        if owed > self._limits.max_owed_bytes:
+            logger.warning("dropping %s: it does not read the %d bytes it is owed", self.peer_name, owed)
+            self._requests.fail(BufferFull, f"{self.peer_name} does not read what it is owed")
+            return True
+        small = sum(map(len, out)) - large
+        self._sent_bytes += small
+        self._owe(small)
+        return self._closed
+
+    @property
+    def sent_bytes(self) -> int:
+        """What was sent so far, but for small answers to a peer that had read all."""
+        return self._sent_bytes + self._out_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """What the kernel has taken of it, at least."""
+        return self._sent_bytes - self._transport.get_write_buffer_size()
 
     @property
     def is_clogged(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from raptormq.errors import ConfigError
 from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.answer_budget import AnswerBudget
 from raptormq.transport.connection import Connection, RequestHandler
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.frame_budget import FrameBudget
@@ -33,6 +34,10 @@ class ServerLimits:
     """What unfinished frames of all connections may take; see :mod:`~raptormq.transport.frame_budget`."""
     unfinished_patience_seconds: float = 3.0
     """How long one of them may come no further while they take most of it. Clients give up after 3 s."""
+    max_unread_bytes: int = 256 << 20
+    """What answers that their peers have not read may take; see :mod:`~raptormq.transport.answer_budget`."""
+    unread_patience_seconds: float = 3.0
+    """How long a peer may read nothing while they take most of it."""
     connection: ConnectionLimits = field(default_factory=lambda: ConnectionLimits(hold_reading=True))
     """Bounds of each connection."""
 
@@ -62,6 +67,8 @@ class Server:
             self._limits.max_unfinished_bytes, self._limits.unfinished_patience_seconds, self._connections
         )
         """Keeps what unfinished frames take within bounds."""
+        self.answer_budget = AnswerBudget(self._limits.max_unread_bytes, self._limits.unread_patience_seconds)
+        """Keeps what unread answers take within bounds."""
         self._servers: list[asyncio.Server] = []
         self._listener: TlsListener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -126,9 +133,12 @@ class Server:
                 task.cancel()
         self._lazy_reader.close()
         self.frame_budget.close()
+        self.answer_budget.close()
 
     def _accept(self) -> Connection:
-        return Connection(self, self._limits.connection, self._admit, self._lazy_reader, self.frame_budget)
+        return Connection(
+            self, self._limits.connection, self._admit, self._lazy_reader, self.frame_budget, self.answer_budget
+        )
 
     def _has_room(self) -> bool:
         waiting = self._listener.waiting_count if self._listener is not None else 0
@@ -147,6 +157,7 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         """Forget and pass on (RequestHandler)."""
+        self.answer_budget.forget(connection)
         if connection in self._connections:
             self._connections.discard(connection)
             self._handler.closed(connection)

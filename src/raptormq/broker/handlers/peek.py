@@ -14,8 +14,12 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
+from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
+
+_PATIENCE_SECONDS = 2.0
+"""How long it waits for memory."""
 
 
 def check_place(
@@ -64,10 +68,12 @@ class PeekHandlers:
         await self._ready.wait()
         await connection.drained()
         most = min(max(header.max_msg_nums, 1), MAX_POPPED)
-        records, rest = await self._popper.peek(header.consumer_group, header.topic, header.queue_id, most)
-        answer = PopMessageResponseHeader(0, 0, 0, rest)
-        if not records:
-            return response_to(command, ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", answer)
-        if not command.is_oneway:
-            connection.send(response_to(command, ResponseCode.SUCCESS, "FOUND", answer), *records)
+        with Reading(connection.answers, connection, _PATIENCE_SECONDS) as reading:
+            group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+            records, rest = await self._popper.peek(group, topic, queue_id, most, reading)
+            answer = PopMessageResponseHeader(0, 0, 0, rest)
+            if not records:
+                return response_to(command, ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", answer)
+            if not command.is_oneway:
+                connection.send(response_to(command, ResponseCode.SUCCESS, "FOUND", answer), *records)
         return None

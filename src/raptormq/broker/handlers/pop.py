@@ -26,6 +26,7 @@ from raptormq.protocol.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
@@ -33,6 +34,8 @@ MAX_WAIT_MS = 300_000
 MAX_INVISIBLE_MS = 24 * 3600 * 1000
 _ORDERLY_SECONDS = 1.0
 """How long an orderly pop waits before it looks again: nothing says that a blocked queue is free by the time."""
+_PATIENCE_SECONDS = 2.0
+"""How long a pop waits for memory that is not to wait for messages."""
 _LATE_MS = 500
 """A pop that arrives so long after its client has stopped waiting is not served: its messages would be lost to it."""
 
@@ -81,19 +84,22 @@ class PopHandlers:
         connection.read_promptly(for_good=True)  # what it pulls beside that may be idle
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
-        try:
-            code, popped = await self._pop_or_wait(connection, header, asked, waiter)
-        finally:
-            self._waiters.disarm(waiter)
-        if popped.rest and popped.records:
-            self._waiters.wake(header.topic, header.consumer_group, -1)
-        return self._answer(connection, command, header, code, popped)
+        poll_seconds = min(header.poll_time, MAX_WAIT_MS) / 1000
+        patience = poll_seconds if poll_seconds > 0 else _PATIENCE_SECONDS
+        with Reading(connection.answers, connection, patience) as reading:
+            try:
+                code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)
+            finally:
+                self._waiters.disarm(waiter)
+            if popped.rest and popped.records:
+                self._waiters.wake(header.topic, header.consumer_group, -1)
+            return self._answer(connection, command, header, code, popped)
 
     async def _pop_or_wait(
-        self, connection: Connection, header: PopMessageRequestHeader, asked: PopRequest, waiter: Waiter
+        self, connection: Connection, poll_seconds: float, asked: PopRequest, waiter: Waiter, reading: Reading
     ) -> tuple[ResponseCode, Popped]:
         loop = asyncio.get_running_loop()
-        until = loop.time() + min(header.poll_time, MAX_WAIT_MS) / 1000
+        until = loop.time() + poll_seconds
         while True:
             await connection.drained()
             if connection.is_closed:  # what it took would be invisible for nothing
@@ -101,7 +107,7 @@ class PopHandlers:
             if self._popper.is_full:
                 return ResponseCode.POLLING_FULL, Popped(self._clock(), 0)
             self._waiters.arm(waiter)  # before the look, so that nothing arrives unseen in between
-            popped = await self._popper.pop(asked)
+            popped = await self._popper.pop(asked, reading)
             if popped.records:
                 return ResponseCode.SUCCESS, popped
             left = until - loop.time()
@@ -168,7 +174,8 @@ class PopHandlers:
         self._counters.bytes_out += size
         self._statistics.got(header.topic, header.consumer_group, len(popped.records), size)
         if not command.is_oneway:
-            connection.send(response_to(command, code, "FOUND", answer), *popped.records)
+            response = response_to(command, code, "FOUND", answer)
+            connection.send_slices(response, popped.records, popped.copied)
         return None
 
     async def notification(

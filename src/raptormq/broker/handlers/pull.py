@@ -2,8 +2,9 @@
 
 A pull that finds messages is answered with slices of the log, not copies. One that finds none and may wait is held
 (:mod:`raptormq.broker.hold`) and tried once more when its queue grows or its time is up; while much arrives, not for
-each batch but in waves (:mod:`raptormq.broker.answer_waves`). What is not in memory is fetched by a thread first.
-Batches of BatchCQ topics go whole to clients that take them apart. Statuses and codes:
+each batch but in waves (:mod:`raptormq.broker.answer_waves`). What is not in memory is fetched by a thread first; what
+has to be copied may have to wait for memory (:mod:`raptormq.transport.answer_budget`). Batches of BatchCQ topics go
+whole to clients that take them apart. Statuses and codes:
 
 =====================================  ====================================
 FOUND                                  0
@@ -42,11 +43,14 @@ from raptormq.storage.log_batch import Arrival
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
+from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, answer, failure
 
 MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
+PATIENCE_MS = 2_000
+"""How long a pull waits for memory that is not to be held; clients give up after 3 s and more."""
 _MANY = 128
 """So many idle consumers, and more, are read lazily."""
 _MUCH = 128 * 1024
@@ -211,9 +215,13 @@ class PullHandlers:
             and self._hold(pull, pull.offset)
         ):
             return
-        result = self._store.get_messages(header.topic, header.queue_id, pull.offset, pull.wishes)
-        if result.cold:
-            self._spawn(self._serve_cold(pull))
+        answers = pull.connection.answers
+        is_short = answers is not None and answers.is_short
+        wishes = pull.wishes._replace(copies=False) if is_short else pull.wishes
+        result = self._store.get_messages(header.topic, header.queue_id, pull.offset, wishes)
+        if result.cold or (is_short and result.buffers and pull.connection.is_encrypted):  # that makes a copy, too
+            self._counters.pulls_cold += 1
+            self._spawn(self._serve_cold(pull, result.total_bytes))
         elif not ((may_wait and self._held(pull, result)) or (is_new and self._postponed(pull, result))):
             self._answer(pull, result)
 
@@ -268,7 +276,7 @@ class PullHandlers:
         else:
             counters.pulls_empty += 1
         if not pull.request.is_oneway:
-            pull.connection.send(response, *result.buffers)
+            pull.connection.send_slices(response, result.buffers, result.copied_bytes)
 
     async def _serve_when_drained(self, pull: _Pull) -> None:
         while pull.connection.is_clogged and not pull.connection.is_closed:
@@ -276,10 +284,23 @@ class PullHandlers:
         if not pull.connection.is_closed:
             self._serve(pull, may_wait=False)
 
-    async def _serve_cold(self, pull: _Pull) -> None:
-        self._counters.pulls_cold += 1
-        header, pulling = pull.header, self._config.pulling
-        wishes = pull.wishes
+    async def _serve_cold(self, pull: _Pull, size: int) -> None:
+        """Answer a pull for which ``size`` bytes have to be copied, 0: nobody knows how many."""
+        header, connection = pull.header, pull.connection
+        asked_ms = min(header.suspend_timeout_millis, MAX_WAIT_MS) if header.sys_flag & _SUSPEND else 0
+        wait_ms = pull.until_ms - self._steady_clock() if pull.until_ms else asked_ms
+        with Reading(connection.answers, connection, max(wait_ms, PATIENCE_MS) / 1000) as reading:
+            if await reading.granted(size) and not connection.is_clogged:
+                await self._read_cold(pull)
+                return
+        if connection.is_clogged:  # by answers to other pulls of its own
+            await self._serve_when_drained(pull)
+        elif not connection.is_closed:  # not OFFSET_OVERFLOW_ONE: some clients take that for the end of the queue
+            bounds = self._store.queue_bounds(header.topic, header.queue_id)
+            self._answer(pull, GetResult(GetStatus.NO_MATCHED_MESSAGE, [], pull.offset, *bounds))
+
+    async def _read_cold(self, pull: _Pull) -> None:
+        header, pulling, wishes = pull.header, self._config.pulling, pull.wishes
         if header.max_msg_bytes is None:  # a client that sets no limit of its own must not make the disk read for long
             wishes = wishes._replace(
                 max_count=min(wishes.max_count, pulling.disk_count), max_bytes=min(wishes.max_bytes, pulling.disk_bytes)

@@ -9,6 +9,7 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import ViewMessageRequestHeader
 from raptormq.protocol.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader
 from raptormq.storage.store import MessageStore
+from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
@@ -18,6 +19,8 @@ LIMIT = 64
 """Answers to any other query at most (``maxMsgsNumBatch``)."""
 MAX_BYTES = 8 << 20
 """Bytes of an answer at most; one message is always sent whole."""
+_PATIENCE_SECONDS = 2.0
+"""How long a look-up waits for memory."""
 
 
 class RecordHandlers:
@@ -35,17 +38,26 @@ class RecordHandlers:
         self, connection: Connection, command: RemotingCommand, header: ViewMessageRequestHeader
     ) -> RemotingCommand | None:
         """33: the record that starts at a physical offset, which the offset id of its message holds."""
-        record = await self._store.message_at_cold(header.offset)
-        if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
-        if not command.is_oneway:
-            connection.send(response_to(command), record)
+        with Reading(connection.answers, connection, _PATIENCE_SECONDS) as reading:
+            await _room(reading)
+            record = await self._store.message_at_cold(header.offset)
+            if record is None:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+            if not command.is_oneway:
+                connection.send(response_to(command), record)
         return None
 
     async def query(
         self, connection: Connection, command: RemotingCommand, header: QueryMessageRequestHeader
     ) -> RemotingCommand | None:
         """12: the newest messages with a key, in no particular order for the client."""
+        with Reading(connection.answers, connection, _PATIENCE_SECONDS) as reading:
+            await _room(reading)
+            return await self._found(connection, command, header)
+
+    async def _found(
+        self, connection: Connection, command: RemotingCommand, header: QueryMessageRequestHeader
+    ) -> RemotingCommand | None:
         limit = UNIQUE_KEY_LIMIT if header.unique_key_query else min(header.max_num, LIMIT)
         records = await self._store.find_by_key(
             header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit
@@ -64,3 +76,8 @@ class RecordHandlers:
         if not command.is_oneway:
             connection.send(response_to(command, header=found), *records[:count])
         return None
+
+
+async def _room(reading: Reading) -> None:
+    if not reading.may_copy and not await reading.granted(0):
+        raise Refused(ResponseCode.SYSTEM_BUSY, "answers that others do not read take too much memory: try again later")

@@ -38,6 +38,7 @@ from raptormq.storage.record_parser import peek
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
+from raptormq.transport.answer_budget import Reading
 
 _RETRY_FIRST = 0.2
 """Share of pops that look into the retry topic first (``popFromRetryProbability``)."""
@@ -70,6 +71,8 @@ class Popped:
     """Messages that are left in the queues."""
     size: int = 0
     """Length of the records."""
+    copied: int = 0
+    """What of it is not in the mapped log."""
 
 
 class Popper:
@@ -101,8 +104,9 @@ class Popper:
         """True while nothing more may be popped (``maxOutstandingPops``)."""
         return self._checkpoints.is_full
 
-    async def pop(self, asked: PopRequest) -> Popped:
-        """Take up to ``max_count`` messages. A queue that cannot be read is left to those who come later.
+    async def pop(self, asked: PopRequest, reading: Reading) -> Popped:
+        """Take up to ``max_count`` messages. A queue that cannot be read, or not without memory that there is not, is
+        left to those who come later.
 
         Raises:
             StorageError: nothing was found, and a queue could not be read, or what was taken not be written down.
@@ -117,7 +121,7 @@ class Popper:
                 continue
             self._busy.add(place)
             try:
-                await self._take(asked, place, popped)
+                await self._take(asked, place, popped, reading)
             except StorageError as error:  # what has been taken already would be invisible for nothing
                 failure = failure or error
                 popped.rest += self._rest(place)
@@ -127,18 +131,24 @@ class Popper:
             raise failure
         return popped
 
-    async def peek(self, group: str, topic: str, queue_id: int, most: int) -> tuple[list[Buffer], int]:
+    async def peek(
+        self, group: str, topic: str, queue_id: int, most: int, reading: Reading
+    ) -> tuple[list[Buffer], int]:
         """Return up to ``most`` messages that a pop would take, as they are stored, and how many there are in all."""
         asked = PopRequest(group, topic, queue_id, most, 0, from_oldest=True, orderly=False)
         records: list[Buffer] = []
-        rest = size = 0
+        rest = size = copied = 0
         for each, number in self._places(asked):
             count = self._rest((each, group, number))
             rest += count
             if count and len(records) < most:
                 low, high = self._store.queue_bounds(each, number)
                 start = max(low, high - count)
-                result = await self._read(each, number, start, most - len(records), EVERYTHING)
+                result = await self._read(each, number, start, most - len(records), EVERYTHING, reading)
+                if result is None:
+                    continue
+                copied += result.copied_bytes
+                reading.has(copied)
                 size += result.total_bytes
                 if records and size > MAX_ANSWER_BYTES:
                     most = len(records)
@@ -168,19 +178,24 @@ class Popper:
         first = random.randrange(count) if count else 0
         return [(first + number) % count for number in range(count)]
 
-    async def _take(self, asked: PopRequest, place: Place, popped: Popped) -> None:
+    async def _take(self, asked: PopRequest, place: Place, popped: Popped, reading: Reading) -> None:
         topic, _, queue_id = place
         offset = await self._start(place, from_oldest=asked.from_oldest)
         if asked.orderly and self._orderly.is_blocked(place, popped.pop_time):
             return  # its messages are no reason to try again: an acknowledgement is
         wanted = asked.wanted if topic == asked.topic else EVERYTHING
         most = asked.max_count - len(popped.records)
-        result = await self._read(topic, queue_id, offset, most, wanted)
-        if result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
+        result = await self._read(topic, queue_id, offset, most, wanted, reading)
+        if result is not None and result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
             offset = result.next_offset
             self._store.consumer_offsets.commit(topic, asked.group, queue_id, offset)
-            result = await self._read(topic, queue_id, offset, most, wanted)
+            result = await self._read(topic, queue_id, offset, most, wanted, reading)
+        if result is None:
+            popped.rest += self._rest(place)
+            return
+        reading.has(popped.copied + result.copied_bytes)
         if popped.records and popped.size + result.total_bytes > MAX_ANSWER_BYTES:
+            reading.has(popped.copied)
             popped.rest += max(0, result.max_offset - offset)
             return
         if result.message_count:
@@ -208,6 +223,9 @@ class Popper:
         popped.offsets.append(offsets_info(topic, queue_id, offsets))
         if topic != asked.topic:
             records = [_as_origin(record, asked.topic, handle) for record in records]
+            popped.copied += sum(map(len, records))
+        else:
+            popped.copied += result.copied_bytes
         popped.records += records
         popped.size += result.total_bytes
 
@@ -229,12 +247,18 @@ class Popper:
         low, high = self._store.queue_bounds(topic, queue_id)
         return max(0, high - max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0))
 
-    async def _read(self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted) -> GetResult:
+    async def _read(
+        self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted, reading: Reading
+    ) -> GetResult | None:
+        """Return what there is; None when what has to be copied has no room."""
         wishes = Wishes(most, self._pulling.memory_bytes, *wanted)
-        result = self._store.get_messages(topic, queue_id, offset, wishes)
-        if result.cold:
-            result = await self._store.get_messages_cold(topic, queue_id, offset, wishes)
-        return result
+        at_once = wishes if reading.may_copy else wishes._replace(copies=False)
+        result = self._store.get_messages(topic, queue_id, offset, at_once)
+        if not result.cold and (reading.may_map or not result.buffers):
+            return result
+        if not await reading.granted(result.total_bytes):
+            return None
+        return await self._store.get_messages_cold(topic, queue_id, offset, wishes)
 
 
 def _split(buffers: list[Buffer]) -> Iterator[memoryview]:
