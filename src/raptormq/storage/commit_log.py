@@ -205,18 +205,23 @@ class CommitLog:
             self._unsynced_names = True
         return segments[(offset - segments[0].base) // self.segment_size]
 
-    def _complete_or_wait(self) -> None:
+    def _time_of_try(self) -> int:
+        """Return the time, in ms; raise while it is too early to look for room again."""
         now = self._clock()
         if now < self._retry_at:
             raise self._gate.error()
-        self._retry_at = now + _RETRY_MS
-        self.complete()
-        self._retry_at = 0
+        return now
+
+    def _complete_or_wait(self) -> None:
+        now = self._time_of_try()
+        try:
+            self.complete()
+        except StorageError:
+            self._retry_at = now + _RETRY_MS
+            raise
 
     def _create_segment(self, base: int) -> Segment:
-        now = self._clock()
-        if now < self._retry_at:
-            raise self._gate.error()
+        now = self._time_of_try()
         segment = Segment(self._filesystem, self._folder, base, self.segment_size)
         try:
             segment.create()

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from raptormq.transport.frame_budget import give_back_memory
+from raptormq.transport.next_look import NextLook
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ SMALL_BYTES = 262_144
 """What an ordinary pull brings at most: such answers may use the last quarter."""
 LOOK_SECONDS = 0.1
 """Time between two looks while memory is short."""
+PATIENCE_SECONDS = 2.0
+"""How long a request waits for memory that does not say how long it may be held; clients give up after 3 s and more."""
 _STARVED = 4
 """So many times as long as patience: a trickle of reads does not keep the others waiting for longer."""
 _LEAST_PROGRESS_BYTES = 65_536
@@ -136,7 +139,7 @@ class AnswerBudget:
         self._granted_at = 0.0
         self._is_watching = False
         self._was_short = False  # and what was freed since is still the allocator's
-        self._next_look: asyncio.TimerHandle | None = None
+        self._next_look = NextLook(self.look)
 
     @property
     def held_bytes(self) -> int:
@@ -187,7 +190,7 @@ class AnswerBudget:
         is_large, is_stranger = size > SMALL_BYTES, not debtor.reads_answers
         heapq.heappush(self._waiting, _Waiter(is_large, is_stranger, self._asked_count, size, debtor, future))
         self.is_short = True
-        self._look_within(LOOK_SECONDS)
+        self._next_look.within(LOOK_SECONDS)
         try:
             await asyncio.wait({future}, timeout=seconds)
         except asyncio.CancelledError:
@@ -200,9 +203,7 @@ class AnswerBudget:
 
     def close(self) -> None:
         """Look no more."""
-        if self._next_look is not None:
-            self._next_look.cancel()
-            self._next_look = None
+        self._next_look.cancel()
 
     def look(self) -> None:
         """See what is owed, and do what has to be done."""
@@ -223,11 +224,7 @@ class AnswerBudget:
             self._was_short = False
             give_back_memory()
         if self._was_short:
-            self._look_within(LOOK_SECONDS)
-
-    def _look_within(self, seconds: float) -> None:
-        if self._next_look is None:
-            self._next_look = asyncio.get_running_loop().call_later(seconds, self.look)
+            self._next_look.within(LOOK_SECONDS)
 
     def _recount(self) -> None:
         paid: list[Debtor] = []
@@ -305,11 +302,11 @@ class AnswerBudget:
 class Reading:
     """What is read for one answer, from before the first byte until the answer is sent; to be used with ``with``."""
 
-    def __init__(self, budget: AnswerBudget | None, debtor: Debtor, seconds: float) -> None:
-        """``seconds`` is how long the peer waits. Without a budget there is always room."""
+    def __init__(self, budget: AnswerBudget | None, debtor: Debtor, seconds: float | None = None) -> None:
+        """``seconds`` is how long the peer waits, if it says so. Without a budget there is always room."""
         self._budget = budget
         self._debtor = debtor
-        self._until = asyncio.get_running_loop().time() + seconds
+        self._until = asyncio.get_running_loop().time() + (PATIENCE_SECONDS if seconds is None else seconds)
         self._size = 0
 
     @property

@@ -17,13 +17,13 @@ frames, :mod:`raptormq.protocol.frame` what cuts them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
 from raptormq.protocol.frame import FrameDecoder
+from raptormq.transport.next_look import NextLook
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class FrameBudget:
         self._allowance = self._short_from
         self._watched: dict[Holder, tuple[int, float]] = {}  # bytes held when it last got on, and when that was
         self._was_short = False  # and what was freed since is still the allocator's
-        self._next_look: asyncio.TimerHandle | None = None
+        self._next_look = NextLook(self.look)
 
     @property
     def kept_bytes(self) -> int:
@@ -98,9 +98,7 @@ class FrameBudget:
 
     def close(self) -> None:
         """Look no more."""
-        if self._next_look is not None:
-            self._next_look.cancel()
-            self._next_look = None
+        self._next_look.cancel()
 
     def look(self) -> None:
         """See what is kept, and do what has to be done."""
@@ -117,7 +115,7 @@ class FrameBudget:
         self._choose_readers(total)
         self._allowance = min(self._most_bytes // 64, self._most_bytes - total)
         self._was_short = True
-        self._look_again(LOOK_SECONDS)
+        self._next_look.within(LOOK_SECONDS)
 
     def _relax(self, total: int) -> None:
         for each in self._watched:
@@ -126,13 +124,10 @@ class FrameBudget:
         if not self._was_short:
             return
         if total > self._most_bytes // 8:
-            self._look_again(_REST_SECONDS)
+            self._next_look.within(_REST_SECONDS)
         else:
             self._was_short = False
             give_back_memory()
-
-    def _look_again(self, seconds: float) -> None:
-        self._next_look = asyncio.get_running_loop().call_later(seconds, self.look)
 
     def _watch(self, holders: list[Holder]) -> None:
         now, before = self._clock(), self._watched

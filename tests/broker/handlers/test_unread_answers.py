@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from raptormq.broker.handlers import pop as pop_handlers
-from raptormq.broker.handlers import pull, records
 from raptormq.broker.service import Broker
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, encode
+from raptormq.transport import answer_budget
 from raptormq.transport.server import Server
 from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import Peer, bodies, connected, pull_fields, running
+from tests.client.eventually import eventually
 
 BUDGET = 48 << 20
 COUNT = 200
@@ -61,16 +61,11 @@ async def stalled(broker: Broker, count: int = STALLED) -> AsyncIterator[list[as
         transport.write(frame)
         transports.append(transport)
     try:
-        await until(lambda: server_of(broker).answer_budget.waiting_count > 0)
+        await eventually(lambda: server_of(broker).answer_budget.waiting_count > 0)
         yield transports
     finally:
         for transport in transports:
             transport.abort()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.001)
 
 
 def server_of(broker: Broker) -> Server:
@@ -95,8 +90,8 @@ async def test_memory_is_bounded_and_others_are_served(tmp_path: Path) -> None:
                 number += 1
             assert len(bodies(await large)) > COUNT // 2
             assert server_of(broker).answer_budget.closed_count > 0
-        await until(lambda: not server_of(broker).answer_budget.is_short)
-        await until(lambda: server_of(broker).answer_budget.held_bytes == 0)
+        await eventually(lambda: not server_of(broker).answer_budget.is_short)
+        await eventually(lambda: server_of(broker).answer_budget.held_bytes == 0)
 
 
 async def test_what_is_in_the_mapped_log_does_not_wait(tmp_path: Path) -> None:
@@ -110,7 +105,7 @@ async def test_what_is_in_the_mapped_log_does_not_wait(tmp_path: Path) -> None:
 async def test_a_pull_that_waits_for_too_long_is_told_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "PATIENCE_MS", 10)
+    monkeypatch.setattr(answer_budget, "PATIENCE_SECONDS", 0.01)
     async with opened(tmp_path) as broker, connected(broker) as peer, stalled(broker):
         answer = await peer.pull("t", 7, **MUCH)
         assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
@@ -121,8 +116,7 @@ async def test_a_pull_that_waits_for_too_long_is_told_to_come_again(
 async def test_over_an_encrypted_connection_the_mapped_log_waits_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "PATIENCE_MS", 10)
-    monkeypatch.setattr(pop_handlers, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(answer_budget, "PATIENCE_SECONDS", 0.01)
     async with opened(tmp_path) as broker, connected(broker) as peer, stalled(broker):
         assert (await peer.send_list("t", [BODY] * 20, 1)).code == 0
         for each in server_of(broker)._connections:
@@ -145,13 +139,12 @@ async def test_a_pull_whose_client_is_gone_waits_no_more(tmp_path: Path) -> None
     async with opened(tmp_path) as broker:
         async with stalled(broker):
             pass
-        await until(lambda: server_of(broker).answer_budget.waiting_count == 0)
-        await until(lambda: server_of(broker).answer_budget.held_bytes == 0)
+        await eventually(lambda: server_of(broker).answer_budget.waiting_count == 0)
+        await eventually(lambda: server_of(broker).answer_budget.held_bytes == 0)
 
 
 async def test_pops_and_look_ups_wait_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pop_handlers, "_PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(records, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(answer_budget, "PATIENCE_SECONDS", 0.01)
     async with opened(tmp_path) as broker, connected(broker) as peer:
         place = (await peer.pull("t", 0, count=1)).body[28:36]  # PHYSICALOFFSET of the record
         async with stalled(broker):
@@ -159,7 +152,7 @@ async def test_pops_and_look_ups_wait_too(tmp_path: Path, monkeypatch: pytest.Mo
             assert bodies(await pop(peer, maxMsgNums=1)) == [BODY]
             looked_up = await view(peer, place)
             assert (looked_up.code, looked_up.body) == (ResponseCode.SYSTEM_BUSY, b"")
-        await until(lambda: not server_of(broker).answer_budget.is_short)
+        await eventually(lambda: not server_of(broker).answer_budget.is_short)
         assert len(bodies(await pop(peer))) > 4
         assert bodies(await view(peer, place)) == [BODY]
 

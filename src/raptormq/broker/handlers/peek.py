@@ -18,9 +18,6 @@ from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-_PATIENCE_SECONDS = 2.0
-"""How long it waits for memory."""
-
 
 def check_place(
     topics: TopicTable,
@@ -68,7 +65,7 @@ class PeekHandlers:
         await self._ready.wait()
         await connection.drained()
         most = min(max(header.max_msg_nums, 1), MAX_POPPED)
-        with Reading(connection.answers, connection, _PATIENCE_SECONDS) as reading:
+        with Reading(connection.answers, connection) as reading:
             group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
             records, rest = await self._popper.peek(group, topic, queue_id, most, reading)
             answer = PopMessageResponseHeader(0, 0, 0, rest)

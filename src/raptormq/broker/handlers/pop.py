@@ -34,8 +34,6 @@ MAX_WAIT_MS = 300_000
 MAX_INVISIBLE_MS = 24 * 3600 * 1000
 _ORDERLY_SECONDS = 1.0
 """How long an orderly pop waits before it looks again: nothing says that a blocked queue is free by the time."""
-_PATIENCE_SECONDS = 2.0
-"""How long a pop waits for memory that is not to wait for messages."""
 _LATE_MS = 500
 """A pop that arrives so long after its client has stopped waiting is not served: its messages would be lost to it."""
 
@@ -85,7 +83,7 @@ class PopHandlers:
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
         poll_seconds = min(header.poll_time, MAX_WAIT_MS) / 1000
-        patience = poll_seconds if poll_seconds > 0 else _PATIENCE_SECONDS
+        patience = poll_seconds if poll_seconds > 0 else None
         with Reading(connection.answers, connection, patience) as reading:
             try:
                 code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)

@@ -43,14 +43,13 @@ from raptormq.storage.log_batch import Arrival
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
+from raptormq.transport import answer_budget
 from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, answer, failure
 
 MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
-PATIENCE_MS = 2_000
-"""How long a pull waits for memory that is not to be held; clients give up after 3 s and more."""
 _MANY = 128
 """So many idle consumers, and more, are read lazily."""
 _MUCH = 128 * 1024
@@ -289,7 +288,7 @@ class PullHandlers:
         header, connection = pull.header, pull.connection
         asked_ms = min(header.suspend_timeout_millis, MAX_WAIT_MS) if header.sys_flag & _SUSPEND else 0
         wait_ms = pull.until_ms - self._steady_clock() if pull.until_ms else asked_ms
-        with Reading(connection.answers, connection, max(wait_ms, PATIENCE_MS) / 1000) as reading:
+        with Reading(connection.answers, connection, max(wait_ms / 1000, answer_budget.PATIENCE_SECONDS)) as reading:
             if await reading.granted(size) and not connection.is_clogged:
                 await self._read_cold(pull)
                 return

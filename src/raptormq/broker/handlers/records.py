@@ -19,8 +19,6 @@ LIMIT = 64
 """Answers to any other query at most (``maxMsgsNumBatch``)."""
 MAX_BYTES = 8 << 20
 """Bytes of an answer at most; one message is always sent whole."""
-_PATIENCE_SECONDS = 2.0
-"""How long a look-up waits for memory."""
 
 
 class RecordHandlers:
@@ -38,7 +36,7 @@ class RecordHandlers:
         self, connection: Connection, command: RemotingCommand, header: ViewMessageRequestHeader
     ) -> RemotingCommand | None:
         """33: the record that starts at a physical offset, which the offset id of its message holds."""
-        with Reading(connection.answers, connection, _PATIENCE_SECONDS) as reading:
+        with Reading(connection.answers, connection) as reading:
             await _room(reading)
             record = await self._store.message_at_cold(header.offset)
             if record is None:
@@ -51,7 +49,7 @@ class RecordHandlers:
         self, connection: Connection, command: RemotingCommand, header: QueryMessageRequestHeader
     ) -> RemotingCommand | None:
         """12: the newest messages with a key, in no particular order for the client."""
-        with Reading(connection.answers, connection, _PATIENCE_SECONDS) as reading:
+        with Reading(connection.answers, connection) as reading:
             await _room(reading)
             return await self._found(connection, command, header)
 
