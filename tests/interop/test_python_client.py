@@ -96,6 +96,36 @@ async def test_topics(name_servers: str) -> None:
         assert await admin.route("topics") is None
 
 
+async def test_groups(name_servers: str) -> None:
+    await create_topic(name_servers, "counted", 1)
+    got: asyncio.Queue[MessageExt] = asyncio.Queue()
+
+    async def listen(messages: list[MessageExt]) -> None:
+        for message in messages:
+            got.put_nowait(message)
+
+    async with AdminClient(name_servers=name_servers) as admin, Producer("p", name_servers=name_servers) as producer:
+        await producer.send(Message("counted", b"1"))
+        consumer = PushConsumer("counters", name_servers=name_servers, config=FROM_FIRST)
+        consumer.subscribe("counted", "*", listen)
+        async with consumer:
+            await got.get()
+            connections = await admin.group_connections("counters")
+        assert connections is not None
+        assert [member.language for member in connections.members] == ["PYTHON"]
+        assert connections.subscriptions["counted"].expression == "*"
+        await producer.send(Message("counted", b"2"))
+        while True:
+            [progress] = (await admin.group_progress("counters", "counted")).values()
+            if progress.lag == 1:
+                break
+            await asyncio.sleep(0.05)
+        assert progress.consumer_offset == 1
+        assert {queue.topic for queue in await admin.group_progress("counters")} >= {"counted"}
+        assert await admin.group_connections("counters") is None
+        assert "counters" in await admin.groups()
+
+
 async def test_messages_one_by_one(name_servers: str) -> None:
     await create_topic(name_servers, "single")
     await create_topic(name_servers, "oneway", 1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies import heartbeat, queues, route, topic_config
+from raptormq.protocol.bodies import group_progress, heartbeat, queues, route, topic_config
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, loads
 from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigTable
 from raptormq.protocol.message import MessageQueue
@@ -56,6 +56,9 @@ def test_no_body_raises_anything_but_body_errors(body: bytes) -> None:
         loads,
         heartbeat.HeartbeatData.from_json,
         heartbeat.decode_consumer_ids,
+        group_progress.GroupConnections.from_json,
+        group_progress.decode_consume_stats,
+        group_progress.decode_group_names,
         route.TopicRoute.from_json,
         route.ClusterInfo.from_json,
         route.TopicList.from_json,
@@ -167,3 +170,27 @@ def test_attributes() -> None:
 
 def test_data_versions_count() -> None:
     assert DataVersion().next(5) == DataVersion(0, 5, 1)
+
+
+def test_what_tools_are_told_of_groups_round_trips() -> None:
+    member = group_progress.GroupMember("id", "10.0.0.7:5000", "JAVA", 495)
+    subscription = heartbeat.Subscription.parse("t", "A || B", 5)
+    connections = group_progress.GroupConnections([member], {"t": subscription}, message_model="BROADCASTING")
+    assert group_progress.GroupConnections.from_json(connections.to_json()) == connections
+    progress = {MessageQueue("t", "b", 1): group_progress.QueueProgress(9, 7, 8, 1_700_000_000_000)}
+    written = group_progress.encode_consume_stats(progress.items(), 0.5)
+    assert group_progress.decode_consume_stats(written) == progress
+    assert [each.lag for each in progress.values()] == [2]
+
+
+def test_group_names_are_the_keys_of_the_table() -> None:
+    assert group_progress.decode_group_names(b'{"subscriptionGroupTable":{"b":{"groupName":"b"},"a":{}}}') == ["b", "a"]
+    assert group_progress.decode_group_names(b"{}") == []
+    with pytest.raises(BodyError, match="subscriptionGroupTable"):
+        group_progress.decode_group_names(b'{"subscriptionGroupTable":["a"]}')
+
+
+def test_progress_of_brokers_that_do_not_tell_what_is_pulled() -> None:
+    queue = b'{"brokerName":"b","queueId":0,"topic":"t"}'
+    body = b'{"offsetTable":{' + queue + b':{"brokerOffset":3,"consumerOffset":2}}}'
+    assert list(group_progress.decode_consume_stats(body).values()) == [group_progress.QueueProgress(3, 2, 2, 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -33,3 +34,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     if not console.is_terminal:
         console.width = 10_000
     console.print(table)
+
+
+def moment(timestamp_ms: int) -> str | None:
+    """Return the cell of a time in ms since 1970; None, which is shown as ``-``, for none."""
+    if timestamp_ms <= 0:
+        return None
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from raptormq.cli.output import print_table
+from raptormq.cli.output import moment, print_table
 from raptormq.client import MessageQueue, Perm, TopicConfig, TopicOffset
 
 
@@ -65,7 +64,7 @@ def print_description(name: str, configs: Mapping[str, TopicConfig], stats: Mapp
                 offset.min_offset,
                 offset.max_offset,
                 offset.max_offset - offset.min_offset,
-                _moment(offset.last_update_timestamp),
+                moment(offset.last_update_timestamp),
             ]
             for queue, offset in sorted(stats.items())
         ],
@@ -79,9 +78,3 @@ def permission(bits: int) -> str:
 
 def _messages(stats: Mapping[MessageQueue, TopicOffset]) -> int:
     return sum(offset.max_offset - offset.min_offset for offset in stats.values())
-
-
-def _moment(timestamp_ms: int) -> str | None:
-    if timestamp_ms <= 0:
-        return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

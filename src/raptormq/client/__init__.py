@@ -21,6 +21,7 @@ from raptormq.client.tls import ClientTls
 from raptormq.client.transaction_producer import TransactionProducer, TransactionResult
 from raptormq.client.transactions import TransactionState
 from raptormq.protocol.bodies.conversion import QueueConversionState
+from raptormq.protocol.bodies.group_progress import GroupConnections, GroupMember, QueueProgress
 from raptormq.protocol.bodies.queues import TopicOffset
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
@@ -45,6 +46,8 @@ __all__ = [
     "Delay",
     "EncryptionKeys",
     "EnvironmentKeys",
+    "GroupConnections",
+    "GroupMember",
     "KeyFile",
     "KeyFolder",
     "Listener",
@@ -62,6 +65,7 @@ __all__ = [
     "PushConsumer",
     "QueueConversionState",
     "QueueData",
+    "QueueProgress",
     "SendResult",
     "SendStatus",
     "Sql",

@@ -21,14 +21,21 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.results import TopicChange
 from raptormq.errors import ClientClosed, NoRoute, ServerError
 from raptormq.protocol.bodies.conversion import QueueConversionState
+from raptormq.protocol.bodies.group_progress import (
+    GroupConnections,
+    QueueProgress,
+    decode_consume_stats,
+    decode_group_names,
+)
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
 from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, format_attributes
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader, RouteRequestHeader
-from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, CreateTopicRequestHeader, TopicRequestHeader
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, check_topic
 
@@ -188,6 +195,46 @@ class AdminClient:
                 stats |= decode_topic_stats((await self._ask_broker(address, command)).body)
         return stats
 
+    # --- consumer groups ---
+
+    async def groups(self) -> list[str]:
+        """Return the names of all consumer groups that a broker knows, RocketMQ's own included, in order."""
+        names: set[str] = set()
+        for address in await self._brokers():
+            answer = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+            names.update(decode_group_names(answer.body))
+        return sorted(names)
+
+    async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, QueueProgress]:
+        """Return how far a group is in every queue of a topic, by default of all topics where it has committed an
+        offset; nothing for a group that nobody knows.
+        """
+        progress: dict[MessageQueue, QueueProgress] = {}
+        for address in await self._brokers():
+            command = request(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(group, topic))
+            progress |= decode_consume_stats((await self._ask_broker(address, command)).body)
+        return progress
+
+    async def group_connections(self, group: str) -> GroupConnections | None:
+        """Return who is connected for a group, and what they subscribe to, `None` when nobody is. Clients that do not
+        send heartbeats, such as pull consumers and Spark, are not among them.
+        """
+        found: GroupConnections | None = None
+        instance = self._running()
+        for address in await self._brokers():
+            command = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader(group))
+            answer = await instance.pool.request(address, command, instance.config.request_timeout)
+            if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                continue
+            here = GroupConnections.from_json(require_success(answer, address).body)
+            if found is None:
+                found = here
+                continue
+            known = {member.client_id for member in found.members}
+            found.members += [member for member in here.members if member.client_id not in known]
+            found.subscriptions |= here.subscriptions
+        return found
+
     # --- brokers ---
 
     async def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
@@ -212,6 +259,11 @@ class AdminClient:
         if not masters:
             raise NoRoute("no broker is registered")
         return masters
+
+    async def _brokers(self) -> list[str]:
+        """Return an address of each broker group, its master's where there is one."""
+        groups = (await self.cluster_info()).brokers.values()
+        return sorted(group.broker_addrs[min(group.broker_addrs)] for group in groups if group.broker_addrs)
 
     async def _current(self, address: str, topic: str) -> TopicConfig | None:
         try:

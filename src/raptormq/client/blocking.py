@@ -285,5 +285,8 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     topic_config = _blocking(AdminClient.topic_config)
     convert_queue = _blocking(AdminClient.convert_queue)
     topic_stats = _blocking(AdminClient.topic_stats)
+    groups = _blocking(AdminClient.groups)
+    group_progress = _blocking(AdminClient.group_progress)
+    group_connections = _blocking(AdminClient.group_connections)
     cluster_info = _blocking(AdminClient.cluster_info)
     runtime_info = _blocking(AdminClient.runtime_info)

@@ -31,6 +31,22 @@ NOT_SENDABLE = frozenset(
 )
 SYSTEM_TOPICS = NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TIMER_TOPIC, TRACE_TOPIC}
 SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_GROUPS = frozenset(
+    {
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_PULL",
+        "CID_SYS_RMQ_TRANS",
+        "DEFAULT_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SCHEDULE_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "TOOLS_CONSUMER",
+        "__MONITOR_CONSUMER",
+    }
+)
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SHOWN = 40
@@ -49,6 +65,11 @@ def dlq_topic(group: str) -> str:
 def is_system_topic(topic: str) -> bool:
     """True for topics that the broker itself owns."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """True for consumer groups of brokers and tools, some of which Apache RocketMQ enters into every broker's table."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def topic_fault(topic: str) -> str | None:

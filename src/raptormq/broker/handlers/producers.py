@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raptormq.broker.clients import ClientRegistry
-from raptormq.broker.handlers.consumers import member_to_dict
+from raptormq.broker.handlers.consumers import described
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -30,9 +30,8 @@ class ProducerHandlers:
         members = self._registry.producers.get(header.producer_group)
         if not members:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no producer of group {header.producer_group} is connected")
-        return response_to(
-            command, body=dumps({"connectionSet": [member_to_dict(member) for member in members.values()]})
-        )
+        body = {"connectionSet": [described(member).to_dict() for member in members.values()]}
+        return response_to(command, body=dumps(body))
 
     def all(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """328: all members of all groups."""
@@ -40,7 +39,7 @@ class ProducerHandlers:
             group: [
                 {
                     "clientId": member.client_id,
-                    "language": member_to_dict(member)["language"],
+                    "language": described(member).language,
                     "lastUpdateTimestamp": member.seen_ms,
                     "remoteIP": member.connection.peer_name,
                     "version": member.version,

@@ -1,0 +1,105 @@
+"""What ``raptormq group describe`` shows: members, subscriptions, and the progress in each queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from raptormq.cli.output import moment, print_table
+from raptormq.client import GroupConnections, GroupMember, MessageModel, MessageQueue, QueueProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A consumer group; ``connections`` is None when nobody is connected for it."""
+
+    name: str
+    connections: GroupConnections | None
+    progress: Mapping[MessageQueue, QueueProgress]
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not consumed yet, of all queues."""
+        return sum(each.lag for each in self.progress.values())
+
+    @property
+    def topics(self) -> set[str]:
+        """Topics that the group consumes or has consumed."""
+        return {queue.topic for queue in self.progress}
+
+    @property
+    def members(self) -> list[GroupMember]:
+        """Who is connected, in order."""
+        return sorted(self.connections.members, key=lambda member: member.client_id) if self.connections else []
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON value; times are milliseconds since 1970, 0 for never."""
+        return {
+            "group": self.name,
+            "lag": self.lag,
+            "message_model": self.connections.message_model if self.connections else None,
+            "members": [
+                {
+                    "client_id": member.client_id,
+                    "address": member.address,
+                    "language": member.language,
+                    "version": member.version,
+                }
+                for member in self.members
+            ],
+            "subscriptions": dict(self._subscriptions()),
+            "queues": [
+                {
+                    "topic": queue.topic,
+                    "broker": queue.broker_name,
+                    "queue_id": queue.queue_id,
+                    "consumer_offset": each.consumer_offset,
+                    "pull_offset": each.pull_offset,
+                    "broker_offset": each.broker_offset,
+                    "lag": each.lag,
+                    "last_consumed_store_timestamp": each.last_timestamp,
+                }
+                for queue, each in sorted(self.progress.items())
+            ],
+        }
+
+    def print(self) -> None:
+        """Write three tables: members, subscriptions and queues, without those that are empty."""
+        click.echo(f"group {self.name}: {self._summary()}")
+        if self.members:
+            rows = [[member.client_id, member.address, member.language] for member in self.members]
+            print_table(["member", "address", "language"], rows)
+        if subscriptions := self._subscriptions():
+            print_table(["topic", "subscribed to"], subscriptions)
+        if self.progress:
+            print_table(
+                ["topic", "broker", "queue", "consumed to", "end", "lag", "last consumed was stored"],
+                [
+                    [
+                        queue.topic,
+                        queue.broker_name,
+                        queue.queue_id,
+                        each.consumer_offset,
+                        each.broker_offset,
+                        each.lag,
+                        moment(each.last_timestamp),
+                    ]
+                    for queue, each in sorted(self.progress.items())
+                ],
+            )
+
+    def _summary(self) -> str:
+        if self.connections is None:
+            who = "no consumer sends heartbeats for it"
+        else:
+            who = f"{len(self.members)} {'member' if len(self.members) == 1 else 'members'}"
+            if self.connections.message_model == MessageModel.BROADCASTING.value:
+                return f"{who}, broadcasting: each keeps its own progress, which brokers do not know"
+        return f"{who}, lag {self.lag}"
+
+    def _subscriptions(self) -> list[tuple[str, str]]:
+        subscriptions = self.connections.subscriptions if self.connections else {}
+        return [(topic, each.expression) for topic, each in sorted(subscriptions.items())]

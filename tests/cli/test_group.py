@@ -1,0 +1,129 @@
+"""`raptormq group`: list and describe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from raptormq.client import (
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageExt,
+    MessageModel,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+async def consume_one_of(address: str, topic: str, group: str, *bodies: bytes) -> None:
+    """Send the messages to one queue, and commit the first for the group."""
+    async with Producer("p", name_servers=address) as producer:
+        for body in bodies:
+            sent = await producer.send(Message(topic, body), key="same queue")
+    async with PullConsumer(group=group, name_servers=address) as consumer:
+        consumer.assign([sent.queue])
+        consumer.seek(sent.queue, 0)
+        assert (await consumer.poll(30))[0].body == bodies[0]
+        consumer.seek(sent.queue, 1)
+        await consumer.commit()
+
+
+def described(raptormq: Run, address: str, group: str) -> dict[str, Any]:
+    done = raptormq("group", "describe", group, "-o", "json", "-n", address)
+    assert done.returncode == 0, done.stderr
+    description: dict[str, Any] = json.loads(done.stdout)
+    return description
+
+
+def test_a_group_that_only_pulls_has_its_lag(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    asyncio.run(consume_one_of(address, "pulled", "pullers", b"1", b"2", b"3"))
+    group = described(raptormq, address, "pullers")
+    assert (group["group"], group["lag"], group["members"], group["message_model"]) == ("pullers", 2, [], None)
+    [queue] = [queue for queue in group["queues"] if queue["broker_offset"]]
+    assert (queue["topic"], queue["broker"], queue["consumer_offset"], queue["lag"]) == ("pulled", "broker-a", 1, 2)
+    assert queue["last_consumed_store_timestamp"] > 1_700_000_000_000
+    [line] = [line for line in listed(raptormq, address) if line["group"] == "pullers"]
+    assert line == {"group": "pullers", "topics": 1, "members": 0, "lag": 2}
+    shown = raptormq("group", "describe", "pullers", "-n", address).stdout.decode()
+    assert shown.startswith("group pullers: no consumer sends heartbeats for it, lag 2\n")
+
+
+def listed(raptormq: Run, address: str, *options: str) -> list[dict[str, Any]]:
+    done = raptormq("group", "list", "-o", "json", "-n", address, *options)
+    assert done.returncode == 0, done.stderr
+    lines: list[dict[str, Any]] = json.loads(done.stdout)
+    return lines
+
+
+async def with_a_member(
+    address: str, group: str, model: MessageModel, ask: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what `ask` tells while a consumer of the group runs that has been given a message it does not finish."""
+    came, go = asyncio.Event(), asyncio.Event()
+
+    async def listen(_: list[MessageExt]) -> None:
+        came.set()
+        await go.wait()
+
+    async with Producer("p", name_servers=address) as producer:
+        await producer.send(Message(f"of-{group}", b"1", tags="paid"))
+    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, message_model=model)
+    consumer = PushConsumer(group, name_servers=address, config=config)
+    consumer.subscribe(f"of-{group}", "paid || refunded", listen)
+    async with consumer:
+        await asyncio.wait_for(came.wait(), 30)
+        told = await asyncio.to_thread(ask)
+        go.set()
+    return told
+
+
+def test_members_and_what_they_have_not_finished(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    tables: list[str] = []
+
+    def ask() -> dict[str, Any]:
+        tables.append(raptormq("group", "describe", "workers", "-n", address).stdout.decode())
+        return described(raptormq, address, "workers")
+
+    group = asyncio.run(with_a_member(address, "workers", MessageModel.CLUSTERING, ask))
+    [member] = group["members"]
+    assert (member["language"], group["message_model"], group["lag"]) == ("PYTHON", "CLUSTERING", 1)
+    assert group["subscriptions"]["of-workers"] == "paid || refunded"
+    assert {queue["topic"] for queue in group["queues"]} == {"of-workers", "%RETRY%workers"}
+    [table] = tables
+    assert table.startswith("group workers: 1 member, lag 1\n")
+    assert ["of-workers", "paid", "||", "refunded"] in [line.split() for line in table.splitlines()]
+    assert [member["client_id"], member["address"], "PYTHON"] in [line.split() for line in table.splitlines()]
+
+
+def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+
+    def ask() -> dict[str, Any]:
+        return {"table": raptormq("group", "describe", "hearers", "-n", address).stdout.decode()}
+
+    told = asyncio.run(with_a_member(address, "hearers", MessageModel.BROADCASTING, ask))
+    assert told["table"].startswith("group hearers: 1 member, broadcasting: each keeps its own progress")
+
+
+def test_system_groups_are_listed_on_demand(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    asyncio.run(consume_one_of(address, "looked-at", "TOOLS_CONSUMER", b"1"))
+    assert "TOOLS_CONSUMER" not in {line["group"] for line in listed(raptormq, address)}
+    assert "TOOLS_CONSUMER" in {line["group"] for line in listed(raptormq, address, "--all")}
+
+
+def test_an_unknown_group_is_one_line(raptormq: Run, dev_server: Any) -> None:
+    done = raptormq("group", "describe", "never-seen", "-n", dev_server.address("namesrv"))
+    assert done.returncode == 2
+    assert done.stderr == (
+        b"raptormq: no broker knows group never-seen; 'raptormq group list' shows the groups there are\n"
+    )
