@@ -19,6 +19,7 @@ from raptormq.errors import RaptorMQError
         ("+message.type=FIFO", {"message.type": "NORMAL"}, {"message.type": "FIFO"}),
         ("-message.type", {"message.type": "NORMAL", "queue.type": "SimpleCQ"}, {"queue.type": "SimpleCQ"}),
         ("+queue.type=SimpleCQ", {"queue.type": "SimpleCQ"}, {"queue.type": "SimpleCQ"}),
+        ("+queue.type=SimpleCQ,+cleanup.policy=DELETE", {}, {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}),
     ],
 )
 def test_accepted(text: str | None, current: dict[str, str] | None, expected: dict[str, str]) -> None:
@@ -40,7 +41,7 @@ def test_accepted(text: str | None, current: dict[str, str] | None, expected: di
         ("-queue.type", None, "cannot be removed from a topic that does not exist"),
         ("+message.type=FIFO,-message.type", {}, "is both set and removed"),
         ("-queue.type", {"queue.type": "SimpleCQ"}, "cannot be changed after creation"),
-        ("+cleanup.policy=DELETE", {"queue.type": "SimpleCQ"}, "cannot be changed after creation"),
+        ("-queue.type", {}, "cannot be changed after creation"),
     ],
 )
 def test_refused(text: str, current: dict[str, str] | None, complaint: str) -> None:

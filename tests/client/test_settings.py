@@ -14,8 +14,10 @@ from raptormq.client import (
     BlockingProducer,
     BlockingPullConsumer,
     ClientConfig,
+    ClientTls,
     ConsumeFromWhere,
     ConsumerConfig,
+    Credentials,
     MessageModel,
     Producer,
     ProducerConfig,
@@ -78,11 +80,32 @@ def test_every_setting_is_looked_at(config: Any) -> None:
             config(**{field.name: object()})
 
 
-def test_what_may_be_a_secret_is_not_shown() -> None:
-    for given in ({"credentials": "my secret"}, {"keys": "my secret"}):
-        with pytest.raises(ConfigError) as refused:
-            ClientConfig(**given)  # type: ignore[arg-type]
-        assert str(refused.value).endswith("not str")
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"credentials": Credentials(7, "secret")}, "access_key"),  # type: ignore[arg-type]
+        ({"tls": ClientTls(auth_server="yes")}, "auth_server"),  # type: ignore[arg-type]
+        ({"tls": ClientTls(trust_cert_path=b"ca.pem")}, "trust_cert_path"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_inside_of_a_setting_is_looked_at(given: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be "):
+        ClientConfig(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"credentials": "my secret"},
+        {"keys": "my secret"},
+        {"credentials": Credentials("key", b"my secret")},  # type: ignore[arg-type]
+        {"tls": ClientTls(key_password=b"my secret")},  # type: ignore[arg-type]
+    ],
+)
+def test_what_may_be_a_secret_is_not_shown(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ClientConfig(**given)
+    assert str(refused.value).endswith(("not str", "not bytes"))
 
 
 def test_whole_numbers_are_numbers_and_folders_may_be_paths(tmp_path: Path) -> None:

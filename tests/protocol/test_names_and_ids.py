@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from raptormq.errors import MessageError
 from raptormq.protocol import message_id, properties, tags, topic_names
+from raptormq.protocol.message import MessageExt, MessageQueue
 
 texts = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=20)
 
@@ -137,3 +138,9 @@ def test_several_ids_at_once_are_those_that_one_by_one_would_have_been() -> None
     assert at_once.next_ids(1000, 40_000) + at_once.next_ids(1001, 30_000) == expected
     assert {len(each) for each in expected} == {at_once.id_length}
     assert at_once.next_ids(1001, 0) == []
+
+
+def test_keys_are_parted_by_spaces_alone_as_brokers_part_them() -> None:
+    queue = MessageQueue("t", "b", 0)
+    message = MessageExt("t", b"", {"KEYS": "  one\ttwo  three\u00a0four "}, queue, 0, 0, "id", "id", 0, 0)
+    assert message.keys == ("one\ttwo", "three\u00a0four")

@@ -26,6 +26,7 @@ MESSAGE_TYPE = "message.type"
 @dataclass(frozen=True, slots=True)
 class _Attribute:
     values: tuple[str, ...]
+    """What it may be; the first is what a topic without it has."""
     later: frozenset[str] = frozenset()
     changeable: bool = False
     hint: str = ""
@@ -64,7 +65,11 @@ def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dic
             raise MessageError(f"topic attribute {key} cannot be removed from a topic that does not exist")
         if key in changes:
             _check_value(key, changes[key], attribute)
-        if current is not None and not attribute.changeable and changes.get(key) != current.get(key):
+        if (
+            current is not None
+            and not attribute.changeable
+            and changes.get(key) != current.get(key, attribute.values[0])
+        ):
             raise MessageError(f"topic attribute {key} cannot be changed after creation{attribute.hint}")
         attributes.pop(key, None)
     return attributes | changes

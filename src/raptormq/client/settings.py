@@ -9,7 +9,7 @@ Source: none, Java's compiler does it.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -49,17 +49,22 @@ Milliseconds = Annotated[int, Limits(LONG_MAX, zero=True)]
 
 
 def check_settings(settings: Any) -> None:
-    """Look at every field of a dataclass.
+    """Look at every field of a dataclass, those in a dataclass that is its value included.
 
     Raises:
         ConfigError: one is not of the kind that its annotation says; the text names it and what is expected.
     """
-    for name, kind in _kinds(settings.__class__).items():
-        check_setting(name, getattr(settings, name), kind)
+    kinds = _kinds(settings.__class__)
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        check_setting(each.name, value, kinds[each.name], shown=each.repr)
+        if is_dataclass(value):
+            check_settings(value)
 
 
-def check_setting(name: str, value: object, kind: Any) -> None:
+def check_setting(name: str, value: object, kind: Any, *, shown: bool = True) -> None:
     """Look at one value; `kind` is an annotation: a class, one of the numbers above, or several of them (`A | None`).
+    With `shown` the text may hold the value.
 
     Raises:
         ConfigError: it is of another kind.
@@ -67,7 +72,7 @@ def check_setting(name: str, value: object, kind: Any) -> None:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if not any(_is(value, each) for each in kinds):
         # What is given instead of an object, as credentials or keys, may be a secret.
-        given = repr(value) if any(map(_is_plain, kinds)) else type(value).__name__
+        given = repr(value) if shown and any(map(_is_plain, kinds)) else type(value).__name__
         raise ConfigError(f"{name} must be {' or '.join(map(_described, kinds))}, not {given}")
 
 

@@ -140,4 +140,5 @@ class MessageExt:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys, possibly none."""
-        return tuple(self.properties.get(names.KEYS, "").split())
+        words = self.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
+        return tuple(word for word in words if word)

@@ -13,6 +13,7 @@ import ssl
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from raptormq.errors import ConfigError
@@ -70,12 +71,12 @@ class ServerTls:
 class ClientTls:
     """How a client speaks TLS. As in Apache RocketMQ the server's certificate is looked at only on demand."""
 
-    trust_cert_path: str = ""
+    trust_cert_path: str | Path = ""
     """PEM file of the authorities that the server's certificate must come from; empty with ``auth_server``: those of
     the system."""
-    cert_path: str = ""
+    cert_path: str | Path = ""
     """PEM file of the client's own certificate chain, for servers that want one."""
-    key_path: str = ""
+    key_path: str | Path = ""
     key_password: str = field(default="", repr=False)
     auth_server: bool = False
     """Whether the server's certificate is verified."""
@@ -117,7 +118,7 @@ class ClientTls:
 class FreshContext:
     """A context that follows its files."""
 
-    def __init__(self, make: Callable[[], ssl.SSLContext], *paths: str) -> None:
+    def __init__(self, make: Callable[[], ssl.SSLContext], *paths: str | Path) -> None:
         """``make`` reads the files ``paths`` (empty ones do not count).
 
         Raises:
@@ -135,7 +136,7 @@ class FreshContext:
             self._stamps = stamps
             try:
                 self._context = self._make()
-                logger.info("read again, since they have changed: %s", ", ".join(self._paths))
+                logger.info("read again, since they have changed: %s", ", ".join(map(str, self._paths)))
             except ConfigError as error:
                 logger.warning("%s; what was read before stays in force", error)
         return self._context
@@ -144,7 +145,7 @@ class FreshContext:
         return [_stamp(path) for path in self._paths]
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def _stamp(path: str | Path) -> tuple[int, int, int] | None:
     try:
         found = os.stat(path)
     except OSError:
@@ -152,7 +153,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _load_certificate(context: ssl.SSLContext, cert_path: str, key_path: str, key_password: str) -> None:
+def _load_certificate(context: ssl.SSLContext, cert_path: str | Path, key_path: str | Path, key_password: str) -> None:
     _require_readable(cert_path)
     _require_readable(key_path)
     try:
@@ -162,7 +163,7 @@ def _load_certificate(context: ssl.SSLContext, cert_path: str, key_path: str, ke
         raise ConfigError(f"cannot use certificate {cert_path} with key {key_path}: {_reason(error)}") from error
 
 
-def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+def _load_authorities(context: ssl.SSLContext, path: str | Path) -> None:
     _require_readable(path)
     try:
         context.load_verify_locations(path)
@@ -170,7 +171,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
         raise ConfigError(f"cannot use the trusted certificates {path}: {_reason(error)}") from error
 
 
-def _require_readable(path: str) -> None:
+def _require_readable(path: str | Path) -> None:
     """OpenSSL's own errors do not name the file, and it would wait for somebody to write into a pipe."""
     try:
         if stat.S_ISFIFO(os.stat(path).st_mode):
