@@ -121,6 +121,51 @@ def test_system_groups_are_listed_on_demand(raptormq: Run, dev_server: Any) -> N
     assert "TOOLS_CONSUMER" in {line["group"] for line in listed(raptormq, address, "--all")}
 
 
+def test_a_reset_moves_the_group_there_and_back(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+    asyncio.run(consume_one_of(address, "again", "readers-again", b"1", b"2", b"3"))
+    reset = ["group", "reset", "readers-again", "again", "-n", address, "--to"]
+    done = raptormq(*reset, "earliest")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == b"group readers-again goes on in topic again with a lag of 3; it was 2\n"
+    assert described(raptormq, address, "readers-again")["lag"] == 3
+    assert b"with a lag of 0; it was 3" in raptormq(*reset, "latest").stdout
+    assert b"with a lag of 3; it was 0" in raptormq(*reset, "2024-05-01").stdout
+    for name, topic, complaint in (
+        ("readers-again", "nowhere", b"topic nowhere: it does not exist"),
+        ("never-seen", "again", b"no broker knows group never-seen; 'raptormq group list'"),
+    ):
+        done = raptormq("group", "reset", name, topic, "--to", "latest", "-n", address)
+        assert (done.returncode, done.stderr.count(b"\n"), complaint in done.stderr) == (2, 1, True), done.stderr
+
+
+def test_a_member_goes_on_where_the_reset_says(raptormq: Run, dev_server: Any) -> None:
+    address = dev_server.address("namesrv")
+
+    async def consume() -> list[bytes]:
+        got: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def listen(messages: list[MessageExt]) -> None:
+            for message in messages:
+                got.put_nowait(message.body)
+
+        async with Producer("p", name_servers=address) as producer:
+            for body in (b"1", b"2"):
+                await producer.send(Message("once-more", body), key="same queue")
+        config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
+        consumer = PushConsumer("listeners-again", name_servers=address, config=config)
+        consumer.subscribe("once-more", "*", listen)
+        async with asyncio.timeout(60), consumer:
+            bodies = [await got.get() for _ in range(2)]
+            done = await asyncio.to_thread(
+                raptormq, "group", "reset", "listeners-again", "once-more", "--to", "earliest", "-n", address
+            )
+            assert done.returncode == 0, done.stderr
+            return bodies + [await got.get() for _ in range(2)]
+
+    assert asyncio.run(consume()) == [b"1", b"2"] * 2
+
+
 def test_an_unknown_group_is_one_line(raptormq: Run, dev_server: Any) -> None:
     done = raptormq("group", "describe", "never-seen", "-n", dev_server.address("namesrv"))
     assert done.returncode == 2

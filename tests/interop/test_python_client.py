@@ -124,6 +124,9 @@ async def test_groups(name_servers: str) -> None:
         assert {queue.topic for queue in await admin.group_progress("counters")} >= {"counted"}
         assert await admin.group_connections("counters") is None
         assert "counters" in await admin.groups()
+        assert list((await admin.reset_group("counters", "counted", 0)).values()) == [0]
+        [progress] = (await admin.group_progress("counters", "counted")).values()
+        assert progress.lag == 2
 
 
 async def test_messages_one_by_one(name_servers: str) -> None:

@@ -1,8 +1,9 @@
-"""``raptormq group``: the consumer groups, who is in them and how far they are."""
+"""``raptormq group``: the consumer groups, who is in them, how far they are, and where they go on."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import asdict, astuple, dataclass
 
 import click
@@ -10,11 +11,13 @@ import click
 from raptormq.cli.admin_call import with_admin
 from raptormq.cli.group_description import Description
 from raptormq.cli.hints import CommandFailed
-from raptormq.cli.options import name_servers_option, output_option, timeout_option
+from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import print_json, print_table
 from raptormq.client import AdminClient
 from raptormq.protocol.topic_names import is_system_group
 
+POSITIONS = {"earliest": 0, "latest": -1}
+"""What brokers are told, where they expect a time."""
 _AT_A_TIME = 8
 """Groups that are asked about at the same time."""
 
@@ -34,10 +37,11 @@ class _Line:
 Examples:
   raptormq group list
   raptormq group describe shipping
-  raptormq group describe shipping -o json | jq .lag"""
+  raptormq group describe shipping -o json | jq .lag
+  raptormq group reset shipping orders --to 2024-05-01T12:00:00Z"""
 )
 def group() -> None:
-    """Show consumer groups, their members and their lag."""
+    """Show consumer groups, their members and their lag; reset a group."""
 
 
 @group.command(
@@ -80,6 +84,46 @@ def describe(name: str, output: str, name_servers: str, timeout_s: float) -> Non
         print_json(description.as_json())
     else:
         description.print()
+
+
+@group.command(
+    epilog="""\b
+Examples:
+  raptormq group reset shipping orders --to earliest
+  raptormq group reset shipping orders --to 2024-05-01T12:00:00Z --yes"""
+)
+@click.argument("name")
+@click.argument("topic")
+@click.option(
+    "--to",
+    type=start_position,
+    required=True,
+    metavar="POSITION",
+    help="earliest, latest, a time such as 2024-05-01T12:00:00Z or milliseconds since 1970.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
+@name_servers_option
+@timeout_option
+def reset(name: str, topic: str, to: str | int, yes: bool, name_servers: str, timeout_s: float) -> None:
+    """Let the group NAME go on in TOPIC from another place, in all queues.
+
+    Its members do so at once. What lies between is consumed again, or not at all.
+    """
+    timestamp_ms = POSITIONS[to] if isinstance(to, str) else to
+
+    async def lag(admin: AdminClient) -> int:
+        await _describe(admin, name)
+        return sum(each.lag for each in (await admin.group_progress(name, topic)).values())
+
+    async def run(admin: AdminClient) -> int:
+        await admin.reset_group(name, topic, timestamp_ms)
+        return await lag(admin)
+
+    before = with_admin(name_servers, timeout_s, lag)
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Reset group {name}, whose lag in topic {topic} is {before}, to {to}?", abort=True, err=True)
+    after = with_admin(name_servers, timeout_s, run)
+    click.echo(f"group {name} goes on in topic {topic} with a lag of {after}; it was {before}")
 
 
 async def _lines(admin: AdminClient, *, show_all: bool) -> list[_Line]:

@@ -35,7 +35,7 @@ Examples:
         "produce": ("raptormq.cli.produce:produce", "Send the lines of a file or of stdin."),
         "consume": ("raptormq.cli.consume:consume", "Print the messages of a topic."),
         "topic": ("raptormq.cli.topic:topic", "Create, list, describe and delete topics."),
-        "group": ("raptormq.cli.group:group", "Show consumer groups, their members and their lag."),
+        "group": ("raptormq.cli.group:group", "Show consumer groups, their members and their lag; reset a group."),
         "convert-queue": ("raptormq.cli.convert_queue:convert_queue", "Convert queues to BatchCQ, or back."),
         "cluster": ("raptormq.cli.cluster:cluster", "Describe the brokers of a cluster."),
     },

@@ -27,6 +27,7 @@ from raptormq.protocol.bodies.group_progress import (
     decode_consume_stats,
     decode_group_names,
 )
+from raptormq.protocol.bodies.queue_offsets import decode_reset
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
 from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, format_attributes
@@ -34,6 +35,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
+from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader, RouteRequestHeader
 from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, CreateTopicRequestHeader, TopicRequestHeader
 from raptormq.protocol.message import MessageQueue
@@ -234,6 +236,33 @@ class AdminClient:
             found.members += [member for member in here.members if member.client_id not in known]
             found.subscriptions |= here.subscriptions
         return found
+
+    async def reset_group(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Let a group go on in every queue of a topic with the first message stored at or after a time, in ms since
+        1970; 0 is the oldest message, -1 the end. Members that are connected go on from there, too.
+
+        Returns the new offsets.
+
+        Raises:
+            NoRoute: the topic does not exist, or a broker that has it has no master; nobody was asked.
+            TransportError, ServerError: at least one broker failed (26: it does not know the group); all others have
+                been asked.
+        """
+        found = await self._running().routes.refresh(topic)
+        if found is None:
+            raise NoRoute.to(topic)
+        masters = [found.master(name) for name in sorted(found.brokers)]
+        if not masters or None in masters:
+            raise NoRoute(f"topic {topic}: a broker that has it is without a master")
+        offsets: dict[MessageQueue, int] = {}
+
+        async def reset(address: str) -> None:
+            header = ResetOffsetRequestHeader(group, topic, timestamp_ms, is_force=True)
+            answer = await self._ask_broker(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
+            offsets.update(decode_reset(answer.body))
+
+        await finish_all(reset(address) for address in masters if address)
+        return offsets
 
     # --- brokers ---
 

@@ -287,6 +287,7 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     topic_stats = _blocking(AdminClient.topic_stats)
     groups = _blocking(AdminClient.groups)
     group_progress = _blocking(AdminClient.group_progress)
+    reset_group = _blocking(AdminClient.reset_group)
     group_connections = _blocking(AdminClient.group_connections)
     cluster_info = _blocking(AdminClient.cluster_info)
     runtime_info = _blocking(AdminClient.runtime_info)
