@@ -137,7 +137,7 @@ async def test_the_batches_of_a_request_are_limited(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_request_fits_a_frame_however_large_its_batches_are() -> None:
-    async with ScriptedPeer() as peer, producing(peer, batch_max_bytes=2 * 1024 * 1024) as producer:
+    async with ScriptedPeer() as peer, producing(peer, batch_max_bytes=2 << 20, send_timeout=60) as producer:
         peer.on(SHIPPED, shipped())
         queues = [MessageQueue("t", "broker-0", number) for number in range(20)]
         bodies = [os.urandom(1_000_000) for _ in queues]  # which nothing makes shorter

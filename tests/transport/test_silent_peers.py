@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,13 @@ from raptormq.transport.router import Router
 from raptormq.transport.server import Server
 
 ECHO, NEVER = 1, 2
+STOPPED_S = 0.7
+"""Longer than the time-outs here, and long enough for a stop to be known by."""
+
+
+def stop_the_process() -> None:
+    """Let nothing run for a while, as SIGSTOP does, or a CPU quota that is used up."""
+    threading.Event().wait(STOPPED_S)
 
 
 @asynccontextmanager
@@ -75,3 +83,29 @@ async def test_without_a_limit_a_silent_peer_is_kept() -> None:
         with pytest.raises(RequestTimeout):
             await pool.request(address, request(NEVER), 0.3)
         assert await pool.connection(address) is first
+
+
+async def test_who_was_stopped_reads_the_answers_before_it_gives_up() -> None:
+    async with silent_peer(ConnectionLimits(silence_seconds=0.2)) as (address, _, pool):
+        first = await pool.connection(address)
+        held = asyncio.ensure_future(pool.request(address, request(NEVER), 30))
+        asked = asyncio.ensure_future(pool.request(address, request(ECHO), 0.1))
+        await asyncio.sleep(0)  # both are sent; the peer is in this process, too
+        stop_the_process()
+        hasty = asyncio.ensure_future(pool.request(address, request(ECHO), 0.01))
+        await asked
+        await hasty
+        assert await pool.connection(address) is first
+        held.cancel()
+
+
+async def test_who_is_stopped_again_and_again_gives_up_all_the_same() -> None:
+    async with silent_peer(ConnectionLimits()) as (address, _, pool):
+        asked = asyncio.ensure_future(pool.request(address, request(NEVER), 0.1))
+        await asyncio.sleep(0)
+        for _ in range(20):
+            stop_the_process()
+            await asyncio.sleep(0)
+            if asked.done():
+                break
+        assert isinstance(asked.exception(), RequestTimeout)

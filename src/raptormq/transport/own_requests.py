@@ -23,6 +23,10 @@ logger = logging.getLogger(__name__)
 
 _MAX_OPAQUE = 0x7FFFFFFF
 _LONGEST_WAIT_SECONDS = 86_400.0
+_STOPPED_SECONDS = 0.5
+"""So late comes the timer of a process that was stopped, throttled or busy: the peer may have answered in time."""
+_GRACE_SECONDS = 0.5
+"""How long such a process reads, and lets a peer that was stopped with it answer, before it gives anything up."""
 
 
 class OwnRequests:
@@ -37,6 +41,7 @@ class OwnRequests:
         self._next_opaque = 1
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
+        self._is_grace = False
 
     def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
         """See :meth:`Connection.request`."""
@@ -48,7 +53,7 @@ class OwnRequests:
         opaque = self._prepare(message)
         now = loop.time()
         due = self.pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_SECONDS)))
-        if self._sweeper is None or due < self._sweep_at:
+        if self._sweeper is None or (due < self._sweep_at and not self._is_grace):
             self._sweep_later(due)
         try:
             connection.send(message)
@@ -94,8 +99,13 @@ class OwnRequests:
 
     def _sweep(self) -> None:
         self._sweeper = None
-        # Timers have whole milliseconds and may come early.
-        now = max(asyncio.get_running_loop().time(), self._sweep_at)
+        now = asyncio.get_running_loop().time()
+        # Once: a process that is always busy must come to an end, too.
+        self._is_grace = not self._is_grace and now - self._sweep_at >= _STOPPED_SECONDS
+        if self._is_grace:
+            self._sweep_later(now + _GRACE_SECONDS)
+            return
+        now = max(now, self._sweep_at)  # timers have whole milliseconds and may come early
         for future in self.pending.take_overdue(now):
             if not future.done():
                 future.set_exception(RequestTimeout(f"no answer from {self._connection.peer_name} in time"))
