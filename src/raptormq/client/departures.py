@@ -113,16 +113,17 @@ class Departures:
         Raises:
             RaptorMQError: it was not stored; its senders are not told yet.
         """
-        if deadline is None:
-            deadline = self._clock() + self._config.send_timeout
         now_ms = time.time_ns() // 1_000_000
         batch.seal(self._ids, now_ms)
         if not batch.bodies:
             return
         topic, queue, _, _, sys_flag = batch.key
-        if len(batch) > 1:
+        merged = self._outgoing(batch, now_ms) if len(batch) > 1 else None
+        if deadline is None:  # and not before: a process that is stopped while it encodes has sent nothing yet
+            deadline = self._clock() + self._config.send_timeout
+        if merged is not None:
             try:
-                result = await self._send_until(deadline, self._outgoing(batch, now_ms), queue)
+                result = await self._send_until(deadline, merged, queue)
                 if not (sys_flag and _is_one(result, batch)):
                     _share_out(result, batch)
                     return
