@@ -49,11 +49,13 @@ def run(command: list[str], name_server: str) -> str:
 
 def test_the_shell_session(name_server: str) -> None:
     printed = {command: run(["bash", "-c", command], name_server) for command in shell_session()}
-    assert len(printed) == 4
+    assert len(printed) == 5
     (consumed,) = [output for command, output in printed.items() if command.startswith("raptormq consume")]
     assert sorted(consumed.split()) == ["hello", "world"]
     (described,) = [output for command, output in printed.items() if command.startswith("raptormq cluster")]
     assert "broker-a" in described
+    (progress,) = [output for command, output in printed.items() if command.startswith("raptormq group")]
+    assert "greetings" in progress
 
 
 def test_the_python_program(name_server: str) -> None:
