@@ -39,7 +39,8 @@ def verdict(cluster: Cluster, plan: Plan, survey: Survey, words: PodWords = SILE
     `words` are those of pods that are not ready.
     """
     if plan.conflicts:
-        return Verdict(Reason.NAME_CONFLICT, f"made by someone else, rename or remove: {', '.join(plan.conflicts)}")
+        text = f"made by someone else, remove or give the cluster another name: {', '.join(plan.conflicts)}"
+        return Verdict(Reason.NAME_CONFLICT, text)
     if plan.steps:
         return Verdict(Reason.PROGRESSING, f"{len(plan.steps)} objects are being changed")
     if words.failing:
@@ -70,12 +71,12 @@ def gaps_in(cluster: Cluster, survey: Survey) -> Verdict | None:
     return Verdict(Reason.NOT_REGISTERED, "; ".join(lists)) if lists else None
 
 
-def status(cluster: Cluster, survey: Survey | None) -> dict[str, Any]:
-    """The status without conditions. Without a survey (the spec is refused) only what the spec says is known."""
+def status(cluster: Cluster, survey: Survey) -> dict[str, Any]:
+    """The status without conditions."""
     members = cluster.members
-    registered = survey.registered(cluster) if survey else frozenset()
+    registered = survey.registered(cluster)
     servers = cluster.name_servers.replicas
-    knowing = sum(not survey.missing(server, cluster) for server in survey.name_servers) if survey else 0
+    knowing = sum(not survey.missing(server, cluster) for server in survey.name_servers)
     return {
         "observedGeneration": cluster.generation,
         "groups": cluster.groups,

@@ -57,25 +57,30 @@ def listen(pods: Sequence[Manifest]) -> PodWords:
         (pod for pod in pods if "deletionTimestamp" not in pod["metadata"]),
         key=lambda pod: str(pod["metadata"]["name"]),
     )
-    return PodWords(_joined(there, _why_it_fails), _joined(there, _why_it_waits))
+    return PodWords(_all_that_say(there, _why_it_fails), _all_that_say(there, _why_it_waits))
 
 
-def _joined(pods: Sequence[Manifest], why: Callable[[Manifest], str | None]) -> str:
-    said = [f"{pod['metadata']['name']}: {words}" for pod in pods if (words := why(pod.get("status", {})))]
+def joined(said: Sequence[tuple[str, str]]) -> str:
+    """What pods (name, words) say as one text of bounded length."""
+    texts = [f"{name}: {words}" for name, words in said[:PODS_MAX]]
     more = [f"{len(said) - PODS_MAX} more pods"] if len(said) > PODS_MAX else []
-    return "; ".join(said[:PODS_MAX] + more)
+    return "; ".join(texts + more)
+
+
+def _all_that_say(pods: Sequence[Manifest], why: Callable[[Manifest], str | None]) -> str:
+    return joined([(pod["metadata"]["name"], words) for pod in pods if (words := why(pod.get("status", {})))])
 
 
 def _why_it_waits(status: Manifest) -> str | None:
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return f"no node takes it: {_cut(condition.get('message', ''))}"
+            return f"no node takes it: {cut(condition.get('message', ''))}"
     return None
 
 
 def _why_it_fails(status: Manifest) -> str | None:
     if status.get("phase") == "Failed" and status.get("reason"):
-        return f"{status['reason']}: {_cut(status.get('message', ''))}"
+        return f"{status['reason']}: {cut(status.get('message', ''))}"
     containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     return next(filter(None, map(_why_container, containers)), None)
 
@@ -85,7 +90,7 @@ def _why_container(container: Manifest) -> str | None:
         return None
     waiting: Manifest = container.get("state", {}).get("waiting", {})
     if waiting.get("reason") in _CANNOT_START:
-        return f"{container['name']} cannot start, {waiting['reason']}: {_cut(waiting.get('message', ''))}"
+        return f"{container['name']} cannot start, {waiting['reason']}: {cut(waiting.get('message', ''))}"
     ended = _end_of_a_loop(container)
     return None if ended is None else f"{container['name']} ended with {_end(ended)}"
 
@@ -115,8 +120,9 @@ def _end(ended: Manifest) -> str:
     reason = ended.get("reason")
     code = f"exit code {ended['exitCode']}" + ("" if reason in _PLAIN_REASONS else f" ({reason})")
     lines = [line for line in str(ended.get("message", "")).splitlines() if line.strip()]
-    return f"{code}: {_cut(lines[-1].strip())}" if lines else f"{code} and said nothing"
+    return f"{code}: {cut(lines[-1].strip())}" if lines else f"{code} and said nothing"
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """As much of a text as belongs into a condition."""
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
-from raptormq_operator import cluster_status, pod_words
+from raptormq_operator import cluster_status, event_words, pod_words
 from raptormq_operator.admin import Admin
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
@@ -31,7 +32,6 @@ RESYNC_S = 60.0
 """A ready cluster is looked at this often although nothing seems to happen: brokers send no events."""
 RETRY_S = 2.0
 """A cluster that is not ready is looked at this often: what it waits for is often not a Kubernetes object."""
-REFUSED_S = 300.0
 
 
 class ClusterReconciler:
@@ -53,13 +53,11 @@ class ClusterReconciler:
             return None
         cluster = Cluster.from_object(body, self._surroundings)
         refused = cluster_status.refusal(cluster)
-        if refused is not None:
-            await self._writer.write(body, cluster_status.status(cluster, None), refused)
-            return REFUSED_S
+        # One whose spec is refused is asked too: what ran before goes on, and its counts are to be true.
         survey = await take(cluster, self._admin)
-        verdict = await self._act(body, cluster, survey)
+        verdict = refused or await self._act(body, cluster, survey)
         await self._writer.write(body, cluster_status.status(cluster, survey), verdict)
-        return RESYNC_S if verdict.ready else RETRY_S
+        return RESYNC_S if verdict.ready or refused else RETRY_S
 
     async def _act(self, body: Manifest, cluster: Cluster, survey: Survey) -> Verdict:
         objects = wanted(cluster)
@@ -70,18 +68,25 @@ class ClusterReconciler:
                 await self._take(body, step, cluster.namespace)
             except Invalid as error:
                 return Verdict(Reason.APPLY_REFUSED, str(error))
-        words = await self._pod_words(cluster) if next_steps.waiting else SILENCE
+        words = await self._words(cluster, objects.replicas(next_steps.waiting)) if next_steps.waiting else SILENCE
         return cluster_status.verdict(cluster, next_steps, survey, words)
 
-    async def _pod_words(self, cluster: Cluster) -> PodWords:
-        """What pods say. They explain only, so it does not matter when they cannot be listed: the role of the operator
-        may be the user's own, and have no pods."""
+    async def _words(self, cluster: Cluster, waiting: Mapping[str, int]) -> PodWords:
+        """What pods say, and what Kubernetes says of those that have not begun.
+
+        Both explain only, so it does not matter when they cannot be listed: the role of the operator may be the user's
+        own, and have no pods or events.
+        """
+        words = SILENCE
         try:
             pods = await self._api.select("Pod", cluster.namespace, names.selector(names.managed_labels(cluster.name)))
+            words = pod_words.listen(pods)
+            if event_words.expects(waiting, pods):
+                said = event_words.listen(waiting, pods, await self._api.warnings(cluster.namespace))
+                words = words._replace(waiting="; ".join(filter(None, (words.waiting, said))))
         except KubeError as error:
-            log.info("the pods of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
-            return SILENCE
-        return pod_words.listen(pods)
+            log.info("pods or events of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
+        return words
 
     async def _observe(self, cluster: Cluster, objects: Wanted, survey: Survey) -> Observed:
         selector = names.selector(names.managed_labels(cluster.name))

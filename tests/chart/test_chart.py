@@ -17,6 +17,8 @@ from raptormq_operator.service import LEASE_NAME
 from raptormq_operator.settings import Settings
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "raptormq"
+pytestmark = pytest.mark.timeout(900)
+"""The first call may have to build helm."""
 KUBE_VERSION = ("--kube-version", "1.34.4")
 """A helm that was built from its module does not know any new one by itself."""
 
@@ -115,6 +117,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
         "raptormq.io/brokerclusters": {"get", "list", "watch"},
         "raptormq.io/topics": {"get", "list", "watch", "patch"},
         "/pods": {"list"},
+        "/events": {"get", "list", "create", "patch"},
     }
     assert {name: allowed[name] for name in ours} == ours
     known = {f"{version.rpartition('/')[0]}/{plural}" for version, plural in RESOURCES.values()}

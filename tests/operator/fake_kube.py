@@ -65,6 +65,15 @@ class FakeKube:
             if place[:2] == (kind, namespace) and wanted.items() <= manifest["metadata"].get("labels", {}).items()
         ]
 
+    async def warnings(self, namespace: str) -> list[Manifest]:
+        if "Event" in self.refuse_lists:
+            raise self.refuse_lists["Event"]
+        return [
+            copy.deepcopy(event)
+            for place, event in self.objects.items()
+            if place[:2] == ("Event", namespace) and event["type"] == "Warning"
+        ]
+
     async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
         self._write("apply", manifest)
         place = _place(manifest)

@@ -69,6 +69,7 @@ async def test_each_verb_is_the_request_that_kubernetes_documents(free_port: int
         assert await api.select("StatefulSet", "shop", "a=b") == [
             {"metadata": {"name": "x"}, "kind": "StatefulSet", "apiVersion": "apps/v1"}
         ]
+        assert [event["kind"] for event in await api.warnings("shop")] == ["Event"]
     one = "/api/v1/namespaces/shop/configmaps/a"
     applied = {"fieldManager": "raptormq-operator", "force": "true"}
     assert [(each["method"], each["path"], each["query"], each["type"]) for each in server.requests] == [
@@ -84,6 +85,7 @@ async def test_each_verb_is_the_request_that_kubernetes_documents(free_port: int
         ("PATCH", one, {}, "application/merge-patch+json"),
         ("DELETE", one, {}, "application/json"),
         ("GET", "/apis/apps/v1/namespaces/shop/statefulsets", {"labelSelector": "a=b"}, None),
+        ("GET", "/api/v1/namespaces/shop/events", {"fieldSelector": "type=Warning"}, None),
     ]
     assert server.requests[5]["body"]["preconditions"] == {"uid": "u1"}
     assert {each["authorization"] for each in server.requests} == {"Bearer secret"}

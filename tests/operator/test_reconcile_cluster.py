@@ -10,7 +10,7 @@ from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.reconcile_cluster import REFUSED_S, RESYNC_S, RETRY_S, ClusterReconciler
+from raptormq_operator.reconcile_cluster import RESYNC_S, RETRY_S, ClusterReconciler
 from raptormq_operator.status_writer import StatusWriter
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
@@ -93,10 +93,29 @@ async def test_a_failing_pod_is_quoted_until_it_is_well() -> None:
     await operator.until_ready()
 
 
-async def test_a_role_without_pods_costs_their_words_alone() -> None:
+async def test_what_keeps_a_pod_from_beginning_is_quoted() -> None:
     operator = Operator()
     await operator.turn()
-    operator.kube.refuse_lists["Pod"] = Invalid(403, "pods is forbidden")
+    text = "create Pod demo-broker-0-0-0 in StatefulSet demo-broker-0-0 failed error: exceeded quota: few"
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": NAMESPACE},
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": text,
+        "involvedObject": {"kind": "StatefulSet", "name": "demo-broker-0-0"},
+    }
+    operator.kube.put(event)
+    assert await operator.turn() == RETRY_S
+    assert operator.ready["reason"] == "PodsNotReady"
+    assert operator.ready["message"].endswith(f"; demo-broker-0-0-0: {text}")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Event"])
+async def test_a_role_without_pods_or_events_costs_their_words_alone(kind: str) -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.kube.refuse_lists[kind] = Invalid(403, "it is forbidden")
     await operator.turn()
     assert operator.ready["reason"] == "PodsNotReady"
 
@@ -165,9 +184,18 @@ async def test_an_object_of_someone_else_is_not_overwritten() -> None:
 )
 async def test_a_refused_spec_changes_nothing(spec: dict[str, Any], reason: str) -> None:
     operator = Operator(**spec)
-    assert await operator.turn() == REFUSED_S
+    assert await operator.turn() == RESYNC_S
     assert (operator.ready["status"], operator.ready["reason"]) == ("False", reason)
     assert operator.names("StatefulSet") == []
+
+
+async def test_what_runs_is_counted_while_the_spec_is_refused() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    operator.kube.put(operator.body | {"spec": operator.body["spec"] | {"config": {"brokerId": "7"}}})
+    await operator.turn()
+    assert operator.ready["reason"] == "ConfigDenied"
+    assert (operator.status["brokersReady"], operator.status["nameServersReady"]) == ("1/1", "2/2")
 
 
 async def test_an_object_that_the_server_refuses() -> None:

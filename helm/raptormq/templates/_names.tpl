@@ -72,11 +72,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-# The last words of pods that fail.
+# The last words of pods that fail, and what keeps pods from beginning.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list]
 - apiGroups: [""]
   resources: [events]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch]
 {{- end -}}

@@ -43,6 +43,9 @@ class KubeApi(Protocol):
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
         """Objects with these labels; each has its kind, which the API leaves out of list items."""
 
+    async def warnings(self, namespace: str) -> list[Manifest]:
+        """All Events of type Warning that the API server still has."""
+
     async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
         """Makes the object or changes the fields that `manager` owns."""
 
@@ -88,8 +91,10 @@ class HttpKubeApi:
             raise
 
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
-        answer = await self._request("GET", path(kind, namespace), query={"labelSelector": selector})
-        return [{**item, "kind": kind, "apiVersion": RESOURCES[kind][0]} for item in answer["items"]]
+        return await self._list(kind, namespace, {"labelSelector": selector})
+
+    async def warnings(self, namespace: str) -> list[Manifest]:
+        return await self._list("Event", namespace, {"fieldSelector": "type=Warning"})
 
     async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
         return await self._apply(_path_of(manifest), manifest, manager)
@@ -114,6 +119,10 @@ class HttpKubeApi:
         except KubeError as error:
             if error.status not in (404, 409):
                 raise
+
+    async def _list(self, kind: str, namespace: str, query: Mapping[str, str]) -> list[Manifest]:
+        answer = await self._request("GET", path(kind, namespace), query=query)
+        return [{**item, "kind": kind, "apiVersion": RESOURCES[kind][0]} for item in answer["items"]]
 
     async def _apply(self, where: str, manifest: Manifest, manager: str) -> Manifest:
         query = {"fieldManager": manager, "force": "true"}

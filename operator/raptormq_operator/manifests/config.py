@@ -41,7 +41,10 @@ DENIED_BROKER_KEYS = frozenset(
         "haListenPort",
         "haMasterAddress",
         "listenPort",
+        "metricsHost",
         "metricsPort",
+        "metricsPromExporterHost",
+        "metricsPromExporterPort",
         "namesrvAddr",
         "rocketmqHome",
         "useTLS",
@@ -52,7 +55,12 @@ DENIED_NAME_SERVER_KEYS = frozenset(
     {"bindAddress", "configStorePath", "enableControllerInNamesrv", "kvConfigPath", "listenPort", "rocketmqHome"}
 )
 DENIED_NAME_SERVER_PREFIXES = ("tls.",)
-_SPEC_FIELDS = {"flushDiskType": "spec.flush", "metricsPort": "spec.metrics.port", "useTLS": "spec.tls"}
+_SPEC_FIELDS = {
+    "flushDiskType": "spec.flush",
+    "metricsPort": "spec.metrics.port",
+    "metricsPromExporterPort": "spec.metrics.port",
+    "useTLS": "spec.tls",
+}
 """Where the spec says what a denied key would."""
 
 
