@@ -77,6 +77,8 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
     brokers.install(kubernetes, image)
     with step("what comes later is refused with a reason"):
         operator_duties.refuses_what_comes_later(kubernetes)
+    with step("what pods lack is in the condition"):
+        operator_duties.says_what_pods_lack(kubernetes)
     with step("a topic of queueType BatchCQ becomes ready"):
         operator_duties.makes_batch_topics(kubernetes)
     with step("send every record while a broker is taken away"):

@@ -11,6 +11,8 @@ from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
 DOOMED = "doomed"
+POOR = "poor"
+NO_SECRET = 'secret "nosuch-secret" not found'
 OPERATOR = "app.kubernetes.io/component=operator"
 BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
 
@@ -26,6 +28,29 @@ def refuses_what_comes_later(kubernetes: Kubernetes) -> None:
     for resource, reason in expected.items():
         kubernetes.wait_until(f"{resource} is {reason}", partial(_is_refused, kubernetes, resource, reason), 90)
     kubernetes.kubectl("delete", *expected, "-n", NAMESPACE, "--timeout=60s", timeout=90)
+
+
+def says_what_pods_lack(kubernetes: Kubernetes) -> None:
+    """A quota, a StorageClass and a Secret that are not there keep pods from beginning; the conditions name them."""
+    for manifest in (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": POOR}},
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few-pods", "namespace": POOR},
+            "spec": {"hard": {"pods": "4"}},
+        },
+    ):
+        kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(manifest))
+    small = {"nameServers": {"replicas": 1}}
+    _apply(kubernetes, "BrokerCluster", "no-class", small | {"storage": {"storageClassName": "nosuch"}}, POOR)
+    _apply(kubernetes, "BrokerCluster", "no-secret", small | {"tls": {"secretName": "nosuch-secret"}}, POOR)
+    for name, words in {"no-class": 'storageclass.storage.k8s.io "nosuch" not found', "no-secret": NO_SECRET}.items():
+        kubernetes.wait_until(f"{name}: {words}", partial(_says, kubernetes, f"brokercluster/{name}", words), 180)
+    _apply(kubernetes, "BrokerCluster", "no-room", small, POOR)
+    words = "exceeded quota: few-pods"
+    kubernetes.wait_until(f"no-room: {words}", partial(_says, kubernetes, "brokercluster/no-room", words), 90)
+    kubernetes.kubectl("delete", "namespace", POOR, "--timeout=120s", timeout=150)
 
 
 def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
@@ -157,6 +182,11 @@ def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
 
 def _patch(kubernetes: Kubernetes, spec: dict[str, Any]) -> None:
     kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def _says(kubernetes: Kubernetes, resource: str, words: str) -> bool:
+    ready = kubernetes.ready(resource, POOR)
+    return ready["reason"] == "PodsNotReady" and words in ready["message"]
 
 
 def _is_refused(kubernetes: Kubernetes, resource: str, reason: str) -> bool:
