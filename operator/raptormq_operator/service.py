@@ -144,13 +144,30 @@ def _watch(watching: kopf.OperatorSettings, settings: Settings, queue: WorkQueue
     def log_in(**_: Any) -> kopf.ConnectionInfo | None:
         return login(watching)
 
-    return kopf.operator(
-        registry=registry,
-        settings=watching,
-        standalone=True,
-        clusterwide=not settings.watch_namespaces,
-        namespaces=settings.watch_namespaces,
+    return _until_unserved(
+        kopf.operator(
+            registry=registry,
+            settings=watching,
+            standalone=True,
+            clusterwide=not settings.watch_namespaces,
+            namespaces=settings.watch_namespaces,
+        )
     )
+
+
+async def _until_unserved(watch: Watch) -> None:
+    """Runs kopf, whose own errors have no public class; a definition that was deleted is none of its bugs.
+
+    Raises:
+        KubeError: what is watched is no longer served.
+    """
+    try:
+        await watch
+    except Exception as error:
+        if getattr(error, "status", None) != 404:
+            raise
+        said = getattr(error, "message", None)
+        raise KubeError(404, f"the API server no longer has a resource that is watched: {said}") from error
 
 
 async def _lead(lease: Lease, queue: WorkQueue, watch: Watch) -> None:

@@ -19,6 +19,7 @@ import pytest
 from aiohttp import web
 
 from raptormq_operator import service
+from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.settings import Settings
 from tests.operator.resources import NAMESPACE, cluster_body, topic_body
 
@@ -43,6 +44,9 @@ class ApiServer:
         """Plurals that are answered with 404, once each."""
         self.lease: dict[str, Any] | None = None
         self.stopping = asyncio.Event()
+        self.deleted: set[str] = set()
+        """Plurals whose definitions are gone."""
+        self.loop = asyncio.new_event_loop()
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -71,6 +75,9 @@ class ApiServer:
         if "namespaces" in parts and parts[-2] in KINDS:
             found = [body for body in self.listed[parts[-2]] if body["metadata"]["name"] == parts[-1]]
             return web.json_response(found[0] if found else {}, status=200 if found else 404)
+        if parts[-1] in self.deleted:
+            answer = {"kind": "Status", "code": 404, "message": f"no {parts[-1]} here"}
+            return web.json_response(answer, status=404)
         if request.query.get("watch"):
             return await self._silent_watch(request)
         if parts[-1] in self.unserved:
@@ -96,7 +103,7 @@ class ApiServer:
     @contextmanager
     def running(self, port: int) -> Iterator[None]:
         """Serves in a thread with a loop of its own: kopf ends whatever task began on its loop after it did."""
-        loop = asyncio.new_event_loop()
+        loop = self.loop
         runner = web.AppRunner(self.app(), shutdown_timeout=0)
         thread = threading.Thread(target=loop.run_forever, daemon=True)
         thread.start()
@@ -109,6 +116,16 @@ class ApiServer:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
+
+    def delete_definition(self, plural: str) -> None:
+        """Ends all watches; those of this plural cannot begin again."""
+
+        def ended() -> None:
+            self.deleted.add(plural)
+            self.stopping.set()
+            self.stopping = asyncio.Event()
+
+        self.loop.call_soon_threadsafe(ended)
 
     def reasons(self) -> dict[str, str]:
         """Kind -> reason of the Ready condition that was written."""
@@ -146,21 +163,32 @@ def _resources(version: str, plurals: list[str]) -> dict[str, Any]:
     }
 
 
-async def test_it_leads_reconciles_both_kinds_and_lets_go(
-    free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its resources come after it: kopf never finds those that are not there when it starts."""
+@pytest.fixture
+def ports(free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch) -> tuple[int, Settings]:
+    """Port of an API server, and settings with which the operator finds it."""
     monkeypatch.setattr(service, "CRD_POLL_S", 0)
     api_port, probe_port = free_ports(2)
-    server = ApiServer()
-    server.unserved = ["brokerclusters", "topics", "topics"]
     info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{api_port}", default_namespace=NAMESPACE)
     monkeypatch.setattr(service, "login", lambda _: info)
     environment = {"RAPTORMQ_IMAGE": "x", "POD_NAME": "me", "HTTP_PORT": str(probe_port)}
+    return api_port, Settings.from_environment(environment)
+
+
+async def _both_reconciled(server: ApiServer) -> None:
+    while set(server.reasons()) != {"BrokerCluster", "Topic"}:
+        await asyncio.sleep(0.02)
+
+
+async def test_it_leads_reconciles_both_kinds_and_lets_go(
+    ports: tuple[int, Settings], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its resources come after it: kopf never finds those that are not there when it starts."""
+    server = ApiServer()
+    server.unserved = ["brokerclusters", "topics", "topics"]
+    api_port, settings = ports
     with server.running(api_port):
-        running = asyncio.create_task(service.run(Settings.from_environment(environment)))
-        while set(server.reasons()) != {"BrokerCluster", "Topic"}:
-            await asyncio.sleep(0.02)
+        running = asyncio.create_task(service.run(settings))
+        await _both_reconciled(server)
         assert server.reasons() == {"BrokerCluster": "NotSupported", "Topic": "ClusterNotFound"}
         assert server.lease is not None
         assert server.lease["spec"]["holderIdentity"] == "me"
@@ -172,3 +200,15 @@ async def test_it_leads_reconciles_both_kinds_and_lets_go(
         assert server.lease["spec"]["holderIdentity"] == ""
     for method, path, _ in server.written:
         assert "/leases" in path or path.endswith("/status") or "/events" in path, f"{method} {path}"
+
+
+async def test_a_definition_that_is_deleted_is_an_error_in_words(ports: tuple[int, Settings]) -> None:
+    """Kubernetes starts the operator again, which then waits for the definition."""
+    server = ApiServer()
+    api_port, settings = ports
+    with server.running(api_port):
+        running = asyncio.create_task(service.run(settings))
+        await _both_reconciled(server)
+        server.delete_definition("topics")
+        with pytest.raises(KubeError, match=r"no longer has a resource that is watched: no topics here$"):
+            await running
