@@ -22,7 +22,8 @@ def refusal(cluster: Cluster) -> Verdict | None:
     if cluster.replication_mode != "none":
         return Verdict(
             Reason.NOT_SUPPORTED,
-            f"replication.mode {cluster.replication_mode} is not available in this version, only none",
+            f"replication.mode {cluster.replication_mode} is not available in this version, only none; since the mode "
+            "cannot be changed, delete this BrokerCluster and make it anew",
         )
     denied = denied_keys(cluster)
     if denied:
