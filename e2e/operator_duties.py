@@ -54,7 +54,8 @@ def says_what_pods_lack(kubernetes: Kubernetes) -> None:
 
 
 def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
-    """A value that brokers cannot use takes one of them away at most, and the condition names it until it is gone."""
+    """A value that brokers cannot use takes one of them away at most, and the condition names it until it is gone. It
+    tells of a key that brokers do not know, too."""
     before = _pods(kubernetes)
 
     def named() -> bool:
@@ -66,8 +67,11 @@ def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
     now = _pods(kubernetes)
     if (kept := sum(pod == now.get(name) for name, pod in before.items())) != len(before) - 1:
         raise Failed(f"{kept} of {len(before)} brokers are left as they were, wanted all but one")
-    _patch(kubernetes, {"config": {"fileReservedTime": None}})
+    _patch(kubernetes, {"config": {"fileReservedTime": None, "fileReservedTim": "49"}})
     kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=180)
+    message = kubernetes.ready(CLUSTER, NAMESPACE)["message"]
+    if "fileReservedTim is ignored, did you mean fileReservedTime?" not in message:
+        raise Failed(f"the condition does not tell of a key that nobody knows: {message}")
 
 
 def makes_batch_topics(kubernetes: Kubernetes) -> None:

@@ -45,8 +45,9 @@ class ClusterAdmin(Protocol):
     async def listed_brokers(self, name_server: str) -> Listing:
         """Brokers that a name server lists (106)."""
 
-    async def check_broker(self, broker: str) -> None:
-        """Returns when the broker answers a request (28)."""
+    async def unknown_settings(self, broker: str) -> str:
+        """What the broker says of settings that it does not know (28), most often nothing; an answer is a sign of
+        life."""
 
     async def topic(self, broker: str, topic: str) -> TopicAnswer | None:
         """The topic as the broker has it (351); None when it has no such topic."""
@@ -97,8 +98,9 @@ class Questions:
             for broker_id, address in group.broker_addrs.items()
         }
 
-    async def check_broker(self, broker: str) -> None:
-        await self._ask(lambda client: client.runtime_info(broker))
+    async def unknown_settings(self, broker: str) -> str:
+        figures = await self._ask(lambda client: client.runtime_info(broker))
+        return figures.get("unknownSettings", "")
 
     async def topic(self, broker: str, topic: str) -> TopicAnswer | None:
         config = await self._ask(lambda client: client.topic_config(broker, topic))

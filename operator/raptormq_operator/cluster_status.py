@@ -49,10 +49,13 @@ def verdict(cluster: Cluster, plan: Plan, survey: Survey, words: PodWords = SILE
     if plan.waiting:
         text = f"pods are not available yet: {', '.join(plan.waiting)}"
         return Verdict(Reason.PODS_NOT_READY, f"{text}; {words.waiting}" if words.waiting else text)
-    return gaps_in(cluster, survey) or Verdict(
-        Reason.READY,
-        f"{len(cluster.members)} brokers serve and are listed by {cluster.name_servers.replicas} name servers",
-    )
+    return gaps_in(cluster, survey) or _ready(cluster, survey)
+
+
+def _ready(cluster: Cluster, survey: Survey) -> Verdict:
+    """A setting that brokers do not know is most often a typing error, and harms nobody."""
+    text = f"{len(cluster.members)} brokers serve and are listed by {cluster.name_servers.replicas} name servers"
+    return Verdict(Reason.READY, "; ".join([text, *sorted(survey.unknown_settings)]))
 
 
 def gaps_in(cluster: Cluster, survey: Survey) -> Verdict | None:

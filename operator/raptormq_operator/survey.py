@@ -21,6 +21,8 @@ class Survey:
 
     name_servers: Mapping[str, Listing | str]
     brokers: Mapping[str, str | None]
+    unknown_settings: frozenset[str] = frozenset()
+    """What brokers say of settings that they do not know; most often all say the same, or nothing."""
 
     def missing(self, name_server: str, cluster: Cluster) -> tuple[Member, ...]:
         """Brokers that a name server does not list under their address; all of them when it did not answer."""
@@ -48,11 +50,16 @@ async def take(cluster: Cluster, admin: Admin) -> Survey:
     asking = admin.speaking(cluster.tls)
     servers = cluster.name_server_addresses
     brokers = [member.address for member in cluster.members]
+    unknown_settings: set[str] = set()
     listings, signs = await asyncio.gather(
         asyncio.gather(*(_listing(asking, server) for server in servers)),
-        asyncio.gather(*(_sign_of_life(asking, broker) for broker in brokers)),
+        asyncio.gather(*(_sign_of_life(asking, broker, unknown_settings) for broker in brokers)),
     )
-    return Survey(dict(zip(servers, listings, strict=True)), dict(zip(brokers, signs, strict=True)))
+    return Survey(
+        dict(zip(servers, listings, strict=True)),
+        dict(zip(brokers, signs, strict=True)),
+        frozenset(unknown_settings - {""}),
+    )
 
 
 async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
@@ -62,9 +69,9 @@ async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
         return str(error)
 
 
-async def _sign_of_life(admin: ClusterAdmin, broker: str) -> str | None:
+async def _sign_of_life(admin: ClusterAdmin, broker: str, unknown_settings: set[str]) -> str | None:
     try:
-        await admin.check_broker(broker)
+        unknown_settings.add(await admin.unknown_settings(broker))
     except RaptorMQError as error:
         return str(error)
     return None

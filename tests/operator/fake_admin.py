@@ -19,6 +19,8 @@ class FakeAdmin:
     down: set[str] = field(default_factory=set)
     stubborn: set[str] = field(default_factory=set)
     changes: list[tuple[str, str]] = field(default_factory=list)
+    complaint: str = ""
+    """What all brokers say of their settings."""
 
     def serve(self, cluster: Cluster) -> None:
         """All name servers and brokers of a cluster are up and know each other."""
@@ -33,8 +35,9 @@ class FakeAdmin:
         self._reach(name_server, self.listings)
         return self.listings[name_server]
 
-    async def check_broker(self, broker: str) -> None:
+    async def unknown_settings(self, broker: str) -> str:
         self._reach(broker, self.topics)
+        return self.complaint
 
     async def topic(self, broker: str, topic: str) -> TopicAnswer | None:
         self._reach(broker, self.topics)

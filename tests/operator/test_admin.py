@@ -68,7 +68,7 @@ async def test_refusals_and_absence_are_our_errors() -> None:
             await admin.change_topic(broker.address, "orders", WANTED)
     async with ClientAdmin() as asking:
         with pytest.raises(ConnectError):
-            await asking.speaking(None).check_broker(broker.address)
+            await asking.speaking(None).unknown_settings(broker.address)
 
 
 async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
@@ -77,7 +77,7 @@ async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
         pass
     async with ScriptedPeer() as up, ClientAdmin() as admin:
         up.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=listing(up.address)))
-        up.on(RequestCode.GET_BROKER_RUNTIME_INFO, answer(body=b'{"table":{"bootTimestamp":"1"}}'))
+        up.on(RequestCode.GET_BROKER_RUNTIME_INFO, answer(body=b'{"table":{"unknownSettings":"a is b"}}'))
         with (
             patch.object(Cluster, "name_server_addresses", (up.address, down.address)),
             patch.object(Member, "address", up.address),
@@ -85,7 +85,7 @@ async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
             survey = await take(cluster, admin)
             assert survey.name_servers[up.address] == {("demo", "broker-0", 0): up.address}
             assert isinstance(survey.name_servers[down.address], str)
-            assert survey.brokers == {up.address: None}
+            assert (survey.brokers, survey.unknown_settings) == ({up.address: None}, frozenset({"a is b"}))
             assert survey.registered(cluster) == frozenset()
 
 

@@ -198,6 +198,16 @@ async def test_what_runs_is_counted_while_the_spec_is_refused() -> None:
     assert (operator.status["brokersReady"], operator.status["nameServersReady"]) == ("1/1", "2/2")
 
 
+async def test_a_setting_that_brokers_do_not_know_is_told_once() -> None:
+    operator = Operator(groups=2, config={"fileReservedTim": "48"})
+    operator.admin.complaint = "unknown setting fileReservedTim is ignored, did you mean fileReservedTime?"
+    await operator.until_ready()
+    assert operator.ready["message"] == (
+        "2 brokers serve and are listed by 2 name servers; "
+        "unknown setting fileReservedTim is ignored, did you mean fileReservedTime?"
+    )
+
+
 async def test_an_object_that_the_server_refuses() -> None:
     operator = Operator()
     operator.kube.refuse["StatefulSet"] = Invalid(422, "affinity is nonsense")

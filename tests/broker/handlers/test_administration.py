@@ -151,6 +151,13 @@ async def test_runtime_figures_have_every_key_that_tools_parse(tmp_path: Path) -
     assert (table["brokerVersionDesc"], table["brokerActive"]) == ("V5_3_3", "true")
     assert (table["msgPutTotalTodayNow"], table["dispatchBehindBytes"]) == ("1", "0")
     assert table["dispatchBehindMilliseconds"] == "0"
+    assert "unknownSettings" not in table
+
+
+async def test_runtime_figures_name_settings_that_nobody_knows(tmp_path: Path) -> None:
+    async with running(tmp_path, {"fileReservedTim": "48"}) as broker, connected(broker) as peer:
+        table = decode_kv_table((await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
+    assert table["unknownSettings"] == "unknown setting fileReservedTim is ignored, did you mean fileReservedTime?"
 
 
 async def test_settings_in_force(tmp_path: Path) -> None:

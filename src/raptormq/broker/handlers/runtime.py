@@ -2,11 +2,13 @@
 ``BrokerStats``).
 
 ``mqadmin clusterList`` parses a good part of these values strictly, so every key it looks for is there, as a string.
+``unknownSettings`` is ours alone, and there only when the settings have keys that neither this broker nor RocketMQ
+knows.
 """
 
 from __future__ import annotations
 
-from raptormq.broker.config import BrokerConfig
+from raptormq.broker.config import BrokerConfig, warnings_for
 from raptormq.broker.queue_ages import NO_TIMESTAMP
 from raptormq.broker.rates import Rates
 from raptormq.broker.topics import TopicTable
@@ -99,4 +101,6 @@ class RuntimeHandlers:
             "remainHowManyDataToFlush": f"{stats.end_offset - stats.flushed_offset} B",
             "runtime": rates.uptime_text(),
         }
+        if unknown := warnings_for(self._config.given):
+            figures["unknownSettings"] = "; ".join(unknown)
         return figures
