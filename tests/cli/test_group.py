@@ -1,4 +1,4 @@
-"""`raptormq group`: list and describe."""
+"""`raptormq group`: list, describe and reset."""
 
 from __future__ import annotations
 
@@ -108,10 +108,19 @@ def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any)
     address = dev_server.address("namesrv")
 
     def ask() -> dict[str, Any]:
-        return {"table": raptormq("group", "describe", "hearers", "-n", address).stdout.decode()}
+        reset = ["group", "reset", "hearers", "of-hearers", "--to", "earliest", "-n", address]
+        return {
+            "table": raptormq("group", "describe", "hearers", "-n", address).stdout.decode(),
+            "described": described(raptormq, address, "hearers"),
+            "listed": [line for line in listed(raptormq, address) if line["group"] == "hearers"],
+            "reset": raptormq(*reset),
+        }
 
     told = asyncio.run(with_a_member(address, "hearers", MessageModel.BROADCASTING, ask))
     assert told["table"].startswith("group hearers: 1 member, broadcasting: each keeps its own progress")
+    assert told["described"]["lag"] is None
+    assert [(line["members"], line["lag"]) for line in told["listed"]] == [(1, None)]
+    assert (told["reset"].returncode, b"group hearers is broadcasting" in told["reset"].stderr) == (2, True)
 
 
 def test_system_groups_are_listed_on_demand(raptormq: Run, dev_server: Any) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from raptormq.client.outgoing import Outgoing
+from raptormq.client import departures
+from raptormq.client.outgoing import Outgoing, prepare_merged
 from raptormq.client.results import SendResult
 from raptormq.client.shipping import Shipping
 from raptormq.errors import RequestTimeout, ServerError
@@ -93,6 +94,32 @@ async def test_the_limit_covers_a_request_for_several_queues_and_its_batches_too
     lane.flush()
     await asyncio.gather(*futures)
     assert broker.timeouts == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("queues", [(0, 0), (0, 0, 1)], ids=["alone", "together"])
+async def test_the_time_that_encoding_takes_does_not_count(monkeypatch: pytest.MonkeyPatch, queues: list[int]) -> None:
+    """As for a process that is stopped meanwhile: nothing was sent yet."""
+    broker, now = Broker(), [100.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+
+    def slowly(*arguments: Any) -> Outgoing:
+        monkeypatch.setattr(departures, "prepare_merged", prepare_merged)
+        now[0] += 4.0
+        return prepare_merged(*arguments)
+
+    class Unknown:
+        def serves(self, _: str) -> bool:
+            return True
+
+        async def send(self, *_: object) -> None:
+            raise ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
+
+    lane = make_lane(broker, shipping=cast("Shipping", Unknown()))
+    futures = [add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for number in queues]
+    monkeypatch.setattr(departures, "prepare_merged", slowly)
+    lane.flush()
+    await asyncio.gather(*futures)
+    assert set(broker.timeouts) == {3.0}
 
 
 async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:

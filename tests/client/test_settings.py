@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import pytest
 
@@ -106,6 +106,35 @@ def test_what_may_be_a_secret_is_not_shown(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
         ClientConfig(**given)
     assert str(refused.value).endswith(("not str", "not bytes"))
+
+
+@dataclasses.dataclass
+class OwnKeys:
+    """A key source of a user's, with fields of all kinds."""
+
+    service: Any = None
+    region: Literal["north", "south"] = "north"
+    ttl: float = 5
+    path: "NotThere | None" = None  # type: ignore[name-defined] # noqa: F821, UP037
+
+    def current(self) -> tuple[str, bytes]:
+        return "k", bytes(16)
+
+    def key(self, key_id: str) -> bytes:
+        return bytes(16)
+
+
+def test_what_a_user_brings_is_the_users() -> None:
+    keys = OwnKeys()
+    assert ClientConfig(keys=keys).keys is keys
+
+    @dataclasses.dataclass(frozen=True)
+    class More(Credentials):
+        region: Literal["north", "south"] = "north"
+
+    with pytest.raises(ConfigError, match="access_key must be "):
+        ClientConfig(credentials=More(7, "secret"))  # type: ignore[arg-type]
+    assert ClientConfig(credentials=More("key", "secret")).credentials == More("key", "secret")
 
 
 def test_whole_numbers_are_numbers_and_folders_may_be_paths(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+import raptormq.client.producer
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
+from raptormq.client.outgoing import Outgoing
 from raptormq.client.shipping import ASK_AGAIN_S
 from raptormq.errors import BodyError, ClientClosed, ConnectionClosed, NoRoute, RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
@@ -275,6 +278,18 @@ async def test_what_is_not_answered_fails_all_in_time_and_is_not_sent_twice(
         outcomes = await asyncio.gather(*submit(producer, 0, 1, 1), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [error] * 3
     assert not peer.received[LISTED] + peer.received[SINGLE]
+
+
+async def test_the_time_that_the_last_change_takes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(outgoing: Outgoing) -> Outgoing:
+        threading.Event().wait(0.4)  # nothing else runs meanwhile
+        return outgoing
+
+    monkeypatch.setattr(raptormq.client.producer, "_as_it_is", slowly)
+    async with ScriptedPeer() as peer, producing(peer, send_timeout=0.6) as producer:
+        peer.on(SHIPPED, shipped())
+        results = await asyncio.gather(*submit(producer, 0, 1))
+    assert [result.queue_offset for result in results] == [100, 100]
 
 
 async def test_a_connection_that_breaks_is_made_again() -> None:

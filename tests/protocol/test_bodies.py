@@ -58,7 +58,7 @@ def test_no_body_raises_anything_but_body_errors(body: bytes) -> None:
         heartbeat.decode_consumer_ids,
         group_progress.GroupConnections.from_json,
         group_progress.decode_consume_stats,
-        group_progress.decode_group_names,
+        group_progress.decode_group_configs,
         route.TopicRoute.from_json,
         route.ClusterInfo.from_json,
         route.TopicList.from_json,
@@ -78,6 +78,16 @@ def test_no_body_raises_anything_but_body_errors(body: bytes) -> None:
 @given(json_values.map(orjson.dumps))
 def test_well_formed_json_of_any_shape_raises_nothing_but_body_errors(body: bytes) -> None:
     test_no_body_raises_anything_but_body_errors.hypothesis.inner_test(body)  # type: ignore[attr-defined]
+
+
+@given(st.sampled_from(["offsetTable", "subscriptionGroupTable", "connectionSet", "subscriptionTable"]), json_values)
+def test_known_fields_of_any_shape_raise_nothing_but_body_errors(field: str, value: object) -> None:
+    body = orjson.dumps({field: value})
+    test_no_body_raises_anything_but_body_errors.hypothesis.inner_test(body)  # type: ignore[attr-defined]
+
+
+def test_an_offset_behind_the_end_is_no_lag() -> None:
+    assert group_progress.QueueProgress(3, 5, 5, 0).lag == 0
 
 
 def test_nesting_without_end_is_refused() -> None:
@@ -184,10 +194,11 @@ def test_what_tools_are_told_of_groups_round_trips() -> None:
 
 
 def test_group_names_are_the_keys_of_the_table() -> None:
-    assert group_progress.decode_group_names(b'{"subscriptionGroupTable":{"b":{"groupName":"b"},"a":{}}}') == ["b", "a"]
-    assert group_progress.decode_group_names(b"{}") == []
+    table = b'{"subscriptionGroupTable":{"b":{"groupName":"b"},"a":{}}}'
+    assert group_progress.decode_group_configs(table) == {"b": {"groupName": "b"}, "a": {}}
+    assert group_progress.decode_group_configs(b"{}") == {}
     with pytest.raises(BodyError, match="subscriptionGroupTable"):
-        group_progress.decode_group_names(b'{"subscriptionGroupTable":["a"]}')
+        group_progress.decode_group_configs(b'{"subscriptionGroupTable":["a"]}')
 
 
 def test_progress_of_brokers_that_do_not_tell_what_is_pulled() -> None:

@@ -107,7 +107,8 @@ class Statistics:
         self._returned: dict[tuple[str, str], Statistic] = {}
         self._put_all, self._got_all = Statistic(clock()), Statistic(clock())
         self.pulled: dict[tuple[str, str, int], int] = {}
-        """How far groups have pulled: topic, group and queue id -> the offset behind the last answer."""
+        """How far groups have pulled: topic, group and queue id -> the offset behind the last answer with messages;
+        before that the first one asked for."""
         self._before: dict[str, int] = {}
         self._seen: set[str] = set()
 

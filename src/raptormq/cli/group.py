@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import asdict, astuple, dataclass
 
 import click
 
 from raptormq.cli.admin_call import with_admin
+from raptormq.cli.confirming import confirm
 from raptormq.cli.group_description import Description
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import print_json, print_table
-from raptormq.client import AdminClient
+from raptormq.client import AdminClient, MessageModel
+from raptormq.errors import NoRoute, ServerError, TransportError
 from raptormq.protocol.topic_names import is_system_group
 
-POSITIONS = {"earliest": 0, "latest": -1}
+_POSITIONS = {"earliest": 0, "latest": -1}
 """What brokers are told, where they expect a time."""
 _AT_A_TIME = 8
 """Groups that are asked about at the same time."""
@@ -24,12 +25,12 @@ _AT_A_TIME = 8
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A group in the list; ``lag`` counts messages."""
+    """A group in the list; ``lag`` counts messages, None of a group whose progress brokers do not know."""
 
     group: str
     topics: int
     members: int
-    lag: int
+    lag: int | None
 
 
 @click.group(
@@ -58,7 +59,8 @@ Examples:
 def list_groups(show_all: bool, output: str, name_servers: str, timeout_s: float) -> None:
     """List the consumer groups that the brokers know.
 
-    A lag is what is stored and not consumed yet, in messages, those that wait for another try included.
+    A lag is what is stored and not consumed yet, in messages; one that failed counts again when it is time for another
+    try. Members of a broadcasting group keep their progress themselves, so brokers know no lag.
     """
     lines = with_admin(name_servers, timeout_s, lambda admin: _lines(admin, show_all=show_all))
     if output == "json":
@@ -105,25 +107,40 @@ Examples:
 @name_servers_option
 @timeout_option
 def reset(name: str, topic: str, to: str | int, yes: bool, name_servers: str, timeout_s: float) -> None:
-    """Let the group NAME go on in TOPIC from another place, in all queues.
+    """Let the group NAME go on in TOPIC from another place, in all queues of the brokers that are up.
 
-    Its members do so at once. What lies between is consumed again, or not at all.
+    Its members do so at once. What lies between is consumed again, or not at all. A Spark query does not: it keeps its
+    own progress and only tells brokers of it.
     """
-    timestamp_ms = POSITIONS[to] if isinstance(to, str) else to
-
-    async def lag(admin: AdminClient) -> int:
-        await _describe(admin, name)
-        return sum(each.lag for each in (await admin.group_progress(name, topic)).values())
-
-    async def run(admin: AdminClient) -> int:
-        await admin.reset_group(name, topic, timestamp_ms)
-        return await lag(admin)
-
-    before = with_admin(name_servers, timeout_s, lag)
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Reset group {name}, whose lag in topic {topic} is {before}, to {to}?", abort=True, err=True)
-    after = with_admin(name_servers, timeout_s, run)
+    timestamp_ms = _POSITIONS[to] if isinstance(to, str) else to
+    before, remark = with_admin(name_servers, timeout_s, lambda admin: _before_reset(admin, name, topic))
+    confirm(f"Reset group {name}, whose lag in topic {topic} is {before}{remark}, to {to}?", yes=yes)
+    after = with_admin(name_servers, timeout_s, lambda admin: _reset(admin, name, topic, timestamp_ms))
     click.echo(f"group {name} goes on in topic {topic} with a lag of {after}; it was {before}")
+
+
+async def _before_reset(admin: AdminClient, name: str, topic: str) -> tuple[int, str]:
+    """Return the lag that the group has in the topic, and what may speak against a reset."""
+    if await admin.route(topic) is None:
+        raise NoRoute.to(topic)
+    if name not in await admin.groups():
+        raise _unknown(name)
+    connections = await admin.group_connections(name)
+    if connections is not None and connections.message_model == MessageModel.BROADCASTING.value:
+        raise CommandFailed(f"group {name} is broadcasting: its members keep their progress, brokers cannot reset it")
+    subscribes = connections is None or topic in connections.subscriptions
+    lag = sum(each.lag for each in (await admin.group_progress(name, topic)).values())
+    return lag, "" if subscribes else " (its members do not subscribe to it)"
+
+
+async def _reset(admin: AdminClient, name: str, topic: str, timestamp_ms: int) -> int:
+    """Return the lag from there on."""
+    ends = await admin.topic_stats(topic)
+    try:
+        offsets = await admin.reset_group(name, topic, timestamp_ms)
+    except (ServerError, TransportError) as error:
+        raise CommandFailed(f"{error}; other brokers may be reset already, so do it again") from error
+    return sum(max(0, ends[queue].max_offset - offset) for queue, offset in offsets.items() if queue in ends)
 
 
 async def _lines(admin: AdminClient, *, show_all: bool) -> list[_Line]:
@@ -141,8 +158,12 @@ async def _lines(admin: AdminClient, *, show_all: bool) -> list[_Line]:
 async def _describe(admin: AdminClient, name: str) -> Description:
     found = await _ask(admin, name)
     if not (found.progress or found.connections) and name not in await admin.groups():
-        raise CommandFailed(f"no broker knows group {name}; 'raptormq group list' shows the groups there are")
+        raise _unknown(name)
     return found
+
+
+def _unknown(name: str) -> CommandFailed:
+    return CommandFailed(f"no broker knows group {name}; 'raptormq group list' shows the groups there are")
 
 
 async def _ask(admin: AdminClient, name: str) -> Description:

@@ -21,9 +21,14 @@ class Description:
     progress: Mapping[MessageQueue, QueueProgress]
 
     @property
-    def lag(self) -> int:
-        """Messages that are not consumed yet, of all queues."""
-        return sum(each.lag for each in self.progress.values())
+    def is_broadcasting(self) -> bool:
+        """Each member consumes everything and keeps its own progress."""
+        return self.connections is not None and self.connections.message_model == MessageModel.BROADCASTING.value
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that are not consumed yet, of all queues; None where brokers do not know."""
+        return None if self.is_broadcasting else sum(each.lag for each in self.progress.values())
 
     @property
     def topics(self) -> set[str]:
@@ -96,7 +101,7 @@ class Description:
             who = "no consumer sends heartbeats for it"
         else:
             who = f"{len(self.members)} {'member' if len(self.members) == 1 else 'members'}"
-            if self.connections.message_model == MessageModel.BROADCASTING.value:
+            if self.is_broadcasting:
                 return f"{who}, broadcasting: each keeps its own progress, which brokers do not know"
         return f"{who}, lag {self.lag}"
 

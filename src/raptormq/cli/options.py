@@ -67,6 +67,10 @@ def positive_seconds(value: Any) -> float:
     return seconds
 
 
+_MS_DIGITS = 18
+"""Of a time in milliseconds; more do not fit into 64 bits."""
+
+
 def start_position(value: Any) -> str | int:
     """Convert ``earliest``, ``latest``, milliseconds since 1970 or an ISO 8601 time (UTC unless it says otherwise).
 
@@ -75,7 +79,7 @@ def start_position(value: Any) -> str | int:
     text = str(value)
     if text in ("earliest", "latest"):
         return text
-    if text.isascii() and text.isdecimal():
+    if text.isascii() and text.isdecimal() and len(text) <= _MS_DIGITS:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

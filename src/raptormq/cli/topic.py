@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from raptormq.cli.admin_call import with_admin
+from raptormq.cli.confirming import confirm
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import key_and_value, name_servers_option, output_option, timeout_option
 from raptormq.cli.output import print_json
@@ -198,8 +197,7 @@ def delete(name: str, yes: bool, name_servers: str, timeout_s: float) -> None:
         await admin.delete_topic(name)
 
     with_admin(name_servers, timeout_s, require)
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete topic {name} with all its messages?", abort=True, err=True)
+    confirm(f"Delete topic {name} with all its messages?", yes=yes)
     with_admin(name_servers, timeout_s, run)
     click.echo(f"topic {name} is deleted")
 

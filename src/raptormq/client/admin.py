@@ -9,6 +9,7 @@ Neighbours: `name_servers` for what name servers know; the rest goes to broker a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -25,11 +26,12 @@ from raptormq.protocol.bodies.group_progress import (
     GroupConnections,
     QueueProgress,
     decode_consume_stats,
-    decode_group_names,
+    decode_group_configs,
 )
 from raptormq.protocol.bodies.queue_offsets import decode_reset
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
 from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
+from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, format_attributes
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
@@ -201,21 +203,26 @@ class AdminClient:
 
     async def groups(self) -> list[str]:
         """Return the names of all consumer groups that a broker knows, RocketMQ's own included, in order."""
-        names: set[str] = set()
-        for address in await self._brokers():
-            answer = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-            names.update(decode_group_names(answer.body))
-        return sorted(names)
+        return sorted(set().union(*await self._group_configs(await self._brokers())))
 
     async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, QueueProgress]:
         """Return how far a group is in every queue of a topic, by default of all topics where it has committed an
         offset; nothing for a group that nobody knows.
         """
-        progress: dict[MessageQueue, QueueProgress] = {}
-        for address in await self._brokers():
-            command = request(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(group, topic))
-            progress |= decode_consume_stats((await self._ask_broker(address, command)).body)
-        return progress
+        brokers = await self._brokers()
+        found = await asyncio.gather(*(self._progress(address, group, topic) for address in brokers))
+        begun = set() if topic else {queue.topic for here in found for queue in here}
+        # A broker tells of the topics that were committed to it; what waits in its queues of the others is lag, too.
+        more = [
+            self._progress(address, group, other)
+            for address, here in zip(brokers, found, strict=True)
+            for other in begun - {queue.topic for queue in here}
+        ]
+        return {queue: each for here in (*found, *await asyncio.gather(*more)) for queue, each in here.items()}
+
+    async def _progress(self, broker: str, group: str, topic: str | None) -> dict[MessageQueue, QueueProgress]:
+        command = request(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(group, topic))
+        return decode_consume_stats((await self._ask_broker(broker, command)).body)
 
     async def group_connections(self, group: str) -> GroupConnections | None:
         """Return who is connected for a group, and what they subscribe to, `None` when nobody is. Clients that do not
@@ -239,14 +246,15 @@ class AdminClient:
 
     async def reset_group(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
         """Let a group go on in every queue of a topic with the first message stored at or after a time, in ms since
-        1970; 0 is the oldest message, -1 the end. Members that are connected go on from there, too.
+        1970; 0 is the oldest message, -1 the end. Members that are connected go on from there, too. A broker that has
+        the topic and does not know the group learns of it, with the settings that it has elsewhere.
 
         Returns the new offsets.
 
         Raises:
             NoRoute: the topic does not exist, or a broker that has it has no master; nobody was asked.
-            TransportError, ServerError: at least one broker failed (26: it does not know the group); all others have
-                been asked.
+            TransportError, ServerError: a broker failed (26: none knows the group). All others have been asked, so
+                that the same again does no harm.
         """
         found = await self._running().routes.refresh(topic)
         if found is None:
@@ -254,6 +262,7 @@ class AdminClient:
         masters = [found.master(name) for name in sorted(found.brokers)]
         if not masters or None in masters:
             raise NoRoute(f"topic {topic}: a broker that has it is without a master")
+        await self._spread_group(group, [address for address in masters if address])
         offsets: dict[MessageQueue, int] = {}
 
         async def reset(address: str) -> None:
@@ -263,6 +272,24 @@ class AdminClient:
 
         await finish_all(reset(address) for address in masters if address)
         return offsets
+
+    async def _spread_group(self, group: str, brokers: Sequence[str]) -> None:
+        """Make a group that one of these brokers knows known to all of them."""
+        tables = await self._group_configs(brokers)
+        config = next((table[group] for table in tables if group in table), None)
+        for address, table in zip(brokers, tables, strict=True):
+            if config is not None and group not in table:
+                command = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
+                await self._ask_broker(address, command)
+
+    async def _group_configs(self, brokers: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the groups that each of these brokers knows, with their settings."""
+
+        async def ask(address: str) -> dict[str, Any]:
+            answer = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+            return decode_group_configs(answer.body)
+
+        return await asyncio.gather(*map(ask, brokers))
 
     # --- brokers ---
 

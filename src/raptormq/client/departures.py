@@ -53,7 +53,6 @@ class Departures:
     async def together(self, batches: Sequence[OpenBatch]) -> None:
         """Send batches for queues of one broker as one request; what that does not settle is sent batch by batch."""
         assert self._shipping is not None
-        deadline = self._clock() + self._config.send_timeout
         now_ms = time.time_ns() // 1_000_000
         for batch in batches:
             batch.leave_out_cancelled()
@@ -70,6 +69,7 @@ class Departures:
             queue = batch.key[1]
             assert queue is not None
             parcels.append((self._outgoing(batch, now_ms), queue))
+        deadline = self._deadline()
         try:
             outcomes: Sequence[Outcome | None] = await self._shipping.send(parcels, self._config.send_timeout)
         except RaptorMQError:
@@ -77,6 +77,10 @@ class Departures:
         del parcels  # the batches hold the messages
         left = [batch for batch, outcome in zip(sealed, outcomes, strict=True) if not self._settle(batch, outcome)]
         await asyncio.gather(*(self._alone_or_failed(batch, deadline) for batch in left))
+
+    def _deadline(self) -> float:
+        """Of what is ready to leave, not before: a process that is stopped while it encodes has sent nothing yet."""
+        return self._clock() + self._config.send_timeout
 
     def _outgoing(self, batch: OpenBatch, now_ms: int) -> Outgoing:
         """Return a sealed batch ready to send; a message without company is a single one."""
@@ -119,8 +123,8 @@ class Departures:
             return
         topic, queue, _, _, sys_flag = batch.key
         merged = self._outgoing(batch, now_ms) if len(batch) > 1 else None
-        if deadline is None:  # and not before: a process that is stopped while it encodes has sent nothing yet
-            deadline = self._clock() + self._config.send_timeout
+        if deadline is None:
+            deadline = self._deadline()
         if merged is not None:
             try:
                 result = await self._send_until(deadline, merged, queue)

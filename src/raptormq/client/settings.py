@@ -48,18 +48,21 @@ Milliseconds = Annotated[int, Limits(LONG_MAX, zero=True)]
 """A time: since 1970."""
 
 
-def check_settings(settings: Any) -> None:
-    """Look at every field of a dataclass, those in a dataclass that is its value included.
+def check_settings(settings: Any, kind: Any = None) -> None:
+    """Look at every field of a dataclass, by default its own, those of the dataclasses that its annotations name
+    included. What a user's class adds to them is the user's.
 
     Raises:
         ConfigError: one is not of the kind that its annotation says; the text names it and what is expected.
     """
-    kinds = _kinds(settings.__class__)
-    for each in fields(settings):
+    kind = kind or settings.__class__
+    kinds = _kinds(kind)
+    for each in fields(kind):
         value = getattr(settings, each.name)
         check_setting(each.name, value, kinds[each.name], shown=each.repr)
-        if is_dataclass(value):
-            check_settings(value)
+        for inner in _alternatives(kinds[each.name]):
+            if is_dataclass(inner) and _is(value, inner):
+                check_settings(value, inner)
 
 
 def check_setting(name: str, value: object, kind: Any, *, shown: bool = True) -> None:
@@ -69,7 +72,7 @@ def check_setting(name: str, value: object, kind: Any, *, shown: bool = True) ->
     Raises:
         ConfigError: it is of another kind.
     """
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = _alternatives(kind)
     if not any(_is(value, each) for each in kinds):
         # What is given instead of an object, as credentials or keys, may be a secret.
         given = repr(value) if shown and any(map(_is_plain, kinds)) else type(value).__name__
@@ -90,6 +93,10 @@ def checked_timeout(timeout: float) -> float:
 @cache
 def _kinds(settings: Any) -> dict[str, Any]:
     return get_type_hints(settings, include_extras=True)
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _is(value: object, kind: Any) -> bool:

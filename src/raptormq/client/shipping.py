@@ -79,8 +79,8 @@ class Shipping:
             ServerError: the broker does not take the request, nothing of it was stored; `serves` tells why.
         """
         clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout
         formed = [(self._form(outgoing), queue) for outgoing, queue in parcels]
+        deadline = clock() + timeout  # not before: compressing is no fault of the broker's
         outcomes: list[Outcome] = [RequestTimeout("there was no time to send")] * len(parcels)
         waiting = list(range(len(parcels)))
         attempts_left = 1 + self._config.retries

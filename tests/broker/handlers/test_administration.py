@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.config_file import parse_properties
+from raptormq.protocol.bodies.group_progress import decode_consume_stats
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_kv_table, decode_locked_queues
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -88,6 +89,21 @@ async def test_consumer_connections_and_progress(tmp_path: Path) -> None:
     table = {key: value for key, value in loads_object(progress.body)["offsetTable"].items() if '"queueId":0' in key}
     (queue,) = table.values()
     assert (queue["brokerOffset"], queue["consumerOffset"]) == (2, 1)
+
+
+async def test_progress_is_told_of_what_a_connected_group_still_subscribes_to(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        for topic in ("t", "former"):
+            await peer.send(topic, b"x")
+            place: dict[str, object] = {"consumerGroup": "g", "topic": topic, "queueId": 0}
+            await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, place | {"commitOffset": 0})
+        before = decode_consume_stats((await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})).body)
+        await peer.heartbeat("me", "g", "t")
+        after = decode_consume_stats((await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})).body)
+        former = await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "former"})
+    assert {queue.topic for queue in before} == {"t", "former"}
+    assert {queue.topic for queue in after} == {"t"}
+    assert decode_consume_stats(former.body) == {}
 
 
 async def test_progress_tells_what_is_under_way_and_when_the_last_message_consumed_was_stored(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class ConsumerHandlers:
             if config is None or (header.is_order and not config.order):
                 continue
             queues = await self._progress(group, topic)
-            lag += sum(each.lag for _, each in queues)
+            lag += sum(each.broker_offset - each.consumer_offset for _, each in queues)
             inflight += sum(each.pull_offset - each.consumer_offset for _, each in queues)
             write = partial(encode_consume_stats, queues, self._statistics.group_tps(topic, group))
             table.setdefault(group, []).append(await written(write, len(queues)))
@@ -127,9 +127,14 @@ class ConsumerHandlers:
         return found
 
     def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:
-        if header.topic:
-            return [header.topic]
-        return sorted(topic for topic, _ in self._store.consumer_offsets.of_group(header.consumer_group))
+        """The topics of the request, without those that a group which is connected does not subscribe to any more."""
+        group = header.consumer_group
+        committed = self._store.consumer_offsets.of_group(group)
+        topics = [header.topic] if header.topic else sorted(topic for topic, _ in committed)
+        consumers = self._registry.consumers.get(group)
+        if consumers is None or not consumers.subscriptions:
+            return topics
+        return [topic for topic in topics if topic in consumers.subscriptions]
 
     async def _queue_progress(self, group: str, queue: MessageQueue) -> QueueProgress:
         topic, queue_id = queue.topic, queue.queue_id

@@ -150,16 +150,16 @@ class PullHandlers:
             )
         require_read_queue(self._topics, header.topic, header.queue_id, connection)
         wanted = self._wanted(header)
+        place = header.topic, header.consumer_group, header.queue_id
+        self._statistics.pulled.setdefault(place, header.queue_offset)
         pulling = self._config.pulling
         if header.max_msg_bytes is None:
             max_count, max_bytes = pulling.memory_count, pulling.memory_bytes
         else:
             max_count, max_bytes = pulling.asked_count, min(max(header.max_msg_bytes, 1), pulling.asked_bytes)
         max_count = min(max(header.max_msg_nums, 1), max_count)
-        if header.sys_flag & _COMMIT and header.commit_offset >= 0:
-            place = header.topic, header.consumer_group, header.queue_id
-            if not self._resets.pending(*place):
-                self._store.consumer_offsets.commit(*place, header.commit_offset)
+        if header.sys_flag & _COMMIT and header.commit_offset >= 0 and not self._resets.pending(*place):
+            self._store.consumer_offsets.commit(*place, header.commit_offset)
         client = request.language, request.version
         batches = understands_inner_batches(*client), understands_encrypted_batches(*client)
         wishes = Wishes(max_count, max_bytes, *wanted, *batches)

@@ -18,7 +18,7 @@ from typing import Any
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import Subscription
-from raptormq.protocol.bodies.queues import queue_from_dict, queue_to_dict
+from raptormq.protocol.bodies.queues import decode_queue_table, queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
 from raptormq.protocol.message import MessageQueue
 
@@ -38,8 +38,8 @@ class QueueProgress:
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not consumed."""
-        return self.broker_offset - self.consumer_offset
+        """Messages that the group has not consumed; 0 for an offset behind the end, as of a queue that was lost."""
+        return max(0, self.broker_offset - self.consumer_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,14 @@ class GroupConnections:
         )
 
 
-def decode_group_names(data: bytes) -> list[str]:
-    """Read the names from the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201); raises :class:`BodyError`."""
+def decode_group_configs(data: bytes) -> dict[str, Any]:
+    """Read the groups from the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): name -> JSON object with the settings,
+    the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200); raises :class:`BodyError`.
+    """
     table = loads_object(data).get("subscriptionGroupTable") or {}
     if not isinstance(table, dict):
         raise BodyError("subscriptionGroupTable is not an object")
-    return [str(name) for name in table]
+    return {str(name): config for name, config in table.items()}
 
 
 def encode_consume_stats(queues: Iterable[tuple[MessageQueue, QueueProgress]], tps: float) -> bytes:
@@ -130,8 +132,7 @@ def encode_consume_stats(queues: Iterable[tuple[MessageQueue, QueueProgress]], t
 def decode_consume_stats(data: bytes) -> dict[MessageQueue, QueueProgress]:
     """Read the queues from that body; raises :class:`BodyError`."""
     found: dict[MessageQueue, QueueProgress] = {}
-    for key, value in (loads_object(data).get("offsetTable") or {}).items():
-        queue = queue_from_dict(loads_object(key.encode()))
+    for queue, value in decode_queue_table(data):
         try:
             end, consumed = int(value["brokerOffset"]), int(value["consumerOffset"])
             pulled, stored = int(value.get("pullOffset") or 0), int(value.get("lastTimestamp") or 0)

@@ -5,7 +5,7 @@ Source: Apache RocketMQ ``LockBatchRequestBody``, ``LockBatchResponseBody``, ``T
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,11 +103,19 @@ def encode_topic_stats(offsets: dict[MessageQueue, TopicOffset]) -> bytes:
     return b'{"offsetTable":' + dump_object_keyed(pairs) + b',"topicPutTps":0.0}'
 
 
+def decode_queue_table(data: bytes) -> Iterator[tuple[MessageQueue, Any]]:
+    """Yield the queues and what is said of each from the ``offsetTable`` of a body; raises :class:`BodyError`."""
+    table = loads_object(data).get("offsetTable") or {}
+    if not isinstance(table, dict):
+        raise BodyError("offsetTable is not an object")
+    for key, value in table.items():
+        yield queue_from_dict(loads_object(key.encode())), value
+
+
 def decode_topic_stats(data: bytes) -> dict[MessageQueue, TopicOffset]:
     """Read the body of GET_TOPIC_STATS_INFO (202); raises :class:`BodyError`."""
     offsets: dict[MessageQueue, TopicOffset] = {}
-    for key, value in (loads_object(data).get("offsetTable") or {}).items():
-        queue = queue_from_dict(loads_object(key.encode()))
+    for queue, value in decode_queue_table(data):
         try:
             offsets[queue] = TopicOffset(
                 int(value["minOffset"]), int(value["maxOffset"]), int(value.get("lastUpdateTimestamp") or 0)

@@ -1,0 +1,37 @@
+"""The question before something that cannot be taken back."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import click
+import pytest
+
+from raptormq.cli.confirming import confirm
+
+
+class Terminal(io.StringIO):
+    """Somebody who answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("nobody", [None, io.StringIO("n\n")])
+def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch, nobody: io.StringIO | None) -> None:
+    monkeypatch.setattr(sys, "stdin", nobody)
+    confirm("Sure?", yes=False)
+
+
+def test_who_says_yes_beforehand_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    confirm("Sure?", yes=True)
+
+
+def test_no_ends_it_and_yes_does_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("n\ny\n"))
+    with pytest.raises(click.Abort):
+        confirm("Sure?", yes=False)
+    confirm("Sure?", yes=False)
+    assert capsys.readouterr().err.count("Sure? [y/N]") == 2

@@ -1,0 +1,48 @@
+"""`AdminClient` on consumer groups that not every broker knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer
+from raptormq.errors import ServerError
+from tests.client.cluster import Cluster
+
+HERE, THERE = MessageQueue("t", "broker-0", 0), MessageQueue("t", "broker-1", 0)
+
+
+async def half_consumed(cluster: Cluster, admin: AdminClient, group: str) -> None:
+    """Three messages in a queue of each broker, of which the group has consumed two of one broker's."""
+    await admin.create_topic("t", 1, 1)
+    async with Producer("p", name_servers=cluster.name_servers) as producer:
+        for queue in (HERE, THERE):
+            for body in (b"0", b"1", b"2"):
+                await producer.send(Message("t", body), queue=queue)
+    async with PullConsumer(group=group, name_servers=cluster.name_servers) as consumer:
+        consumer.assign([HERE])
+        consumer.seek(HERE, 0)
+        assert len(await consumer.poll(30)) == 3
+        consumer.seek(HERE, 2)
+        await consumer.commit()
+
+
+async def test_what_waits_on_a_broker_where_nothing_is_committed_is_lag_too(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=2) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        await half_consumed(cluster, admin, "halves")
+        progress = await admin.group_progress("halves")
+        assert {queue: each.lag for queue, each in progress.items()} == {HERE: 1, THERE: 3}
+        assert await admin.group_progress("halves", "t") == progress
+        assert await admin.group_progress("nobody") == {}
+
+
+async def test_a_reset_moves_every_broker(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=2) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        await half_consumed(cluster, admin, "halves")
+        assert await admin.reset_group("halves", "t", -1) == {HERE: 3, THERE: 3}
+        assert {each.lag for each in (await admin.group_progress("halves")).values()} == {0}
+        assert await admin.reset_group("halves", "t", 0) == {HERE: 0, THERE: 0}
+        assert {each.lag for each in (await admin.group_progress("halves")).values()} == {3}
+        with pytest.raises(ServerError, match="nobody does not exist"):
+            await admin.reset_group("nobody", "t", 0)
