@@ -38,7 +38,7 @@ CLUSTERS: list[Case] = [
     ("demo", {"metrics": {"port": 10911}}, "must differ"),
     ("demo", {"storage": {"size": "lots"}}, "should match"),
     ("demo", {"storage": {"size": "0Gi"}}, "must be above 0"),
-    ("demo", {"storage": {"size": "1.5Ti"}}, ""),
+    ("demo", {"storage": {"size": "1.0625Ti"}}, ""),
     ("demo", {"tls": {"secretName": "certificate", "clientAuth": "require"}}, ""),
     ("demo", {"tls": {"mode": "enforcing"}}, "secretName"),
     ("demo", {"tls": {"secretName": "certificate", "mode": "disabled"}}, "Unsupported value"),

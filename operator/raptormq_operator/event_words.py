@@ -1,72 +1,99 @@
-"""What Kubernetes says of pods that have not begun, in its Warning events. Pure: lists in as the API server shows them.
+"""What Kubernetes says of pods that have not begun, in its Warning events. Pure: objects as the API server shows them.
 
 An event stays for an hour although its cause is gone, and says nothing of when it ends. So an event counts only while
-what it speaks of is still missing:
+what it speaks of is still missing, and it has to be about this very object:
 
-no pod                   FailedCreate of its StatefulSet            a quota, an admission rule, a claim that is refused
-a pod without a node     ProvisioningFailed of its volume claims    a StorageClass that is not there, a full cloud
-a pod that never ran     FailedMount, FailedAttachVolume of it      a Secret that is not there, a disk elsewhere
+no pod                   FailedCreate of its StatefulSet             a quota, an admission rule, a claim that is refused
+a pod without a node     ProvisioningFailed of its volume claims     a StorageClass that is not there, a full cloud
+a pod that never ran     FailedMount, FailedAttachVolume,            a Secret that is not there, a disk elsewhere,
+                         FailedCreatePodSandBox of it                a network that has no address left
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from raptormq_operator.manifests.metadata import Manifest
-from raptormq_operator.pod_words import cut, joined
+from raptormq_operator.pod_words import PODS_MAX, cut, joined
 
-_NOT_MOUNTED = frozenset({"FailedMount", "FailedAttachVolume"})
-
-
-def expects(replicas: Mapping[str, int], pods: Sequence[Manifest]) -> bool:
-    """Whether a pod is missing or has not begun, so that events may say why. `replicas`: StatefulSet -> its pods."""
-    there = _by_name(pods)
-    return any(name not in there or not _has_begun(there[name]) for _, name in _pods_of(replicas))
+_KEEP_FROM_RUNNING = frozenset({"FailedAttachVolume", "FailedCreatePodSandBox", "FailedMount"})
 
 
-def listen(replicas: Mapping[str, int], pods: Sequence[Manifest], warnings: Sequence[Manifest]) -> str:
-    """What the newest events say of each pod that is missing or has not begun; "" when none does."""
-    there = _by_name(pods)
+class Subject(NamedTuple):
+    """What may have an event that explains why `pod` is missing or has not begun."""
+
+    pod: str
+    kind: str
+    name: str
+    uid: str
+    """Of the object; "" when it is not known."""
+    since: str = ""
+    """Events from before this time (RFC 3339) explain nothing."""
+
+
+def subjects(workloads: Sequence[Manifest], pods: Sequence[Manifest]) -> list[Subject]:
+    """Whose events to look for, those of a few pods. `workloads` are StatefulSets that are not settled."""
+    found: list[Subject] = []
+    for owner, name in _pods_of(workloads):
+        if len({subject.pod for subject in found}) >= PODS_MAX:
+            break
+        pod = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
+        found += _subjects(owner, name, pod)
+    return found
+
+
+def _subjects(owner: Manifest, name: str, pod: Manifest | None) -> list[Subject]:
+    if pod is None:
+        return [Subject(name, "StatefulSet", owner["metadata"]["name"], owner["metadata"]["uid"])]
+    metadata = pod["metadata"]
+    if "deletionTimestamp" in metadata or _has_begun(pod):
+        return []
+    if "nodeName" in pod["spec"]:
+        return [Subject(name, "Pod", name, metadata["uid"])]
+    return [Subject(name, "PersistentVolumeClaim", claim, "", metadata["creationTimestamp"]) for claim in _claims(pod)]
+
+
+def listen(warnings: Sequence[tuple[Subject, Sequence[Manifest]]]) -> str:
+    """What the newest of the Warning events about each subject says that explains it; "" when none does."""
     said = []
-    for owner, name in _pods_of(replicas):
-        newest = max(_about(owner, there.get(name), warnings), key=_time, default=None)
+    for subject, events in warnings:
+        newest = max((event for event in events if _explains(event, subject)), key=_time, default=None)
         if newest is not None:
-            said.append((name, cut(str(newest.get("message", "")).strip())))
+            said.append((subject.pod, cut(_message(newest))))
     return joined(said)
 
 
-def _pods_of(replicas: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    return ((owner, f"{owner}-{ordinal}") for owner, count in replicas.items() for ordinal in range(count))
+def _explains(event: Manifest, subject: Subject) -> bool:
+    if subject.uid and event["involvedObject"].get("uid") != subject.uid:
+        return False
+    reason = event.get("reason")
+    if subject.kind == "StatefulSet":  # it names the pod, others of the set may have had their own trouble
+        return reason == "FailedCreate" and f"Pod {subject.pod} " in _message(event)
+    if subject.kind == "PersistentVolumeClaim":
+        return reason == "ProvisioningFailed" and _time(event) >= subject.since
+    return reason in _KEEP_FROM_RUNNING
 
 
-def _by_name(pods: Sequence[Manifest]) -> dict[str, Manifest]:
-    return {pod["metadata"]["name"]: pod for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+def _pods_of(workloads: Sequence[Manifest]) -> Iterator[tuple[Manifest, str]]:
+    for owner in workloads:
+        for ordinal in range(owner["spec"]["replicas"]):
+            yield owner, f"{owner['metadata']['name']}-{ordinal}"
 
 
-def _about(owner: str, pod: Manifest | None, warnings: Sequence[Manifest]) -> Iterable[Manifest]:
-    """The warnings that explain why a pod is not there, or has not begun."""
-    for event in warnings:
-        about, reason = event["involvedObject"], event.get("reason")
-        if pod is None:
-            explains = reason == "FailedCreate" and (about.get("kind"), about.get("name")) == ("StatefulSet", owner)
-        elif "nodeName" not in pod["spec"]:
-            of_a_claim = about.get("kind") == "PersistentVolumeClaim" and about.get("name") in _claims(pod)
-            explains = reason == "ProvisioningFailed" and of_a_claim
-        else:
-            explains = not _has_begun(pod) and reason in _NOT_MOUNTED and about.get("uid") == pod["metadata"]["uid"]
-        if explains:
-            yield event
-
-
-def _claims(pod: Manifest) -> set[str]:
+def _claims(pod: Manifest) -> list[str]:
     volumes = pod["spec"].get("volumes", [])
-    return {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume}
+    return [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
 
 
 def _has_begun(pod: Manifest) -> bool:
     """Whether a container runs or ever ran."""
     containers = pod.get("status", {}).get("containerStatuses", [])
     return any(one.get("restartCount") or "waiting" not in one.get("state", {}) for one in containers)
+
+
+def _message(event: Manifest) -> str:
+    return str(event.get("message", "")).strip()
 
 
 def _time(event: Manifest) -> str:

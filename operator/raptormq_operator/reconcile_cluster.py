@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from raptormq_operator import cluster_status, event_words, pod_words
 from raptormq_operator.admin import Admin
@@ -32,6 +32,8 @@ RESYNC_S = 60.0
 """A ready cluster is looked at this often although nothing seems to happen: brokers send no events."""
 RETRY_S = 2.0
 """A cluster that is not ready is looked at this often: what it waits for is often not a Kubernetes object."""
+BLOCKED_S = 15.0
+"""The same while Kubernetes says why pods cannot begin: when they do, a change of their StatefulSet tells."""
 
 
 class ClusterReconciler:
@@ -55,11 +57,12 @@ class ClusterReconciler:
         refused = cluster_status.refusal(cluster)
         # One whose spec is refused is asked too: what ran before goes on, and its counts are to be true.
         survey = await take(cluster, self._admin)
-        verdict = refused or await self._act(body, cluster, survey)
+        verdict, look_again_s = (refused, RESYNC_S) if refused else await self._act(body, cluster, survey)
         await self._writer.write(body, cluster_status.status(cluster, survey), verdict)
-        return RESYNC_S if verdict.ready or refused else RETRY_S
+        return look_again_s
 
-    async def _act(self, body: Manifest, cluster: Cluster, survey: Survey) -> Verdict:
+    async def _act(self, body: Manifest, cluster: Cluster, survey: Survey) -> tuple[Verdict, float]:
+        """Take the steps that are safe now; return what is to be said of it, and when to look again."""
         objects = wanted(cluster)
         observed = await self._observe(cluster, objects, survey)
         next_steps: Plan = plan(observed, objects)
@@ -67,25 +70,32 @@ class ClusterReconciler:
             try:
                 await self._take(body, step, cluster.namespace)
             except Invalid as error:
-                return Verdict(Reason.APPLY_REFUSED, str(error))
-        words = await self._words(cluster, objects.replicas(next_steps.waiting)) if next_steps.waiting else SILENCE
-        return cluster_status.verdict(cluster, next_steps, survey, words)
+                return Verdict(Reason.APPLY_REFUSED, str(error)), RETRY_S
+        waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
+        words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
+        verdict = cluster_status.verdict(cluster, next_steps, survey, words)
+        if words.waiting:
+            return verdict, BLOCKED_S
+        return verdict, RESYNC_S if verdict.ready else RETRY_S
 
-    async def _words(self, cluster: Cluster, waiting: Mapping[str, int]) -> PodWords:
-        """What pods say, and what Kubernetes says of those that have not begun.
+    async def _words(self, cluster: Cluster, waiting: Sequence[Manifest]) -> PodWords:
+        """What the pods of StatefulSets say, and what Kubernetes says of those that have not begun.
 
         Both explain only, so it does not matter when they cannot be listed: the role of the operator may be the user's
         own, and have no pods or events.
         """
         words = SILENCE
+        if not waiting:
+            return words
         try:
             pods = await self._api.select("Pod", cluster.namespace, names.selector(names.managed_labels(cluster.name)))
             words = pod_words.listen(pods)
-            if event_words.expects(waiting, pods):
-                said = event_words.listen(waiting, pods, await self._api.warnings(cluster.namespace))
-                words = words._replace(waiting="; ".join(filter(None, (words.waiting, said))))
+            about = [] if words.failing else event_words.subjects(waiting, pods)
+            events = [await self._api.warnings(cluster.namespace, each.kind, each.name) for each in about]
+            said = event_words.listen(list(zip(about, events, strict=True)))
+            words = words._replace(waiting="; ".join(filter(None, (words.waiting, said))))
         except KubeError as error:
-            log.info("pods or events of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
+            log.debug("pods or events of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
         return words
 
     async def _observe(self, cluster: Cluster, objects: Wanted, survey: Survey) -> Observed:

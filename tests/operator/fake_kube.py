@@ -65,13 +65,14 @@ class FakeKube:
             if place[:2] == (kind, namespace) and wanted.items() <= manifest["metadata"].get("labels", {}).items()
         ]
 
-    async def warnings(self, namespace: str) -> list[Manifest]:
+    async def warnings(self, namespace: str, kind: str, name: str) -> list[Manifest]:
         if "Event" in self.refuse_lists:
             raise self.refuse_lists["Event"]
         return [
             copy.deepcopy(event)
             for place, event in self.objects.items()
             if place[:2] == ("Event", namespace) and event["type"] == "Warning"
+            if (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (kind, name)
         ]
 
     async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:

@@ -6,103 +6,106 @@ from typing import Any
 
 import pytest
 
-from raptormq_operator.event_words import expects, listen
+from raptormq_operator.event_words import Subject, listen, subjects
 from raptormq_operator.pod_words import PODS_MAX, TEXT_MAX
 
-SET, POD = "demo-broker-0-0", "demo-broker-0-0-0"
-ONE = {SET: 1}
+SET, POD, CLAIM = "demo-broker-0-0", "demo-broker-0-0-0", "store-demo-broker-0-0-0"
+MADE = "2026-01-01T00:00:05Z"
+OF_SET = Subject(POD, "StatefulSet", SET, "s1")
+OF_CLAIM = Subject(POD, "PersistentVolumeClaim", CLAIM, "", MADE)
+OF_POD = Subject(POD, "Pod", POD, "u1")
 
 
-def pod(*, node: str | None = "n", uid: str = "u1", **container: Any) -> dict[str, Any]:
+def workload(name: str = SET, replicas: int = 1) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": "s1"}, "spec": {"replicas": replicas}}
+
+
+def pod(*, node: str | None = "n", **container: Any) -> dict[str, Any]:
     """A pod of the set, with one volume claim and one container that waits unless `container` says otherwise."""
     one = {"name": "broker", "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}, **container}
-    volumes = [{"name": "store", "persistentVolumeClaim": {"claimName": f"store-{POD}"}}, {"name": "config"}]
+    volumes = [{"name": "store", "persistentVolumeClaim": {"claimName": CLAIM}}, {"name": "config"}]
     return {
-        "metadata": {"name": POD, "uid": uid},
+        "metadata": {"name": POD, "uid": "u1", "creationTimestamp": MADE},
         "spec": {"volumes": volumes} | ({"nodeName": node} if node else {}),
         "status": {"containerStatuses": [one]} if node else {},
     }
 
 
-def warning(reason: str, kind: str, name: str, message: str = "because", **more: Any) -> dict[str, Any]:
-    about = {"kind": kind, "name": name, "uid": more.pop("uid", "u0")}
-    return {"reason": reason, "message": message, "involvedObject": about, **more}
+def going(which: dict[str, Any]) -> dict[str, Any]:
+    return which | {"metadata": which["metadata"] | {"deletionTimestamp": MADE}}
 
 
-CREATE = warning("FailedCreate", "StatefulSet", SET)
-PROVISION = warning("ProvisioningFailed", "PersistentVolumeClaim", f"store-{POD}")
-MOUNT = warning("FailedMount", "Pod", POD, uid="u1")
-ATTACH = warning("FailedAttachVolume", "Pod", POD, uid="u1")
-WARNINGS = [CREATE, PROVISION, MOUNT]
+def event(reason: str, message: str = "because", uid: str = "u1", **more: Any) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "involvedObject": {"uid": uid}, "lastTimestamp": MADE, **more}
 
 
-@pytest.mark.parametrize(
-    ("pods", "event"),
-    [([], CREATE), ([pod(node=None)], PROVISION), ([pod()], MOUNT), ([pod()], ATTACH)],
-    ids=["not made", "without a node", "not mounted", "not attached"],
-)
-def test_what_is_missing_is_explained_by_its_own_event(pods: list[dict[str, Any]], event: dict[str, Any]) -> None:
-    others = [warning | {"message": "another"} for warning in WARNINGS if warning is not event]
-    others = [other for other in others if event is not ATTACH or other["reason"] != "FailedMount"]
-    assert expects(ONE, pods)
-    assert listen(ONE, pods, [*others, event]) == f"{POD}: because"
+def create(message: str = f"create Pod {POD} in StatefulSet {SET} failed", **more: Any) -> dict[str, Any]:
+    return event("FailedCreate", message, "s1", **more)
 
 
 @pytest.mark.parametrize(
-    "container",
+    ("pods", "found"),
     [
-        {"state": {"running": {}}},
-        {"state": {"terminated": {"exitCode": 1}}},
-        {"restartCount": 1},
+        ([], [OF_SET]),
+        ([pod(node=None)], [OF_CLAIM]),
+        ([pod()], [OF_POD]),
+        ([pod(state={"running": {}})], []),
+        ([pod(state={"terminated": {"exitCode": 1}})], []),
+        ([pod(restartCount=1)], []),
+        ([going(pod())], []),
+    ],
+    ids=["not made", "without a node", "has not begun", "runs", "ended", "begins again", "goes"],
+)
+def test_whose_events_may_explain_it(pods: list[dict[str, Any]], found: list[Subject]) -> None:
+    assert subjects([workload()], pods) == found
+
+
+def test_each_pod_of_a_set_is_looked_for_as_far_as_there_is_room() -> None:
+    second = pod() | {"metadata": {"name": f"{SET}-1", "uid": "u9", "creationTimestamp": MADE}}
+    assert [each.name for each in subjects([workload(replicas=2)], [second])] == [SET, f"{SET}-1"]
+    many = [workload(f"s-{number}") for number in range(PODS_MAX + 1)]
+    assert [each.pod for each in subjects(many, [])] == [f"s-{number}-0" for number in range(PODS_MAX)]
+    assert subjects([], [second]) == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "events"),
+    [
+        (OF_SET, [create()]),
+        (OF_CLAIM, [event("ProvisioningFailed", uid="c1")]),
+        (OF_POD, [event("FailedMount")]),
+        (OF_POD, [event("FailedAttachVolume")]),
+        (OF_POD, [event("FailedCreatePodSandBox")]),
     ],
 )
-def test_what_has_begun_needs_no_explanation(container: dict[str, Any]) -> None:
-    pods = [pod(**container)]
-    assert not expects(ONE, pods)
-    assert listen(ONE, pods, WARNINGS) == ""
+def test_what_explains_it(subject: Subject, events: list[dict[str, Any]]) -> None:
+    assert listen([(subject, events)]) == f"{POD}: {events[0]['message']}"
 
 
 @pytest.mark.parametrize(
-    "event",
+    ("subject", "other"),
     [
-        CREATE | {"involvedObject": {"kind": "StatefulSet", "name": "other"}},
-        CREATE | {"involvedObject": {"kind": "ReplicaSet", "name": SET}},
-        CREATE | {"reason": "RecreatingFailedPod"},
+        (OF_SET, create(f"create Pod {SET}-1 in StatefulSet {SET} failed")),
+        (OF_SET, event("FailedCreate", create()["message"], uid="of the set before it")),
+        (OF_SET, event("FailedDelete", create()["message"], uid="s1")),
+        (OF_CLAIM, event("ProvisioningFailed", lastTimestamp="2026-01-01T00:00:04Z")),
+        (OF_CLAIM, event("FailedBinding")),
+        (OF_POD, event("FailedMount", uid="of the pod before it")),
+        (OF_POD, event("BackOff")),
     ],
 )
-def test_events_about_others_explain_nothing(event: dict[str, Any]) -> None:
-    assert listen(ONE, [], [event]) == ""
-
-
-def test_an_event_of_the_pod_before_it_explains_nothing() -> None:
-    assert listen(ONE, [pod(uid="u2")], [MOUNT]) == ""
-    assert listen(ONE, [pod(node=None)], [PROVISION | {"involvedObject": {"kind": "Pod", "name": POD}}]) == ""
-
-
-def test_a_pod_that_goes_is_missing() -> None:
-    going = pod()
-    going["metadata"]["deletionTimestamp"] = "t"
-    assert expects(ONE, [going])
-    assert listen(ONE, [going], [CREATE]) == f"{POD}: because"
+def test_what_does_not(subject: Subject, other: dict[str, Any]) -> None:
+    assert listen([(subject, [other])]) == ""
 
 
 @pytest.mark.parametrize("name", ["lastTimestamp", "eventTime"])
 def test_the_newest_is_quoted(name: str) -> None:
-    times = ["2026-01-01T00:00:02Z", "2026-01-01T00:00:09Z", "2026-01-01T00:00:05Z"]
-    assert listen(ONE, [], [CREATE | {name: time, "message": time} for time in times]) == f"{POD}: {times[1]}"
-    series = CREATE | {"series": {"lastObservedTime": times[2]}, "lastTimestamp": None, "message": "series"}
-    assert listen(ONE, [], [CREATE | {name: times[0]}, series]) == f"{POD}: series"
+    times = ["2026-01-01T00:00:06Z", "2026-01-01T00:00:09Z", "2026-01-01T00:00:07Z"]
+    plain = event("FailedMount", lastTimestamp=None)
+    assert listen([(OF_POD, [plain | {name: time, "message": time} for time in times])]) == f"{POD}: {times[1]}"
+    series = plain | {"series": {"lastObservedTime": times[2]}, "message": "series"}
+    assert listen([(OF_POD, [plain | {name: times[0]}, series])]) == f"{POD}: series"
 
 
-def test_every_missing_pod_is_named_as_far_as_there_is_room() -> None:
-    many = {f"s-{number}": 1 for number in range(PODS_MAX + 1)}
-    long = "x" * (TEXT_MAX + 1)
-    text = listen(many, [], [warning("FailedCreate", "StatefulSet", name, long) for name in many])
-    assert text.startswith(f"s-0-0: {long[: TEXT_MAX - 3]}...; s-1-0: ")
-    assert text.endswith("; 1 more pods")
-
-
-def test_each_pod_of_a_set_counts() -> None:
-    second = pod() | {"metadata": {"name": f"{SET}-1", "uid": "u9"}}
-    assert listen({SET: 2}, [second], [CREATE]) == f"{POD}: because"
-    assert not expects({}, [])
+def test_a_text_is_cut() -> None:
+    assert listen([(OF_POD, [event("FailedMount", "x" * (TEXT_MAX + 1))])]) == f"{POD}: {'x' * (TEXT_MAX - 3)}..."

@@ -69,8 +69,9 @@ async def test_each_verb_is_the_request_that_kubernetes_documents(free_port: int
         assert await api.select("StatefulSet", "shop", "a=b") == [
             {"metadata": {"name": "x"}, "kind": "StatefulSet", "apiVersion": "apps/v1"}
         ]
-        assert [event["kind"] for event in await api.warnings("shop")] == ["Event"]
+        assert [event["kind"] for event in await api.warnings("shop", "Pod", "p")] == ["Event"]
     one = "/api/v1/namespaces/shop/configmaps/a"
+    about_the_pod = "type=Warning,involvedObject.kind=Pod,involvedObject.name=p"
     applied = {"fieldManager": "raptormq-operator", "force": "true"}
     assert [(each["method"], each["path"], each["query"], each["type"]) for each in server.requests] == [
         ("PATCH", one, applied, "application/apply-patch+yaml"),
@@ -85,7 +86,12 @@ async def test_each_verb_is_the_request_that_kubernetes_documents(free_port: int
         ("PATCH", one, {}, "application/merge-patch+json"),
         ("DELETE", one, {}, "application/json"),
         ("GET", "/apis/apps/v1/namespaces/shop/statefulsets", {"labelSelector": "a=b"}, None),
-        ("GET", "/api/v1/namespaces/shop/events", {"fieldSelector": "type=Warning"}, None),
+        (
+            "GET",
+            "/api/v1/namespaces/shop/events",
+            {"fieldSelector": about_the_pod},
+            None,
+        ),
     ]
     assert server.requests[5]["body"]["preconditions"] == {"uid": "u1"}
     assert {each["authorization"] for each in server.requests} == {"Bearer secret"}

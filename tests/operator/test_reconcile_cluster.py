@@ -10,7 +10,7 @@ from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.reconcile_cluster import RESYNC_S, RETRY_S, ClusterReconciler
+from raptormq_operator.reconcile_cluster import BLOCKED_S, RESYNC_S, RETRY_S, ClusterReconciler
 from raptormq_operator.status_writer import StatusWriter
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
@@ -103,10 +103,14 @@ async def test_what_keeps_a_pod_from_beginning_is_quoted() -> None:
         "type": "Warning",
         "reason": "FailedCreate",
         "message": text,
-        "involvedObject": {"kind": "StatefulSet", "name": "demo-broker-0-0"},
+        "involvedObject": {
+            "kind": "StatefulSet",
+            "name": "demo-broker-0-0",
+            "uid": operator.kube.objects["StatefulSet", NAMESPACE, "demo-broker-0-0"]["metadata"]["uid"],
+        },
     }
     operator.kube.put(event)
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn() == BLOCKED_S
     assert operator.ready["reason"] == "PodsNotReady"
     assert operator.ready["message"].endswith(f"; demo-broker-0-0-0: {text}")
 

@@ -35,7 +35,10 @@ async def turns() -> None:
 
 async def late(_: object, asked: RemotingCommand, __: object) -> RemotingCommand:
     """Answer as a peer that was stopped, too, and has more to do before."""
-    await asyncio.sleep(LATE_S)
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_later(LATE_S, done.set_result, None)
+    await done
     return response_to(asked)
 
 

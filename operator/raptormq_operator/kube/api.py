@@ -43,8 +43,8 @@ class KubeApi(Protocol):
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
         """Objects with these labels; each has its kind, which the API leaves out of list items."""
 
-    async def warnings(self, namespace: str) -> list[Manifest]:
-        """All Events of type Warning that the API server still has."""
+    async def warnings(self, namespace: str, kind: str, name: str) -> list[Manifest]:
+        """The Events of type Warning about an object that the API server still has."""
 
     async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
         """Makes the object or changes the fields that `manager` owns."""
@@ -93,8 +93,9 @@ class HttpKubeApi:
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
         return await self._list(kind, namespace, {"labelSelector": selector})
 
-    async def warnings(self, namespace: str) -> list[Manifest]:
-        return await self._list("Event", namespace, {"fieldSelector": "type=Warning"})
+    async def warnings(self, namespace: str, kind: str, name: str) -> list[Manifest]:
+        fields = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
+        return await self._list("Event", namespace, {"fieldSelector": fields})
 
     async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
         return await self._apply(_path_of(manifest), manifest, manager)

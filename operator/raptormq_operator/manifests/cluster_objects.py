@@ -6,7 +6,6 @@ happens to restart does not pick up a configuration before its turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from raptormq_operator.manifests import broker, config, name_server, services
@@ -34,13 +33,6 @@ class Wanted:
         """All objects, in the order of units."""
         units = (self.shared, self.name_servers, *self.brokers)
         return tuple(manifest for unit in units for manifest in unit.objects)
-
-    def replicas(self, workloads: Collection[str]) -> dict[str, int]:
-        """StatefulSet -> number of its pods, of those in `workloads`."""
-        sets = (unit.objects[-1] for unit in (self.name_servers, *self.brokers))
-        return {
-            one["metadata"]["name"]: one["spec"]["replicas"] for one in sets if one["metadata"]["name"] in workloads
-        }
 
 
 def wanted(cluster: Cluster) -> Wanted:
