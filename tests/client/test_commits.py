@@ -73,6 +73,22 @@ async def test_only_what_has_changed_is_stored_and_what_failed_is_tried_again() 
         await instance.release()
 
 
+async def test_progress_that_begins_anew_is_stored_though_it_comes_to_the_same_offset() -> None:
+    """A reset moved the queue back on the broker, and it was consumed again."""
+    async with ScriptedPeer() as peer:
+        peer.on(COMMIT, answer())
+        instance = await connected(peer)
+        commits = Commits(instance, "g", 1000.0)
+        reader = reader_at(0, 5)
+        await commits.commit([reader])
+        reader.progress = ProcessQueue(2)
+        reader.progress.advance(5)
+        await commits.commit([reader])
+        await commits.commit([reader])
+        assert stored(peer) == [(0, 5), (0, 5)]
+        await instance.release()
+
+
 async def test_a_broker_that_is_away_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     async with ScriptedPeer() as peer:
         peer.on(COMMIT, hang_up)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raptormq.errors import DiskFull, StoreReadOnly
+from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore, PendingRecord, recovery
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
@@ -285,6 +285,32 @@ def test_a_queue_without_room_for_its_first_file_is_not_one_that_lost_it(caplog:
     caplog.clear()
     assert contents(open_again(disk.after_kill(), clock)) == before
     assert "built again" not in caplog.text
+
+
+def test_queues_that_begin_in_the_middle_wait_for_room_as_well() -> None:
+    """Such as those of a topic whose deletion was refused: its folder has gone, and the log begins later by now."""
+    clock = Clock()
+    disk, _ = lived(clock)
+    store = open_again(disk, clock)
+    capacity, disk.capacity = disk.capacity, disk.used()
+    store.run_retention(clock())
+    disk.capacity = capacity
+    left = contents(store)
+    assert all(rows[0][0] > 0 for queue_id, rows in left.items() if queue_id != 7)
+    store.close()
+    disk.remove_tree("/store/consumequeue/topic")
+    volume = full(disk, path="/consumequeue/topic")
+    store = open_again(volume, clock)
+    assert contents(store) == left
+    assert contents(open_again(full(disk.after_kill(), path="/consumequeue/topic"), clock)) == left
+    volume.faults.clear()
+    room_is_found(store, clock)
+    assert contents(store) == left
+    assert contents(open_again(disk.after_kill(), clock)) == left
+    disk = disk.after_kill()
+    disk.remove_tree("/store/consumequeue/topic")
+    with pytest.raises(StorageError, match="Input/output error"):
+        open_again(FaultyFileSystem(disk, Fault(1, "write", "/consumequeue/topic", errno.EIO)), clock)
 
 
 @pytest.mark.parametrize(("most", "starts"), [(61, True), (60, False)])

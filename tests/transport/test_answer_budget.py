@@ -34,6 +34,11 @@ class Debtor:
     def abort(self) -> None:
         self.is_closed = True
 
+    @property
+    def read_bytes(self) -> int:
+        """Of a socket without a buffer of the kernel's."""
+        return self.taken_bytes
+
     def take_all(self) -> None:
         self.taken_bytes = self.sent_bytes
 

@@ -15,6 +15,7 @@ from raptormq.client.background import background, cancel_all
 from raptormq.client.commit_order import commit_in_order
 from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.queue_reader import QueueReader
 from raptormq.errors import RaptorMQError
@@ -33,7 +34,8 @@ class Commits:
         self._local = local
         self._group = group
         self._interval = interval
-        self._committed: dict[MessageQueue, int] = {}
+        self._committed: dict[MessageQueue, tuple[ProcessQueue, int]] = {}
+        """What was stored of which progress: with a new one, after a reset, the broker knows another offset."""
         self._known: set[tuple[str, str]] = set()
         """Brokers and topics of which something was committed, see `commit_order`."""
         self._turns: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -57,9 +59,9 @@ class Commits:
             place = queue.broker_name, queue.topic
             async with self._turns[queue if place in self._known else place]:
                 # Only now: in its turn the queue may be another member's, whose progress must not be put back.
-                if (offset := self._changed(reader)) is not None:
-                    await self._commit_one(queue, offset)
-                    self._committed[queue] = offset
+                if (changed := self._changed(reader)) is not None:
+                    await self._commit_one(queue, changed[1])
+                    self._committed[queue] = changed
                     self._known.add(place)
 
         failures = await commit_in_order(changed, commit)
@@ -73,10 +75,12 @@ class Commits:
         if (turn := self._turns.get(queue)) is not None and not turn.locked():
             del self._turns[queue]
 
-    def _changed(self, reader: QueueReader) -> int | None:
+    def _changed(self, reader: QueueReader) -> tuple[ProcessQueue, int] | None:
         """What is to commit, if anything."""
-        offset = reader.progress.commit_offset if reader.progress is not None else None
-        return offset if offset != self._committed.get(reader.queue) else None
+        if reader.progress is None:
+            return None
+        now = reader.progress, reader.progress.commit_offset
+        return now if now != self._committed.get(reader.queue) else None
 
     async def _run(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
         while True:

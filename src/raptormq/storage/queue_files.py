@@ -18,7 +18,7 @@ from typing import NamedTuple
 from raptormq.errors import StorageError
 from raptormq.storage.batch_queue import BATCH_ITEM_BYTES
 from raptormq.storage.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
-from raptormq.storage.filesystem import Buffer, File, FileSystem
+from raptormq.storage.filesystem import Buffer, File, FileSystem, is_no_room
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import StorePaths, file_name, file_offsets
 
@@ -187,11 +187,23 @@ class QueueFiles:
             raise StorageError(f"cannot write {where}: {error.strerror or error}") from error
 
     def begin(self, queue: ConsumeQueue, offset: int) -> None:
-        """Start an empty SimpleCQ queue at ``offset``: the items before it in the same file are fillers."""
+        """Start an empty SimpleCQ queue at ``offset``: the items before it in the same file are fillers. On a full
+        volume they wait for room as its tail; else they do not, for they may take megabytes.
+
+        Raises:
+            OSError: the file cannot be written for another reason.
+        """
         inside = offset % self.formats[0].items_per_file
-        if inside:
-            self._write(queue, (offset - inside) * ITEM_BYTES, 0, FILLER * inside)
         queue.min_offset = queue.max_offset = queue.written = offset
+        if not inside:
+            return
+        try:
+            self._write(queue, (offset - inside) * ITEM_BYTES, 0, FILLER * inside)
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            queue.written = offset - inside
+            queue.tail = bytearray(FILLER * inside)
 
     def truncate(self, queue: ConsumeQueue, starts: Iterable[int]) -> None:
         """Cut the files of ``queue``, which start at ``starts``, so that nothing follows item ``written - 1``."""

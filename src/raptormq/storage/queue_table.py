@@ -151,6 +151,8 @@ class QueueTable:
             self._cut_back(queue, offset)
         if queue.max_offset == 0 and offset > 0:
             self.files.begin(queue, offset)
+            if queue.tail is not None:
+                self._dirty.append(queue)
         if queue.tail is None:
             queue.tail = bytearray()
             self._dirty.append(queue)

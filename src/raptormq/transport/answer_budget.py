@@ -68,6 +68,10 @@ class Debtor(Protocol):
         """What the kernel has taken of that, at least."""
 
     @property
+    def read_bytes(self) -> int:
+        """What the peer has taken of that, at least; not for often."""
+
+    @property
     def peer_name(self) -> str:
         """Who it is, for the log."""
 
@@ -84,12 +88,12 @@ class _Debt:
 
     __slots__ = ("_parts", "at", "seen", "size")
 
-    def __init__(self, taken: int, now: float) -> None:
+    def __init__(self, now: float) -> None:
         self._parts: deque[tuple[int, int]] = deque()
         """Of each answer where it ends, counted like ``sent_bytes``, and what it takes until then."""
         self.size = 0
-        self.seen = taken
-        """What had been taken when it last got on."""
+        self.seen: int | None = None
+        """What had been read when it last got on; None before the first look."""
         self.at = now
         """When that was."""
 
@@ -156,7 +160,7 @@ class AnswerBudget:
         """Count ``size`` bytes in memory of what ``debtor`` was sent just now."""
         debt = self._debts.get(debtor)
         if debt is None:
-            debt = self._debts[debtor] = _Debt(debtor.taken_bytes, self._clock())
+            debt = self._debts[debtor] = _Debt(self._clock())
         debt.add(debtor.sent_bytes, size)
         self._owed += size
         if self._owed + self._reserved > self._look_above:
@@ -249,9 +253,9 @@ class AnswerBudget:
     def _watch(self) -> None:
         now = self._clock()
         for debtor, debt in self._debts.items():
-            taken = debtor.taken_bytes
-            if not self._is_watching or taken - debt.seen >= _LEAST_PROGRESS_BYTES:
-                debt.seen, debt.at = taken, now
+            read = debtor.read_bytes
+            if debt.seen is None or not self._is_watching or read - debt.seen >= _LEAST_PROGRESS_BYTES:
+                debt.seen, debt.at = read, now
         self._is_watching = True
 
     def _close_some(self) -> None:

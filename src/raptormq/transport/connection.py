@@ -24,8 +24,12 @@ from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
 from raptormq.transport.answer_budget import AnswerBudget
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.frame_budget import FrameBudget
+from raptormq.transport.kernel_queue import unacknowledged_bytes
 from raptormq.transport.lazy_reading import LazyReader
 from raptormq.transport.own_requests import OwnRequests
+from raptormq.transport.paced_transport import PIECE_BYTES as ENCRYPTED_PIECE_BYTES
+from raptormq.transport.paced_transport import PacedTransport
+from raptormq.transport.tls import SHUTDOWN_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +39,8 @@ TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""
 _LARGE_BODY_BYTES = 8192
 """Copying so much costs more than another buffer in the write."""
+_ENCRYPTED_BYTES = 2 * ENCRYPTED_PIECE_BYTES
+"""What of an answer is encrypted before the peer takes it, at most."""
 _BYTES_PER_TURN = 256_000
 """What one connection may bring before the others have their turn: one read of uvloop's. libuv reads up to 32 times
 from a peer that sends fast, and everybody else would wait until all that is handled."""
@@ -73,7 +79,7 @@ class Connection(asyncio.Protocol):
         self.reads_answers = False
         """It has taken all that was counted before."""
         self.is_encrypted = False
-        """What is sent is encrypted, and takes memory wherever it comes from."""
+        """What is sent is encrypted, which takes some memory wherever it comes from."""
         self._handler = handler
         self._limits = limits or ConnectionLimits()
         self._on_made = on_made
@@ -102,6 +108,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport = cast("asyncio.Transport", transport)
         self.is_encrypted = transport.get_extra_info("sslcontext") is not None
+        if self.is_encrypted:
+            self._transport = PacedTransport(self._transport, self, SHUTDOWN_SECONDS)
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         self._gone = self._loop.create_future()
         self.last_read = self._loop.time()
@@ -234,8 +242,10 @@ class Connection(asyncio.Protocol):
         size = sum(map(len, body))
         self.send_raw(command.encode_head(message, size), *body)
         self._out_bytes += size
-        if copied or self.is_encrypted:
-            self._owe(size if self.is_encrypted else copied)
+        if self.is_encrypted:
+            copied += min(size - copied, _ENCRYPTED_BYTES)
+        if copied:
+            self._owe(copied)
         if self._out_bytes >= self._limits.write_high_water_bytes:
             self._flush_early()
 
@@ -271,8 +281,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         elif len(out) == 1:
             self._transport.write(out[0])
-        elif self.is_encrypted:
-            self._transport.write(b"".join(out))  # every buffer would become a record of its own, at twice the cost
         else:
             self._transport.writelines(out)
 
@@ -296,6 +304,14 @@ class Connection(asyncio.Protocol):
     def taken_bytes(self) -> int:
         """What the kernel has taken of it, at least."""
         return self._sent_bytes - self._transport.get_write_buffer_size()
+
+    @property
+    def read_bytes(self) -> int:
+        """What the peer's machine has taken of it, at least: this moves with every read of a slow peer, while a kernel
+        whose buffer is full takes nothing more until much of it is free. Costs a system call.
+        """
+        descriptor: int = self._transport.get_extra_info("socket").fileno()
+        return self.taken_bytes - unacknowledged_bytes(descriptor)
 
     @property
     def is_clogged(self) -> bool:
