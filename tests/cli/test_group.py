@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from raptormq.client import (
     ConsumeFromWhere,
     ConsumerConfig,
@@ -173,6 +175,13 @@ def test_a_member_goes_on_where_the_reset_says(raptormq: Run, dev_server: Any) -
             return bodies + [await got.get() for _ in range(2)]
 
     assert asyncio.run(consume()) == [b"1", b"2"] * 2
+
+
+@pytest.mark.parametrize("name", ["", " ", b"\xff".decode("utf-8", "surrogateescape"), "a\nb"])
+def test_what_is_no_name_is_said_to_be_none(raptormq: Run, name: str) -> None:
+    for command in (["describe", name], ["reset", name, "topic", "--to", "latest"]):
+        done = raptormq("group", *command, "-n", "127.0.0.1:1")
+        assert (done.returncode, b"is no name of a group" in done.stderr) == (2, True), done.stderr
 
 
 def test_an_unknown_group_is_one_line(raptormq: Run, dev_server: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer
-from raptormq.errors import ServerError
+from raptormq.errors import NoRoute, ServerError
 from tests.client.cluster import Cluster
 
 HERE, THERE = MessageQueue("t", "broker-0", 0), MessageQueue("t", "broker-1", 0)
@@ -35,6 +35,13 @@ async def test_what_waits_on_a_broker_where_nothing_is_committed_is_lag_too(tmp_
         assert {queue: each.lag for queue, each in progress.items()} == {HERE: 1, THERE: 3}
         assert await admin.group_progress("halves", "t") == progress
         assert await admin.group_progress("nobody") == {}
+
+
+async def test_an_installation_without_brokers(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=0) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        for call in (admin.groups(), admin.group_progress("g"), admin.group_connections("g")):
+            with pytest.raises(NoRoute, match="no broker is registered"):
+                await call
 
 
 async def test_a_reset_moves_every_broker(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from raptormq.cli.admin_call import with_admin
 from raptormq.cli.confirming import confirm
 from raptormq.cli.group_description import Description
 from raptormq.cli.hints import CommandFailed
-from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
+from raptormq.cli.options import group_name, name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import print_json, print_table
 from raptormq.client import AdminClient, MessageModel
 from raptormq.errors import NoRoute, ServerError, TransportError
@@ -75,7 +75,7 @@ Examples:
   raptormq group describe shipping
   raptormq group describe shipping -o json -n 'ns-0:9876;ns-1:9876'"""
 )
-@click.argument("name")
+@click.argument("name", type=group_name)
 @output_option
 @name_servers_option
 @timeout_option
@@ -94,7 +94,7 @@ Examples:
   raptormq group reset shipping orders --to earliest
   raptormq group reset shipping orders --to 2024-05-01T12:00:00Z --yes"""
 )
-@click.argument("name")
+@click.argument("name", type=group_name)
 @click.argument("topic")
 @click.option(
     "--to",

@@ -91,6 +91,13 @@ def start_position(value: Any) -> str | int:
     return max(0, int(moment.timestamp() * 1000))
 
 
+def group_name(value: str) -> str:
+    """Return the name of a group, which need not be one that clients take today."""
+    if not value.strip() or not value.isprintable():
+        raise click.BadParameter(f"{value!r} is no name of a group")
+    return value
+
+
 def key_and_value(text: str) -> tuple[str, str]:
     """Convert ``KEY=VALUE`` to the pair."""
     key, _, value = text.partition("=")

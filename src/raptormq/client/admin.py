@@ -207,7 +207,7 @@ class AdminClient:
 
     async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, QueueProgress]:
         """Return how far a group is in every queue of a topic, by default of all topics where it has committed an
-        offset; nothing for a group that nobody knows.
+        offset; nothing for a group that nobody knows. Raises `NoRoute` while no broker is registered.
         """
         brokers = await self._brokers()
         found = await asyncio.gather(*(self._progress(address, group, topic) for address in brokers))
@@ -226,7 +226,8 @@ class AdminClient:
 
     async def group_connections(self, group: str) -> GroupConnections | None:
         """Return who is connected for a group, and what they subscribe to, `None` when nobody is. Clients that do not
-        send heartbeats, such as pull consumers and Spark, are not among them.
+        send heartbeats, such as pull consumers and Spark, are not among them. Raises `NoRoute` while no broker is
+        registered.
         """
         found: GroupConnections | None = None
         instance = self._running()
@@ -319,7 +320,10 @@ class AdminClient:
     async def _brokers(self) -> list[str]:
         """Return an address of each broker group, its master's where there is one."""
         groups = (await self.cluster_info()).brokers.values()
-        return sorted(group.broker_addrs[min(group.broker_addrs)] for group in groups if group.broker_addrs)
+        found = sorted(group.broker_addrs[min(group.broker_addrs)] for group in groups if group.broker_addrs)
+        if not found:
+            raise NoRoute("no broker is registered")
+        return found
 
     async def _current(self, address: str, topic: str) -> TopicConfig | None:
         try:

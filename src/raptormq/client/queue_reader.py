@@ -221,13 +221,11 @@ class QueueReader:
         self._broker_id = result.suggested_broker_id
         self._pace.pulled(asyncio.get_running_loop().time())
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning(
-                "%s of group %s goes on at %d instead of %d",
-                self.queue,
-                self._group,
-                result.next_offset,
-                progress.next_offset,
-            )
+            if result.next_offset != progress.next_offset:  # else an administrator moved it to where it is
+                log.warning(
+                    "%s of group %s goes on at %d instead of %d",
+                    *(self.queue, self._group, result.next_offset, progress.next_offset),
+                )
             progress.dropped = True
             self.progress = ProcessQueue(result.next_offset)
             return
