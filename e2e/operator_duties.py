@@ -46,10 +46,12 @@ def says_what_pods_lack(kubernetes: Kubernetes) -> None:
     _apply(kubernetes, "BrokerCluster", "no-class", small | {"storage": {"storageClassName": "nosuch"}}, POOR)
     _apply(kubernetes, "BrokerCluster", "no-secret", small | {"tls": {"secretName": "nosuch-secret"}}, POOR)
     for name, words in {"no-class": 'storageclass.storage.k8s.io "nosuch" not found', "no-secret": NO_SECRET}.items():
-        kubernetes.wait_until(f"{name}: {words}", partial(_says, kubernetes, f"brokercluster/{name}", words), 180)
+        said = partial(_says, kubernetes, f"brokercluster/{name}", "PodsNotReady", words, POOR)
+        kubernetes.wait_until(f"{name}: {words}", said, 180)
     _apply(kubernetes, "BrokerCluster", "no-room", small, POOR)
     words = "exceeded quota: few-pods"
-    kubernetes.wait_until(f"no-room: {words}", partial(_says, kubernetes, "brokercluster/no-room", words), 90)
+    said = partial(_says, kubernetes, "brokercluster/no-room", "PodsNotReady", words, POOR)
+    kubernetes.wait_until(f"no-room: {words}", said, 90)
     kubernetes.kubectl("delete", "namespace", POOR, "--timeout=120s", timeout=150)
 
 
@@ -57,11 +59,7 @@ def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
     """A value that brokers cannot use takes one of them away at most, and the condition names it until it is gone. It
     tells of a key that brokers do not know, too."""
     before = _pods(kubernetes)
-
-    def named() -> bool:
-        condition = kubernetes.ready(CLUSTER, NAMESPACE)
-        return condition["reason"] == "PodsFailing" and "setting fileReservedTime = 'soon'" in condition["message"]
-
+    named = partial(_says, kubernetes, CLUSTER, "PodsFailing", "setting fileReservedTime = 'soon'")
     _patch(kubernetes, {"config": {"fileReservedTime": "soon"}})
     kubernetes.wait_until("the condition names the value", named, 180)
     now = _pods(kubernetes)
@@ -84,11 +82,7 @@ def makes_batch_topics(kubernetes: Kubernetes) -> None:
 def leaves_the_brokers_alone(kubernetes: Kubernetes) -> None:
     """A typing error in the image stops at the name servers; the condition tells of it."""
     before = {name: pod["uid"] for name, pod in _pods(kubernetes).items()}
-
-    def told() -> bool:
-        condition = kubernetes.ready(CLUSTER, NAMESPACE)
-        return condition["reason"] == "PodsFailing" and "raptormq:nosuch" in condition["message"]
-
+    told = partial(_says, kubernetes, CLUSTER, "PodsFailing", "raptormq:nosuch")
     _patch(kubernetes, {"image": "localhost/raptormq:nosuch"})
     kubernetes.wait_until("the condition names the image", told, 120)
     _patch(kubernetes, {"image": None})
@@ -188,9 +182,9 @@ def _patch(kubernetes: Kubernetes, spec: dict[str, Any]) -> None:
     kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
-def _says(kubernetes: Kubernetes, resource: str, words: str) -> bool:
-    ready = kubernetes.ready(resource, POOR)
-    return ready["reason"] == "PodsNotReady" and words in ready["message"]
+def _says(kubernetes: Kubernetes, resource: str, reason: str, words: str, namespace: str = NAMESPACE) -> bool:
+    ready = kubernetes.ready(resource, namespace)
+    return ready["reason"] == reason and words in ready["message"]
 
 
 def _is_refused(kubernetes: Kubernetes, resource: str, reason: str) -> bool:

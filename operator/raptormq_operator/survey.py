@@ -50,15 +50,14 @@ async def take(cluster: Cluster, admin: Admin) -> Survey:
     asking = admin.speaking(cluster.tls)
     servers = cluster.name_server_addresses
     brokers = [member.address for member in cluster.members]
-    unknown_settings: set[str] = set()
     listings, signs = await asyncio.gather(
         asyncio.gather(*(_listing(asking, server) for server in servers)),
-        asyncio.gather(*(_sign_of_life(asking, broker, unknown_settings) for broker in brokers)),
+        asyncio.gather(*(_sign_of_life(asking, broker) for broker in brokers)),
     )
     return Survey(
         dict(zip(servers, listings, strict=True)),
-        dict(zip(brokers, signs, strict=True)),
-        frozenset(unknown_settings - {""}),
+        {broker: fault for broker, (fault, _) in zip(brokers, signs, strict=True)},
+        frozenset(unknown for _, unknown in signs if unknown),
     )
 
 
@@ -69,9 +68,9 @@ async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
         return str(error)
 
 
-async def _sign_of_life(admin: ClusterAdmin, broker: str, unknown_settings: set[str]) -> str | None:
+async def _sign_of_life(admin: ClusterAdmin, broker: str) -> tuple[str | None, str]:
+    """What went wrong, if anything, and what the broker says of its settings."""
     try:
-        unknown_settings.add(await admin.unknown_settings(broker))
+        return None, await admin.unknown_settings(broker)
     except RaptorMQError as error:
-        return str(error)
-    return None
+        return str(error), ""

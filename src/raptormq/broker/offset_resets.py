@@ -31,7 +31,7 @@ class OffsetResets:
         self._offsets[topic, group, queue_id] = offset
 
     def pending(self, topic: str, group: str, queue_id: int) -> bool:
-        """True while no pull has taken the reset, and one is to come."""
+        """True while no pull has taken the reset; one that no pull can be expected to take is forgotten."""
         place = topic, group, queue_id
         if place not in self._offsets:
             return False

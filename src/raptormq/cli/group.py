@@ -13,7 +13,7 @@ from raptormq.cli.group_description import Description
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import group_name, name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import print_json, print_table
-from raptormq.client import AdminClient, MessageModel
+from raptormq.client import AdminClient
 from raptormq.errors import NoRoute, ServerError, TransportError
 from raptormq.protocol.topic_names import is_system_group
 
@@ -126,7 +126,7 @@ async def _before_reset(admin: AdminClient, name: str, topic: str) -> tuple[int,
     if name not in await admin.groups():
         raise _unknown(name)
     connections = await admin.group_connections(name)
-    if connections is not None and connections.message_model == MessageModel.BROADCASTING.value:
+    if connections is not None and connections.is_broadcasting:
         raise CommandFailed(f"group {name} is broadcasting: its members keep their progress, brokers cannot reset it")
     subscribes = connections is None or topic in connections.subscriptions
     lag = sum(each.lag for each in (await admin.group_progress(name, topic)).values())

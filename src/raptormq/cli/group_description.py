@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from raptormq.cli.output import moment, print_table
-from raptormq.client import GroupConnections, GroupMember, MessageModel, MessageQueue, QueueProgress
+from raptormq.client import GroupConnections, GroupMember, MessageQueue, QueueProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Description:
     @property
     def is_broadcasting(self) -> bool:
         """Each member consumes everything and keeps its own progress."""
-        return self.connections is not None and self.connections.message_model == MessageModel.BROADCASTING.value
+        return self.connections is not None and self.connections.is_broadcasting
 
     @property
     def lag(self) -> int | None:

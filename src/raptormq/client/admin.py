@@ -254,16 +254,16 @@ class AdminClient:
 
         Raises:
             NoRoute: the topic does not exist, or a broker that has it has no master; nobody was asked.
-            TransportError, ServerError: a broker failed (26: none knows the group). All others have been asked, so
-                that the same again does no harm.
+            TransportError, ServerError: a broker failed (26: none knows the group); others may have been reset, and
+                the same again does no harm.
         """
         found = await self._running().routes.refresh(topic)
         if found is None:
             raise NoRoute.to(topic)
-        masters = [found.master(name) for name in sorted(found.brokers)]
-        if not masters or None in masters:
+        masters = [address for name in sorted(found.brokers) if (address := found.master(name))]
+        if not masters or len(masters) < len(found.brokers):
             raise NoRoute(f"topic {topic}: a broker that has it is without a master")
-        await self._spread_group(group, [address for address in masters if address])
+        await self._spread_group(group, masters)
         offsets: dict[MessageQueue, int] = {}
 
         async def reset(address: str) -> None:
@@ -271,7 +271,7 @@ class AdminClient:
             answer = await self._ask_broker(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
             offsets.update(decode_reset(answer.body))
 
-        await finish_all(reset(address) for address in masters if address)
+        await finish_all(map(reset, masters))
         return offsets
 
     async def _spread_group(self, group: str, brokers: Sequence[str]) -> None:

@@ -59,9 +59,9 @@ class Commits:
             place = queue.broker_name, queue.topic
             async with self._turns[queue if place in self._known else place]:
                 # Only now: in its turn the queue may be another member's, whose progress must not be put back.
-                if (changed := self._changed(reader)) is not None:
-                    await self._commit_one(queue, changed[1])
-                    self._committed[queue] = changed
+                if (now := self._changed(reader)) is not None:
+                    await self._commit_one(queue, now[1])
+                    self._committed[queue] = now
                     self._known.add(place)
 
         failures = await commit_in_order(changed, commit)

@@ -57,7 +57,7 @@ class Debtor(Protocol):
     reads_answers: bool
     """It has taken all that was counted before."""
     is_encrypted: bool
-    """What it is sent takes memory wherever it comes from."""
+    """What it is sent takes some memory wherever it comes from."""
 
     @property
     def sent_bytes(self) -> int:

@@ -27,20 +27,15 @@ from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.kernel_queue import unacknowledged_bytes
 from raptormq.transport.lazy_reading import LazyReader
 from raptormq.transport.own_requests import OwnRequests
-from raptormq.transport.paced_transport import PIECE_BYTES as ENCRYPTED_PIECE_BYTES
-from raptormq.transport.paced_transport import PacedTransport
+from raptormq.transport.paced_transport import AHEAD_BYTES, Buffer, PacedTransport
 from raptormq.transport.tls import SHUTDOWN_SECONDS
 
 logger = logging.getLogger(__name__)
-
-Buffer = bytes | bytearray | memoryview
 
 TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""
 _LARGE_BODY_BYTES = 8192
 """Copying so much costs more than another buffer in the write."""
-_ENCRYPTED_BYTES = 2 * ENCRYPTED_PIECE_BYTES
-"""What of an answer is encrypted before the peer takes it, at most."""
 _BYTES_PER_TURN = 256_000
 """What one connection may bring before the others have their turn: one read of uvloop's. libuv reads up to 32 times
 from a peer that sends fast, and everybody else would wait until all that is handled."""
@@ -243,7 +238,7 @@ class Connection(asyncio.Protocol):
         self.send_raw(command.encode_head(message, size), *body)
         self._out_bytes += size
         if self.is_encrypted:
-            copied += min(size - copied, _ENCRYPTED_BYTES)
+            copied += min(size - copied, AHEAD_BYTES)
         if copied:
             self._owe(copied)
         if self._out_bytes >= self._limits.write_high_water_bytes:

@@ -20,7 +20,9 @@ from typing import Any
 Buffer = bytes | bytearray | memoryview
 
 PIECE_BYTES = 131_072
-"""What TLS gets at a time; it may have another one behind that."""
+"""What TLS gets at a time."""
+AHEAD_BYTES = 2 * PIECE_BYTES
+"""What is encrypted before the peer takes it, at most: a piece on its way to the kernel, and one behind it."""
 
 
 class PacedTransport(asyncio.Transport, asyncio.Protocol):

@@ -49,6 +49,7 @@ class RuntimeHandlers:
         self._topics = topics
         self._config = config
         self._rates = rates
+        self._unknown_settings = "; ".join(warnings_for(config.given))  # no request adds any (:mod:`running_config`)
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -101,6 +102,6 @@ class RuntimeHandlers:
             "remainHowManyDataToFlush": f"{stats.end_offset - stats.flushed_offset} B",
             "runtime": rates.uptime_text(),
         }
-        if unknown := warnings_for(self._config.given):
-            figures["unknownSettings"] = "; ".join(unknown)
+        if self._unknown_settings:
+            figures["unknownSettings"] = self._unknown_settings
         return figures

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.heartbeat import Subscription
-from raptormq.protocol.bodies.queues import decode_queue_table, queue_to_dict
+from raptormq.protocol.bodies.heartbeat import BROADCASTING, Subscription
+from raptormq.protocol.bodies.queues import keyed_by_queues, queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
 from raptormq.protocol.message import MessageQueue
 
@@ -71,6 +71,11 @@ class GroupConnections:
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Each member consumes everything and keeps its own progress."""
+        return self.message_model == BROADCASTING
 
     def to_json(self) -> bytes:
         """Return the body of GET_CONSUMER_CONNECTION_LIST (203)."""
@@ -132,7 +137,7 @@ def encode_consume_stats(queues: Iterable[tuple[MessageQueue, QueueProgress]], t
 def decode_consume_stats(data: bytes) -> dict[MessageQueue, QueueProgress]:
     """Read the queues from that body; raises :class:`BodyError`."""
     found: dict[MessageQueue, QueueProgress] = {}
-    for queue, value in decode_queue_table(data):
+    for queue, value in keyed_by_queues(loads_object(data).get("offsetTable") or {}):
         try:
             end, consumed = int(value["brokerOffset"]), int(value["consumerOffset"])
             pulled, stored = int(value.get("pullOffset") or 0), int(value.get("lastTimestamp") or 0)

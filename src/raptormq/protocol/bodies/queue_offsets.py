@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.queues import queue_from_dict, queue_to_dict
+from raptormq.protocol.bodies.queues import keyed_by_queues, queue_from_dict, queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
 from raptormq.protocol.message import MessageQueue
 
@@ -63,9 +63,7 @@ def _dump(offsets: QueueOffsets) -> bytes:
 
 
 def _table(value: Any) -> dict[MessageQueue, int]:
-    if not isinstance(value, dict):
-        raise BodyError("the table of offsets is not an object")
-    return {queue_from_dict(loads_object(key.encode())): _offset(offset) for key, offset in value.items()}
+    return {queue: _offset(offset) for queue, offset in keyed_by_queues(value)}
 
 
 def _offset(value: Any) -> int:

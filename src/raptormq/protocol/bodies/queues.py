@@ -103,11 +103,10 @@ def encode_topic_stats(offsets: dict[MessageQueue, TopicOffset]) -> bytes:
     return b'{"offsetTable":' + dump_object_keyed(pairs) + b',"topicPutTps":0.0}'
 
 
-def decode_queue_table(data: bytes) -> Iterator[tuple[MessageQueue, Any]]:
-    """Yield the queues and what is said of each from the ``offsetTable`` of a body; raises :class:`BodyError`."""
-    table = loads_object(data).get("offsetTable") or {}
+def keyed_by_queues(table: Any) -> Iterator[tuple[MessageQueue, Any]]:
+    """Yield the queues that are the keys of a JSON object, and what it says of each; raises :class:`BodyError`."""
     if not isinstance(table, dict):
-        raise BodyError("offsetTable is not an object")
+        raise BodyError(f"no table of queues: {table!r:.80}")
     for key, value in table.items():
         yield queue_from_dict(loads_object(key.encode())), value
 
@@ -115,7 +114,7 @@ def decode_queue_table(data: bytes) -> Iterator[tuple[MessageQueue, Any]]:
 def decode_topic_stats(data: bytes) -> dict[MessageQueue, TopicOffset]:
     """Read the body of GET_TOPIC_STATS_INFO (202); raises :class:`BodyError`."""
     offsets: dict[MessageQueue, TopicOffset] = {}
-    for queue, value in decode_queue_table(data):
+    for queue, value in keyed_by_queues(loads_object(data).get("offsetTable") or {}):
         try:
             offsets[queue] = TopicOffset(
                 int(value["minOffset"]), int(value["maxOffset"]), int(value.get("lastUpdateTimestamp") or 0)
