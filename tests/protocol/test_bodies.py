@@ -80,12 +80,6 @@ def test_well_formed_json_of_any_shape_raises_nothing_but_body_errors(body: byte
     test_no_body_raises_anything_but_body_errors.hypothesis.inner_test(body)  # type: ignore[attr-defined]
 
 
-@given(st.sampled_from(["offsetTable", "subscriptionGroupTable", "connectionSet", "subscriptionTable"]), json_values)
-def test_known_fields_of_any_shape_raise_nothing_but_body_errors(field: str, value: object) -> None:
-    body = orjson.dumps({field: value})
-    test_no_body_raises_anything_but_body_errors.hypothesis.inner_test(body)  # type: ignore[attr-defined]
-
-
 def test_an_offset_behind_the_end_is_no_lag() -> None:
     assert group_progress.QueueProgress(3, 5, 5, 0).lag == 0
 

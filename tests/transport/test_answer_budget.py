@@ -10,6 +10,7 @@ import pytest
 
 from raptormq.transport import answer_budget
 from raptormq.transport.answer_budget import LARGEST_BYTES, SMALL_BYTES, AnswerBudget, Reading
+from raptormq.transport.paced_transport import AHEAD_BYTES
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -272,12 +273,20 @@ async def test_a_reading_counts_what_it_expects_and_then_what_it_has(server: Ser
     assert server.budget.held_bytes == 0
     server.budget.reserve(SHORT_FROM + 1)  # as many readings do at once
     with Reading(server.budget, Debtor(), LONG) as reading:
-        assert (reading.may_copy, reading.may_map) == (False, True)
+        assert not reading.may_copy
+        assert await reading.granted_mapped(LARGEST_BYTES)
+        assert server.budget.held_bytes == SHORT_FROM + 1
     encrypted = Debtor()
     encrypted.is_encrypted = True
     with Reading(server.budget, encrypted, LONG) as reading:
-        assert not reading.may_map
+        assert await reading.granted_mapped(0)
+        assert server.budget.held_bytes == SHORT_FROM + 1
+        assert await reading.granted_mapped(LARGEST_BYTES)
+        assert server.budget.held_bytes == SHORT_FROM + 1 + AHEAD_BYTES
+    server.budget.reserve(BUDGET - SHORT_FROM - 1)
+    with Reading(server.budget, encrypted, 0.0) as reading:
+        assert not await reading.granted_mapped(1)
     with Reading(None, encrypted, LONG) as reading:
-        assert reading.may_map
+        assert await reading.granted_mapped(LARGEST_BYTES)
         assert await reading.granted(0)
         reading.has(5)

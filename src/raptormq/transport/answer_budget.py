@@ -29,6 +29,7 @@ from typing import NamedTuple, Protocol, Self
 
 from raptormq.transport.frame_budget import give_back_memory
 from raptormq.transport.next_look import NextLook
+from raptormq.transport.paced_transport import AHEAD_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Debtor(Protocol):
     reads_answers: bool
     """It has taken all that was counted before."""
     is_encrypted: bool
-    """What it is sent takes some memory wherever it comes from."""
+    """What it is sent takes some memory wherever it comes from (``AHEAD_BYTES``)."""
 
     @property
     def sent_bytes(self) -> int:
@@ -318,11 +319,6 @@ class Reading:
         """Whether what takes memory can be read at once; else :meth:`granted` is to be asked before."""
         return self._budget is None or not self._budget.is_short
 
-    @property
-    def may_map(self) -> bool:
-        """The same for what takes none: what is encrypted before it is sent takes memory in any case."""
-        return self.may_copy or not self._debtor.is_encrypted
-
     async def granted(self, size: int) -> bool:
         """Wait until there is room for ``size`` bytes more, 0 for nobody knows how many; False when the peer has gone
         or stopped waiting by then.
@@ -335,6 +331,14 @@ class Reading:
             return False
         self._size += size
         return not self._debtor.is_closed
+
+    async def granted_mapped(self, size: int) -> bool:
+        """The same for ``size`` bytes that are slices of the mapped log, of which only what TLS encrypts before the
+        peer takes it needs room.
+        """
+        if self.may_copy or not size or not self._debtor.is_encrypted:
+            return True
+        return await self.granted(min(size, AHEAD_BYTES))
 
     def has(self, size: int) -> None:
         """Count the ``size`` bytes that have been read so far in place of what was expected."""

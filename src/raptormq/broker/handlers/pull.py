@@ -143,8 +143,7 @@ class PullHandlers:
         self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
     ) -> RemotingCommand | None:
         """11: messages of one queue from an offset on."""
-        forbidden = self._forbidden(header)
-        if forbidden is not None:
+        if (forbidden := self._forbidden(header)) is not None:
             return response_to(
                 request, ResponseCode.NO_PERMISSION, forbidden[1], _response_header(header, forbidden[0])
             )
@@ -201,12 +200,11 @@ class PullHandlers:
             self._spawn(self._serve_when_drained(pull))
             return
         header = pull.header
-        if self._resets:
-            offset = self._resets.take(header.topic, header.consumer_group, header.queue_id)
-            if offset is not None:
-                bounds = self._store.queue_bounds(header.topic, header.queue_id)
-                self._answer(pull, GetResult(GetStatus.OFFSET_RESET, [], offset, *bounds))
-                return
+        place = header.topic, header.consumer_group, header.queue_id
+        if self._resets and (offset := self._resets.take(*place)) is not None:
+            bounds = self._store.queue_bounds(header.topic, header.queue_id)
+            self._answer(pull, GetResult(GetStatus.OFFSET_RESET, [], offset, *bounds))
+            return
         is_new = may_wait and not pull.until_ms
         if (
             is_new
@@ -218,9 +216,9 @@ class PullHandlers:
         is_short = answers is not None and answers.is_short
         wishes = pull.wishes._replace(copies=False) if is_short else pull.wishes
         result = self._store.get_messages(header.topic, header.queue_id, pull.offset, wishes)
-        if result.cold or (is_short and result.buffers and pull.connection.is_encrypted):  # that makes a copy, too
-            self._counters.pulls_cold += 1
-            self._spawn(self._serve_cold(pull, result.total_bytes))
+        if result.cold or (is_short and result.buffers and pull.connection.is_encrypted):
+            self._counters.pulls_cold += result.cold
+            self._spawn(self._serve_when_room(pull, result))
         elif not ((may_wait and self._held(pull, result)) or (is_new and self._postponed(pull, result))):
             self._answer(pull, result)
 
@@ -283,14 +281,18 @@ class PullHandlers:
         if not pull.connection.is_closed:
             self._serve(pull, may_wait=False)
 
-    async def _serve_cold(self, pull: _Pull, size: int) -> None:
-        """Answer a pull for which ``size`` bytes have to be copied, 0: nobody knows how many."""
+    async def _serve_when_room(self, pull: _Pull, result: GetResult) -> None:
+        """Answer a pull whose messages take memory: they have to be copied, or some of them wait encrypted."""
         header, connection = pull.header, pull.connection
         asked_ms = min(header.suspend_timeout_millis, MAX_WAIT_MS) if header.sys_flag & _SUSPEND else 0
         wait_ms = pull.until_ms - self._steady_clock() if pull.until_ms else asked_ms
         with Reading(connection.answers, connection, max(wait_ms / 1000, answer_budget.PATIENCE_SECONDS)) as reading:
-            if await reading.granted(size) and not connection.is_clogged:
-                await self._read_cold(pull)
+            has_room = reading.granted if result.cold else reading.granted_mapped
+            if await has_room(result.total_bytes) and not connection.is_clogged:
+                if result.cold:
+                    await self._read_cold(pull)
+                else:
+                    self._answer(pull, result)
                 return
         if connection.is_clogged:  # by answers to other pulls of its own
             await self._serve_when_drained(pull)

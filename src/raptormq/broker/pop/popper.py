@@ -250,12 +250,12 @@ class Popper:
     async def _read(
         self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted, reading: Reading
     ) -> GetResult | None:
-        """Return what there is; None when what has to be copied has no room."""
+        """Return what there is; None when what takes memory has no room."""
         wishes = Wishes(most, self._pulling.memory_bytes, *wanted)
         at_once = wishes if reading.may_copy else wishes._replace(copies=False)
         result = self._store.get_messages(topic, queue_id, offset, at_once)
-        if not result.cold and (reading.may_map or not result.buffers):
-            return result
+        if not result.cold:
+            return result if await reading.granted_mapped(result.total_bytes) else None
         if not await reading.granted(result.total_bytes):
             return None
         return await self._store.get_messages_cold(topic, queue_id, offset, wishes)

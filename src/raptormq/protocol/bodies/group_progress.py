@@ -18,6 +18,7 @@ from typing import Any
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import BROADCASTING, Subscription
+from raptormq.protocol.bodies.members import list_at, object_at
 from raptormq.protocol.bodies.queues import keyed_by_queues, queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
 from raptormq.protocol.message import MessageQueue
@@ -101,11 +102,11 @@ class GroupConnections:
                     str(each.get("language") or "OTHER"),
                     int(each.get("version") or 0),
                 )
-                for each in value.get("connectionSet") or ()
+                for each in list_at(value, "connectionSet")
             ]
             subscriptions = {
                 str(topic): Subscription.from_dict(each)
-                for topic, each in (value.get("subscriptionTable") or {}).items()
+                for topic, each in object_at(value, "subscriptionTable").items()
             }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BodyError(f"not the connections of a group: {data!r:.80}") from error
@@ -122,10 +123,7 @@ def decode_group_configs(data: bytes) -> dict[str, Any]:
     """Read the groups from the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): name -> JSON object with the settings,
     the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200); raises :class:`BodyError`.
     """
-    table = loads_object(data).get("subscriptionGroupTable") or {}
-    if not isinstance(table, dict):
-        raise BodyError("subscriptionGroupTable is not an object")
-    return {str(name): config for name, config in table.items()}
+    return object_at(loads_object(data), "subscriptionGroupTable")
 
 
 def encode_consume_stats(queues: Iterable[tuple[MessageQueue, QueueProgress]], tps: float) -> bytes:
@@ -137,7 +135,7 @@ def encode_consume_stats(queues: Iterable[tuple[MessageQueue, QueueProgress]], t
 def decode_consume_stats(data: bytes) -> dict[MessageQueue, QueueProgress]:
     """Read the queues from that body; raises :class:`BodyError`."""
     found: dict[MessageQueue, QueueProgress] = {}
-    for queue, value in keyed_by_queues(loads_object(data).get("offsetTable") or {}):
+    for queue, value in keyed_by_queues(loads_object(data), "offsetTable"):
         try:
             end, consumed = int(value["brokerOffset"]), int(value["consumerOffset"])
             pulled, stored = int(value.get("pullOffset") or 0), int(value.get("lastTimestamp") or 0)

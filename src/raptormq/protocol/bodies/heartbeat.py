@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.members import list_at
 from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_request
 from raptormq.protocol.tags import parse_expression, tag_hash
@@ -53,8 +54,8 @@ class Subscription:
             return cls(
                 str(value["topic"]),
                 str(value.get("subString") or nothing),
-                frozenset(str(tag) for tag in value.get("tagsSet") or ()),
-                frozenset(int(code) for code in value.get("codeSet") or ()),
+                frozenset(str(tag) for tag in list_at(value, "tagsSet")),
+                frozenset(int(code) for code in list_at(value, "codeSet")),
                 int(value.get("subVersion") or 0),
                 kind,
                 bool(value.get("classFilterMode")),
@@ -99,7 +100,7 @@ class ConsumerData:
                 str(value.get("messageModel") or "CLUSTERING"),
                 str(value.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
             )
-            for item in value.get("subscriptionDataSet") or ():
+            for item in list_at(value, "subscriptionDataSet"):
                 read.subscriptions.append(Subscription.from_dict(item))
                 yield
         except (AttributeError, KeyError, TypeError) as error:
@@ -144,10 +145,10 @@ class HeartbeatData:
                 fingerprint=int(value.get("heartbeatFingerprint") or 0),
                 without_sub=bool(value.get("withoutSub")),
             )
-            for producer in value.get("producerDataSet") or ():
+            for producer in list_at(value, "producerDataSet"):
                 read.producer_groups.append(str(producer["groupName"]))
                 yield
-            for consumer in value.get("consumerDataSet") or ():
+            for consumer in list_at(value, "consumerDataSet"):
                 read.consumers.append((yield from ConsumerData.reading(consumer)))
                 yield
         except (KeyError, TypeError, ValueError) as error:
@@ -162,7 +163,4 @@ def encode_consumer_ids(client_ids: list[str]) -> bytes:
 
 def decode_consumer_ids(data: bytes) -> list[str]:
     """Read the body of GET_CONSUMER_LIST_BY_GROUP (38); raises :class:`BodyError`."""
-    ids = loads_object(data).get("consumerIdList") or []
-    if not isinstance(ids, list):
-        raise BodyError("consumerIdList is not a list")
-    return [str(client_id) for client_id in ids]
+    return [str(client_id) for client_id in list_at(loads_object(data), "consumerIdList")]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.members import list_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 
 _NOT_ZERO = re.compile(rb"[^\0]", re.DOTALL)
@@ -141,8 +142,8 @@ class BatchAck:
 
 def decode_batch_acks(data: bytes) -> Sequence[BatchAck]:
     """Read the body of 200151, where the offsets are a bit set from ``so`` on; raises :class:`BodyError`."""
-    values = loads_object(data).get("acks") or []
-    if not isinstance(values, list) or len(values) > _MOST_ACKS:
+    values = list_at(loads_object(data), "acks")
+    if len(values) > _MOST_ACKS:
         raise BodyError(f"a batch of acknowledgements is a list of up to {_MOST_ACKS}")
     return [_batch_ack(value) for value in values]
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.members import object_at
 from raptormq.protocol.bodies.queues import keyed_by_queues, queue_from_dict, queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
 from raptormq.protocol.message import MessageQueue
@@ -30,10 +31,10 @@ def encode_reset_list(offsets: QueueOffsets) -> bytes:
 
 def decode_reset(data: bytes) -> dict[MessageQueue, int]:
     """Read the body of 220 or of the answer to 222, in either form; raises :class:`BodyError`."""
-    table = loads_object(data).get("offsetTable") or {}
-    if isinstance(table, list):
-        return {queue_from_dict(row): _offset(row.get("offset")) for row in table}
-    return _table(table)
+    body = loads_object(data)
+    if isinstance(body.get("offsetTable"), list):
+        return {queue_from_dict(row): _offset(row.get("offset")) for row in body["offsetTable"]}
+    return _table(body, "offsetTable")
 
 
 def encode_progress(offsets: QueueOffsets) -> bytes:
@@ -43,7 +44,7 @@ def encode_progress(offsets: QueueOffsets) -> bytes:
 
 def decode_progress(data: bytes) -> dict[MessageQueue, int]:
     """Read the answer to 221; raises :class:`BodyError`."""
-    return _table(loads_object(data).get("messageQueueTable") or {})
+    return _table(loads_object(data), "messageQueueTable")
 
 
 def encode_group_progress(members: Mapping[str, QueueOffsets]) -> bytes:
@@ -54,16 +55,16 @@ def encode_group_progress(members: Mapping[str, QueueOffsets]) -> bytes:
 
 def decode_group_progress(data: bytes) -> dict[str, dict[MessageQueue, int]]:
     """Read the answer to 223; raises :class:`BodyError`."""
-    members = loads_object(data).get("consumerTable") or {}
-    return {str(client_id): _table(table) for client_id, table in members.items()}
+    members = object_at(loads_object(data), "consumerTable")
+    return {client_id: _table(members, client_id) for client_id in members}
 
 
 def _dump(offsets: QueueOffsets) -> bytes:
     return dump_object_keyed((queue_to_dict(queue), offset) for queue, offset in offsets.items())
 
 
-def _table(value: Any) -> dict[MessageQueue, int]:
-    return {queue: _offset(offset) for queue, offset in keyed_by_queues(value)}
+def _table(body: Mapping[str, Any], name: str) -> dict[MessageQueue, int]:
+    return {queue: _offset(offset) for queue, offset in keyed_by_queues(body, name)}
 
 
 def _offset(value: Any) -> int:

@@ -5,11 +5,12 @@ Source: Apache RocketMQ ``LockBatchRequestBody``, ``LockBatchResponseBody``, ``T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.members import list_at, object_at
 from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object, loads_request
 from raptormq.protocol.message import MessageQueue
@@ -56,13 +57,11 @@ class QueueLockRequest:
     def reading(cls, data: bytes) -> Steps[QueueLockRequest]:
         """The same, a queue at a time."""
         value = loads_request(data)
-        group, client, queues = value.get("consumerGroup"), value.get("clientId"), value.get("mqSet") or []
+        group, client = value.get("consumerGroup"), value.get("clientId")
         if not (isinstance(group, str) and isinstance(client, str)):
             raise BodyError("not a lock request: consumerGroup or clientId is missing")
-        if not isinstance(queues, list):
-            raise BodyError("not a lock request: mqSet is no list of queues")
         read = cls(group, client, [])
-        for queue in queues:
+        for queue in list_at(value, "mqSet"):
             read.queues.append(queue_from_dict(queue))
             yield
         return read
@@ -75,7 +74,7 @@ def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
 
 def decode_locked_queues(data: bytes) -> list[MessageQueue]:
     """Read the response body of LOCK_BATCH_MQ (41); raises :class:`BodyError`."""
-    return [queue_from_dict(queue) for queue in loads_object(data).get("lockOKMQSet") or ()]
+    return [queue_from_dict(queue) for queue in list_at(loads_object(data), "lockOKMQSet")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +102,18 @@ def encode_topic_stats(offsets: dict[MessageQueue, TopicOffset]) -> bytes:
     return b'{"offsetTable":' + dump_object_keyed(pairs) + b',"topicPutTps":0.0}'
 
 
-def keyed_by_queues(table: Any) -> Iterator[tuple[MessageQueue, Any]]:
-    """Yield the queues that are the keys of a JSON object, and what it says of each; raises :class:`BodyError`."""
-    if not isinstance(table, dict):
-        raise BodyError(f"no table of queues: {table!r:.80}")
-    for key, value in table.items():
+def keyed_by_queues(body: Mapping[str, Any], name: str) -> Iterator[tuple[MessageQueue, Any]]:
+    """Yield the queues that are the keys of the object ``name`` of ``body``, and what it says of each; raises
+    :class:`BodyError`.
+    """
+    for key, value in object_at(body, name).items():
         yield queue_from_dict(loads_object(key.encode())), value
 
 
 def decode_topic_stats(data: bytes) -> dict[MessageQueue, TopicOffset]:
     """Read the body of GET_TOPIC_STATS_INFO (202); raises :class:`BodyError`."""
     offsets: dict[MessageQueue, TopicOffset] = {}
-    for queue, value in keyed_by_queues(loads_object(data).get("offsetTable") or {}):
+    for queue, value in keyed_by_queues(loads_object(data), "offsetTable"):
         try:
             offsets[queue] = TopicOffset(
                 int(value["minOffset"]), int(value["maxOffset"]), int(value.get("lastUpdateTimestamp") or 0)
@@ -131,7 +130,4 @@ def encode_kv_table(table: dict[str, str]) -> bytes:
 
 def decode_kv_table(data: bytes) -> dict[str, str]:
     """Read a KVTable body (28, 219); raises :class:`BodyError`."""
-    table = loads_object(data).get("table") or {}
-    if not isinstance(table, dict):
-        raise BodyError("table is not an object")
-    return {str(key): str(value) for key, value in table.items()}
+    return {key: str(value) for key, value in object_at(loads_object(data), "table").items()}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.members import list_at, object_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigTable
 
@@ -39,7 +40,7 @@ class BrokerData:
     def from_dict(cls, value: Any) -> BrokerData:
         """Read the JSON object; raises :class:`BodyError`."""
         try:
-            addrs = {int(key): str(addr) for key, addr in (value.get("brokerAddrs") or {}).items()}
+            addrs = {int(key): str(addr) for key, addr in object_at(value, "brokerAddrs").items()}
             return cls(str(value.get("cluster") or ""), str(value["brokerName"]), addrs)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BodyError(f"not a broker group: {value!r:.80}") from error
@@ -99,9 +100,9 @@ class TopicRoute:
         """Read the body; raises :class:`BodyError`."""
         value = loads_object(data)
         return cls(
-            [QueueData.from_dict(queue) for queue in value.get("queueDatas") or []],
-            [BrokerData.from_dict(broker) for broker in value.get("brokerDatas") or []],
-            value.get("orderTopicConf"),
+            [QueueData.from_dict(queue) for queue in list_at(value, "queueDatas")],
+            [BrokerData.from_dict(broker) for broker in list_at(value, "brokerDatas")],
+            str(value.get("orderTopicConf") or "") or None,
         )
 
 
@@ -121,9 +122,9 @@ class ClusterInfo:
     def from_json(cls, data: bytes) -> ClusterInfo:
         """Read the body; raises :class:`BodyError`."""
         value = loads_object(data)
-        brokers = {str(k): BrokerData.from_dict(v) for k, v in (value.get("brokerAddrTable") or {}).items()}
-        clusters = {str(k): [str(name) for name in v] for k, v in (value.get("clusterAddrTable") or {}).items()}
-        return cls(brokers, clusters)
+        brokers = {name: BrokerData.from_dict(each) for name, each in object_at(value, "brokerAddrTable").items()}
+        clusters = object_at(value, "clusterAddrTable")
+        return cls(brokers, {name: [str(broker) for broker in list_at(clusters, name)] for name in clusters})
 
 
 @dataclass(slots=True)
@@ -144,7 +145,7 @@ class TopicList:
     def from_json(cls, data: bytes) -> TopicList:
         """Read the body; raises :class:`BodyError`."""
         value = loads_object(data)
-        return cls([str(topic) for topic in value.get("topicList") or []], value.get("brokerAddr"))
+        return cls([str(topic) for topic in list_at(value, "topicList")], str(value.get("brokerAddr") or "") or None)
 
 
 def encode_registration(table: TopicConfigTable) -> bytes:
@@ -166,7 +167,7 @@ def decode_registration(data: bytes) -> TopicConfigTable:
     """
     if data[:1] == b"\x78":
         return _decode_compressed(data)
-    return TopicConfigTable.from_dict(loads_object(data).get("topicConfigSerializeWrapper") or {})
+    return TopicConfigTable.from_dict(object_at(loads_object(data), "topicConfigSerializeWrapper"))
 
 
 def _decode_compressed(data: bytes) -> TopicConfigTable:

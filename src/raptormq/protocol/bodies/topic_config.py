@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from typing import Any
 
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.members import object_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 
 
@@ -103,7 +105,7 @@ class TopicConfig:
                 str(value.get("topicFilterType", "SINGLE_TAG")),
                 int(value.get("topicSysFlag", 0)),
                 bool(value.get("order", False)),
-                {str(key): str(text) for key, text in (value.get("attributes") or {}).items()},
+                {key: str(text) for key, text in object_at(value, "attributes").items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BodyError(f"not a topic configuration: {value!r:.80}") from error
@@ -133,15 +135,14 @@ class TopicConfigTable:
         }
 
     @classmethod
-    def from_dict(cls, value: Any) -> TopicConfigTable:
+    def from_dict(cls, value: Mapping[str, Any]) -> TopicConfigTable:
         """Read the JSON object.
 
         Raises:
             BodyError: not a table of topics.
         """
-        if not isinstance(value, dict) or not isinstance(table := value.get("topicConfigTable") or {}, dict):
-            raise BodyError("not a topic configuration table")
-        topics = {str(name): TopicConfig.from_dict(topic) for name, topic in table.items()}
+        table = object_at(value, "topicConfigTable")
+        topics = {name: TopicConfig.from_dict(topic) for name, topic in table.items()}
         return cls(topics, DataVersion.from_dict(value.get("dataVersion")))
 
     def to_json(self) -> bytes:
