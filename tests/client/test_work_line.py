@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
-from raptormq.client.work_line import WorkLine
+from raptormq.client.work_line import TURN_S, WorkLine
 
 Done = list[tuple[int, int]]
 """Which worker has done what."""
@@ -89,3 +90,27 @@ async def test_a_cancelled_worker_is_passed_over(woken: bool) -> None:
     await settled()
     assert [taken for _, taken in done] == ([0, 1] if woken else [1])
     await end(tasks)
+
+
+async def test_workers_that_never_wait_let_the_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+
+    async def work() -> None:
+        nonlocal now
+        now += TURN_S / 4
+        line.share()  # so all workers are awake
+
+    line: WorkLine[int] = WorkLine()
+    done: Done = []
+    tasks = workers(line, 4, done, work)
+    await settled()
+    for number in range(40):
+        line.put(number)
+    steps = [0]
+    while len(done) < 40:
+        await asyncio.sleep(0)
+        steps.append(len(done))
+    await end(tasks)
+    assert [taken for _, taken in done] == list(range(40))
+    assert max(after - before for before, after in pairwise(steps)) <= 6
