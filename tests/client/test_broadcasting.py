@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,20 @@ async def test_offsets_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ClientError, match="cannot be written"):
         await LocalOffsets(tmp_path, "you", "g/../../file/x").put(queue, 1)
+
+
+async def test_progress_of_many_queues_is_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[int] = []
+    write = LocalOffsets._write
+
+    def counted(self: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+        writes.append(len(offsets))
+        write(self, offsets)
+
+    monkeypatch.setattr(LocalOffsets, "_write", counted)
+    offsets = LocalOffsets(tmp_path, "me", "g")
+    queues = [MessageQueue("t", "b", number) for number in range(100)]
+    await asyncio.gather(*(offsets.put(queue, queue.queue_id) for queue in queues))
+    assert len(writes) <= 2
+    again = LocalOffsets(tmp_path, "me", "g")
+    assert [again.get(queue) for queue in queues] == list(range(100))

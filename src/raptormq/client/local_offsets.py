@@ -26,6 +26,8 @@ class LocalOffsets:
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
         self._path = folder / client_id / group / "offsets.json"
         self._writing = asyncio.Lock()
+        self._noted = self._written = 0
+        """How often progress was noted, and how much of that is in the file."""
         try:
             self._offsets = decode_reset(self._path.read_bytes())
         except FileNotFoundError:
@@ -38,20 +40,25 @@ class LocalOffsets:
         return self._offsets.get(queue)
 
     async def put(self, queue: MessageQueue, offset: int) -> None:
-        """Note progress; on return it is in the file.
+        """Note progress; on return it is in the file. What is noted during a write goes into the next one together.
 
         Raises:
             ClientError: it could not be written.
         """
         self._offsets[queue] = offset
+        self._noted = own = self._noted + 1
         async with self._writing:
+            if self._written >= own:
+                return
+            noted = self._noted
             try:
-                await asyncio.to_thread(self._write, encode_reset(self._offsets))
+                await asyncio.to_thread(self._write, dict(self._offsets))
+                self._written = noted
             except OSError as error:
                 raise ClientError(f"the offsets cannot be written to {self._path}: {error.strerror}") from error
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, offsets: dict[MessageQueue, int]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".tmp")
-        fresh.write_bytes(data)
+        fresh.write_bytes(encode_reset(offsets))
         os.replace(fresh, self._path)
