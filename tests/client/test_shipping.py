@@ -193,6 +193,22 @@ async def test_what_another_attempt_may_cure_is_sent_again_and_only_that() -> No
     assert second[0] == next(part for part in first if part.queue_id == 1)
 
 
+@pytest.mark.parametrize(
+    ("code", "sent_alone"), [(ResponseCode.NO_PERMISSION, []), (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ["1"])]
+)
+async def test_what_was_stored_is_not_sent_again_when_another_attempt_is_refused_as_a_whole(
+    code: ResponseCode, sent_alone: list[str]
+) -> None:
+    async with ScriptedPeer() as peer, producing(peer, retries=2) as producer:
+        peer.on(SHIPPED, shipped(refused(1, ResponseCode.SYSTEM_BUSY)), refuse(code))
+        peer.on(SINGLE, stored(7))
+        first, second = await asyncio.gather(*submit(producer, 0, 1), return_exceptions=True)
+    assert isinstance(first, SendResult)
+    assert first.queue_offset == 100
+    assert isinstance(second, SendResult if sent_alone else ServerError)
+    assert [request.ext_fields["e"] for request in peer.received[SINGLE]] == sent_alone
+
+
 async def test_a_broker_that_is_busy_gets_the_same_request_again_and_not_more_of_them() -> None:
     async with ScriptedPeer() as peer, producing(peer, retries=2) as producer:
         peer.on(SHIPPED, refuse(ResponseCode.SYSTEM_BUSY), shipped(), refuse(ResponseCode.SYSTEM_BUSY))

@@ -28,6 +28,9 @@ from raptormq.protocol.message_id import UniqueIdFactory
 if TYPE_CHECKING:
     from raptormq.client.shipping import Outcome, Shipping
 
+_ALONE_MAY_HELP = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+"""The topic, or the broker between two attempts, is not what it was known as."""
+
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
 
 
@@ -72,7 +75,7 @@ class Departures:
         deadline = self._deadline()
         try:
             outcomes: Sequence[Outcome | None] = await self._shipping.send(parcels, self._config.send_timeout)
-        except RaptorMQError:
+        except RaptorMQError:  # the same sent alone says why, to the senders that it concerns
             outcomes = [None] * len(sealed)
         del parcels  # the batches hold the messages
         left = [batch for batch, outcome in zip(sealed, outcomes, strict=True) if not self._settle(batch, outcome)]
@@ -94,8 +97,8 @@ class Departures:
 
     def _settle(self, batch: OpenBatch, outcome: Outcome | None) -> bool:
         """Tell the senders of a batch what became of it; False when it has to be sent by itself."""
-        if outcome is None or (isinstance(outcome, ServerError) and outcome.code == ResponseCode.MESSAGE_ILLEGAL):
-            return False  # the topic may not be what it was known as
+        if outcome is None or (isinstance(outcome, ServerError) and outcome.code in _ALONE_MAY_HELP):
+            return False
         if isinstance(outcome, RaptorMQError):
             fail(batch.take_waiters(), outcome)
         elif batch.key[4] and _is_one(outcome, batch):

@@ -76,7 +76,7 @@ class Shipping:
         """Send parcels for one broker and return what became of each.
 
         Raises:
-            ServerError: the broker does not take the request, nothing of it was stored; `serves` tells why.
+            ServerError: the broker does not take the request, it answered none of its parts; `serves` tells why.
         """
         clock = asyncio.get_running_loop().time
         formed = [(self._form(outgoing), queue) for outgoing, queue in parcels]
@@ -88,7 +88,12 @@ class Shipping:
             attempts_left -= 1
             left = deadline - clock()
             chosen = [formed[index] for index in waiting]
-            results = await self._attempt(chosen, left / 2 if attempts_left else left, deadline)
+            try:
+                results = await self._attempt(chosen, left / 2 if attempts_left else left, deadline)
+            except ServerError as error:
+                if len(waiting) == len(parcels):
+                    raise
+                results = [error] * len(waiting)  # the others are stored
             for index, result in zip(waiting, results, strict=True):
                 outcomes[index] = result
             waiting = [index for index in waiting if _is_worth_another(outcomes[index])]
