@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from raptormq.client import (
+    ClientConfig,
     Delay,
     Message,
     MessageExt,
@@ -212,3 +213,28 @@ async def test_a_transaction_producer_takes_the_settings_of_batches_too(tmp_path
             result = await producer.send_in_transaction(Message("t", b"does not"), committed)
             assert not waiting.done()
         assert (result.state, (await waiting).status) == (TransactionState.COMMIT, SendStatus.SEND_OK)
+
+
+async def test_a_second_producer_that_comes_and_goes_leaves_the_first_one_its_questions(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        shared = ClientConfig(name_servers=cluster.name_servers)
+        async with TransactionProducer("p", commit_when_asked, client_config=shared) as producer:
+            async with TransactionProducer("p", no_idea, client_config=shared):
+                pass
+            await producer.send_in_transaction(Message("t", b"x"), left_open)
+            [message] = await delivered(cluster, wait_ms=20_000)
+        assert message.body == b"x"
+
+
+async def test_a_producer_that_is_closed_during_a_local_transaction_leaves_it_open(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **NEVER) as cluster:
+        await cluster.create_topic("t", 1)
+        producer = TransactionProducer("p", no_idea, name_servers=cluster.name_servers)
+        await producer.start()
+
+        async def close(_: Message) -> None:
+            await producer.close()
+
+        result = await producer.send_in_transaction(Message("t", b"x"), close)
+        assert (result.state, result.broker_knows) == (TransactionState.COMMIT, False)

@@ -18,6 +18,7 @@ from typing import Any, Self
 from raptormq.client.answers import require_success
 from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig
+from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
 from raptormq.client.results import TopicChange
 from raptormq.errors import ClientClosed, NoRoute, ServerError
@@ -64,17 +65,21 @@ class AdminClient:
     ) -> None:
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._instance: ClientInstance | None = None
+        self._ending = Ending("an administrator")
 
     async def start(self) -> None:
         """Make the client usable; does nothing when it is."""
+        await self._ending.wait()
         if self._instance is None:
             self._instance = ClientInstance.acquire(self._client_config)
 
     async def close(self) -> None:
-        """Close the connections; does nothing the second time."""
+        """Close the connections; does nothing the second time. When this is cancelled it goes on in the background."""
         instance, self._instance = self._instance, None
-        if instance is not None:
-            await instance.release()
+        if instance is None:
+            await self._ending.wait()
+        else:
+            await self._ending.run(instance.release())
 
     async def __aenter__(self) -> Self:
         await self.start()

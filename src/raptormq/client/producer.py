@@ -24,6 +24,7 @@ from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
 from raptormq.client.content import as_messages
 from raptormq.client.delivery import Delivery
 from raptormq.client.departures import Send
+from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing, prepare_batch, prepare_message
 from raptormq.client.own_loop import require_loop
@@ -79,6 +80,7 @@ class Producer:
         self._alone: set[asyncio.Task[SendResult]] = set()
         self._announced: set[str] = set()
         """Topics whose brokers know this client."""
+        self._ending = Ending(f"a producer of {group}")
         self._ids: UniqueIdFactory
         self._send_batch: Send
 
@@ -88,6 +90,7 @@ class Producer:
         Raises:
             ClientClosed: it is, in another event loop.
         """
+        await self._ending.wait()
         if self._instance is not None:
             require_loop(self._instance.loop)
         else:
@@ -110,23 +113,28 @@ class Producer:
 
     async def close(self) -> None:
         """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
-        never raises in the loop that it was started in, is bounded in time.
+        never raises in the loop that it was started in, is bounded in time. When this is cancelled, by a time-out for
+        one, it goes on in the background.
 
         Raises:
             ClientClosed: this is another event loop.
         """
-        if self._instance is not None:
-            require_loop(self._instance.loop)
-        instance, self._instance, self._delivery = self._instance, None, None
-        lane, self._lane = self._lane, None
+        instance, lane = self._instance, self._lane
+        if instance is None:
+            await self._ending.wait()
+        else:
+            require_loop(instance.loop)
+            self._instance = self._delivery = self._lane = None
+            await self._ending.run(self._end(instance, lane))
+
+    async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
         if self._alone:
             await asyncio.wait(self._alone, timeout=self._client_config.close_timeout)
         if lane is not None:
             await lane.leave(self._client_config.close_timeout)
         self._announced.clear()
-        if instance is not None:
-            await instance.leave_producers(self._group)
-            await instance.release()
+        await instance.leave_producers(self._group)
+        await instance.release()
 
     async def __aenter__(self) -> Self:
         await self.start()

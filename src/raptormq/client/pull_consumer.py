@@ -24,6 +24,7 @@ from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.content import as_queues
 from raptormq.client.crc_doubt import CrcDoubt
+from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
 from raptormq.client.own_loop import require_loop
 from raptormq.client.pulling import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
@@ -92,6 +93,7 @@ class PullConsumer:
         self._expression = expression
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._instance: ClientInstance | None = None
+        self._ending = Ending("a pull consumer")
         self._positions: dict[MessageQueue, int | None] = {}
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
@@ -99,19 +101,26 @@ class PullConsumer:
 
     async def start(self) -> None:
         """Make the consumer usable; does nothing when it is."""
+        await self._ending.wait()
         if self._instance is None:
             self._instance = ClientInstance.acquire(self._client_config)
 
     async def close(self) -> None:
-        """Stop reading; does nothing the second time and commits nothing."""
-        if self._instance is not None:
-            require_loop(self._instance.loop)
-        pulls = list(self._pulls.values())
-        self.assign([])
+        """Stop reading; does nothing the second time and commits nothing. When this is cancelled it goes on in the
+        background.
+        """
+        instance = self._instance
+        if instance is None:
+            await self._ending.wait()
+        else:
+            require_loop(instance.loop)
+            pulls, self._instance = list(self._pulls.values()), None
+            self.assign([])
+            await self._ending.run(self._end(instance, pulls))
+
+    async def _end(self, instance: ClientInstance, pulls: Iterable[asyncio.Task[PullResult]]) -> None:
         await asyncio.gather(*pulls, return_exceptions=True)
-        instance, self._instance = self._instance, None
-        if instance is not None:
-            await instance.release()
+        await instance.release()
 
     async def __aenter__(self) -> Self:
         await self.start()

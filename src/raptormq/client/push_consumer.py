@@ -26,6 +26,7 @@ from typing import Self
 from raptormq.client.async_functions import require_async
 from raptormq.client.commits import Commits
 from raptormq.client.config import ClientConfig, ConsumerConfig, MessageModel
+from raptormq.client.ending import Ending
 from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
@@ -76,6 +77,7 @@ class PushConsumer:
         self._subscriptions: dict[str, Subscription] = {}
         self._listeners: dict[str, Listener | WholeBatches] = {}
         self._running: _Running | None = None
+        self._ending = Ending(f"a consumer of {group}")
 
     def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
         """Read a topic, from now on when the consumer is started; a second call replaces tags and listener.
@@ -133,6 +135,7 @@ class PushConsumer:
             ClientError: the group has a consumer with this `client_config` already, or the progress of a broadcasting
                 consumer cannot be read.
         """
+        await self._ending.wait()
         if self._running is not None:
             return
         if self._config.message_model is MessageModel.CLUSTERING:
@@ -149,16 +152,18 @@ class PushConsumer:
 
     async def stop(self) -> None:
         """Let running listener calls end, commit, leave the group; does nothing the second time, bounded by
-        time-outs.
+        time-outs. When this is cancelled, by a time-out for one, it goes on in the background.
 
         Raises:
             ClientClosed: this is another event loop than the one it was started in.
         """
-        if self._running is not None:
-            require_loop(self._running.loop)
-        running, self._running = self._running, None
-        if running is not None:
-            await running.stop()
+        running = self._running
+        if running is None:
+            await self._ending.wait()
+        else:
+            require_loop(running.loop)
+            self._running = None
+            await self._ending.run(running.stop())
 
     async def __aenter__(self) -> Self:
         await self.start()

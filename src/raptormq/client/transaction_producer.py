@@ -21,12 +21,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Unpack
 
+from raptormq.client.accumulator import Lane
 from raptormq.client.answers import require_success
 from raptormq.client.async_functions import require_async
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
+from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import prepare_message
-from raptormq.client.own_loop import require_loop
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.settings import checked_timeout
@@ -90,21 +91,17 @@ class TransactionProducer(Producer):
 
     async def start(self) -> None:
         """Make the producer usable and let it be asked; does nothing when it is."""
-        is_new = self._instance is None
+        before = self._instance
         await super().start()
-        assert self._instance is not None
-        if is_new:
-            self._instance.transaction_checks.join(self._group, self._check)
-            self._looking = [background(self._look_up(topic), f"route of {topic}") for topic in self._topics]
+        instance = self._own_instance()
+        if instance is not before:
+            instance.transaction_checks.join(self._group, self._check)
+            self._looking = [background(self._look_up(instance, topic), f"route of {topic}") for topic in self._topics]
 
-    async def close(self) -> None:
-        """As `Producer.close`; questions are not answered any more."""
-        if self._instance is not None:
-            require_loop(self._instance.loop)
+    async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
         await cancel_all(self._looking)
-        if self._instance is not None:
-            await self._instance.transaction_checks.leave(self._group, self._check)
-        await super().close()
+        await instance.transaction_checks.leave(self._group, self._check)
+        await super()._end(instance, lane)
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout: float | None = None
@@ -124,7 +121,7 @@ class TransactionProducer(Producer):
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not run.
             ClientError: the same: `execute` cannot be called, or is a plain function that returns nothing.
         """
-        delivery = self._running()
+        delivery, instance = self._running(), self._own_instance()
         require_async(execute, "a local transaction")
         timeout = self._config.send_timeout if timeout is None else checked_timeout(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
@@ -139,9 +136,11 @@ class TransactionProducer(Producer):
             state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
         else:
             state = TransactionState.ROLLBACK  # the broker may forget the message
-        return TransactionResult(sent, state, await self._end(sent, state, timeout))
+        return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
 
-    async def _end(self, sent: SendResult, state: TransactionState, timeout: float) -> bool:
+    async def _decide(
+        self, instance: ClientInstance, sent: SendResult, state: TransactionState, timeout: float
+    ) -> bool:
         """Tell the broker; it asks if that fails."""
         if state is TransactionState.UNKNOWN:
             return False
@@ -155,24 +154,22 @@ class TransactionProducer(Producer):
             topic=sent.queue.topic,
             broker_name=sent.queue.broker_name,
         )
-        assert self._instance is not None
         try:
-            known = self._instance.routes.known(sent.queue.topic)
+            known = instance.routes.known(sent.queue.topic)
             address = known.master(sent.queue.broker_name) if known is not None else None
             if address is None:
                 raise NoRoute(f"broker {sent.queue.broker_name} has no master now")
-            answer = await self._instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
+            answer = await instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
             require_success(answer, address)
         except RaptorMQError as error:
             log.warning("the broker will ask what became of transaction %s: %s", sent.message_id, error)
             return False
         return True
 
-    async def _look_up(self, topic: str) -> None:
+    async def _look_up(self, instance: ClientInstance, topic: str) -> None:
         try:
             await self.queues(topic)
         except RaptorMQError as error:
             log.warning("brokers of topic %s cannot ask about transactions before something is sent: %s", topic, error)
         else:
-            assert self._instance is not None
-            await self._instance.heartbeat()
+            await instance.heartbeat()

@@ -76,17 +76,19 @@ class TransactionChecks:
 
     def __init__(self, router: Router, keys: EncryptionKeys | None) -> None:
         self._keys = keys
-        self._checks: dict[str, Check] = {}
+        self._checks: dict[str, list[Check]] = {}
+        """By group, one for each producer of it here."""
         self._tasks: set[asyncio.Task[None]] = set()
         router.add(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._asked)
 
     def join(self, group: str, check: Check) -> None:
-        """Answer for a group from now on."""
-        self._checks[group] = check
+        """Answer for a group from now on; of several producers of a group the last one answers."""
+        self._checks.setdefault(group, []).append(check)
 
     async def leave(self, group: str, check: Check) -> None:
-        """Answer no more; what is being looked up is given up."""
-        if self._checks.get(group) is check:
+        """Answer no more for one producer; after the last of the client what is being looked up is given up."""
+        self._checks[group].remove(check)
+        if not self._checks[group]:
             del self._checks[group]
         if not self._checks:
             await cancel_all(self._tasks)
@@ -98,11 +100,11 @@ class TransactionChecks:
         queue = MessageQueue(half.topic, header.broker_name or "", half.queue_id)
         (message,) = decode_messages(command.body, queue, keys=self._keys)
         group = message.properties.get(names.PRODUCER_GROUP, "")
-        check = self._checks.get(group)
-        if check is None or len(self._tasks) >= MAX_CHECKS:
+        checks = self._checks.get(group)
+        if not checks or len(self._tasks) >= MAX_CHECKS:
             log.warning("nobody looks what became of transaction %s of group %s", message.message_id, group)
             return
-        answer = self._answer(connection, header, group, check, message)
+        answer = self._answer(connection, header, group, checks[-1], message)
         task = background(answer, f"check of transaction {message.message_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,36 @@
+"""The end of what was started: it is gone through to its own end, also when who asked for it gives up waiting.
+
+    close() ---run--> listeners, batches, membership, connections
+       `-----wait-------^          (a time-out, or a second Ctrl-C, cancels close() and not this)
+    close() again, or start() --wait--^
+
+Half an end would leave tasks that nobody can stop any more, and a membership that keeps the next consumer out.
+Neighbours: `producer`, `push_consumer`, `pull_consumer`, `admin`. Source: none, Java's shutdown is not interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from raptormq.client.background import background
+
+
+class Ending:
+    """The ends of one client, one after the other."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Go through `work` and wait for it; it is bounded by time-outs of its own."""
+        self._task = background(work, f"end of {self._what}")
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Wait for what `run` has begun and nobody waits for any more."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+            self._task = None

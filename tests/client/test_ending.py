@@ -1,0 +1,105 @@
+"""An end that somebody gives up waiting for is gone through all the same, and can be waited for again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
+from raptormq.client.ending import Ending
+from raptormq.client.instance import _instances
+from raptormq.protocol.codes import RequestCode
+from tests.client.cluster import Cluster
+from tests.client.scripted_peer import ScriptedPeer, route, silence
+
+
+async def test_an_end_goes_on_when_who_waits_for_it_gives_up() -> None:
+    ending, go, steps = Ending("something"), asyncio.Event(), []
+
+    async def work() -> None:
+        await go.wait()
+        steps.append("done")
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(ending.run(work()), 0.01)
+    waiting = asyncio.create_task(ending.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    go.set()
+    await waiting
+    assert steps == ["done"]
+    await ending.wait()
+
+
+async def test_a_consumer_whose_stop_was_given_up_leaves_its_group(tmp_path: Path) -> None:
+    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
+    called, go = asyncio.Event(), asyncio.Event()
+
+    async def consume(_: list[MessageExt]) -> None:
+        called.set()
+        await go.wait()
+
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer(name_servers=cluster.name_servers) as producer:
+            await producer.send(Message("t", b"x"))
+        shared = ClientConfig(cluster.name_servers)
+        consumer = PushConsumer("g", client_config=shared, config=config)
+        consumer.subscribe("t", "*", consume)
+        await consumer.start()
+        await called.wait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.stop(), 0.01)
+        go.set()
+        await consumer.stop()
+        assert not _instances[asyncio.get_running_loop()]
+        async with AdminClient(name_servers=cluster.name_servers) as admin:
+            assert await admin.group_connections("g") is None
+            assert [each.lag for each in (await admin.group_progress("g", "t")).values()] == [0]
+        async with PushConsumer("g", client_config=shared, config=config):
+            pass
+
+
+async def test_a_consumer_that_starts_again_waits_for_its_end() -> None:
+    consumer = PushConsumer("g", name_servers="127.0.0.1:1")
+    await consumer.start()
+    stopping = asyncio.create_task(consumer.stop())
+    await asyncio.sleep(0)
+    await consumer.start()
+    assert stopping.done()
+    await consumer.stop()
+    assert not _instances[asyncio.get_running_loop()]
+
+
+async def test_producers_and_others_end_when_nobody_waits() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(RequestCode.SEND_MESSAGE_V2, silence)
+        config = ClientConfig(peer.address, request_timeout=0.3, close_timeout=0.3)
+        producer = Producer(client_config=config)
+        pulling, admin = PullConsumer(client_config=config), AdminClient(client_config=config)
+        for each in (producer, pulling, admin):
+            await each.start()
+        sending = producer.submit(Message("t", b"x"))
+        await peer.wait_for(RequestCode.SEND_MESSAGE_V2)
+        for each in (producer, pulling, admin):
+            closing = asyncio.create_task(each.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            await each.close()
+        assert not _instances[asyncio.get_running_loop()]
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
