@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import finish_all
@@ -21,6 +20,7 @@ from raptormq.client.config import ClientConfig
 from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
 from raptormq.client.results import TopicChange
+from raptormq.client.startable import Startable
 from raptormq.errors import ClientClosed, NoRoute, ServerError
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.group_progress import (
@@ -45,7 +45,7 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, check_topic
 
 
-class AdminClient:
+class AdminClient(Startable):
     """Administers one installation.
 
     Every method raises `TransportError` when a server does not answer within the request time-out, `ServerError`
@@ -80,15 +80,6 @@ class AdminClient:
             await self._ending.wait()
         else:
             await self._ending.run(instance.release())
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- topics ---
 

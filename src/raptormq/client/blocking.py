@@ -14,7 +14,7 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from raptormq.client.admin import AdminClient
 from raptormq.client.config import BatchSettings, ClientConfig, ConsumeFromWhere, ProducerConfig
@@ -25,6 +25,7 @@ from raptormq.client.pulling import PullResult
 from raptormq.client.results import SendResult
 from raptormq.client.settings import SecondsOrZero, check_setting
 from raptormq.client.sql import Sql
+from raptormq.client.startable import Startable
 from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
@@ -35,13 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Startable(Protocol):
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-W = TypeVar("W", bound=_Startable)
+W = TypeVar("W", bound=Startable)
 
 
 class LoopThread:

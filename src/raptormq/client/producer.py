@@ -15,8 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from raptormq.client.accumulator import Lane
 from raptormq.client.batch_sending import BatchSending
@@ -33,6 +32,7 @@ from raptormq.client.replies import make_reply, reply_queue
 from raptormq.client.results import SendResult
 from raptormq.client.settings import check_setting, checked_timeout
 from raptormq.client.shipping import Shipping
+from raptormq.client.startable import Startable
 from raptormq.client.waiters import CLOSED, Callback, tell
 from raptormq.errors import ClientClosed, ClientError, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
@@ -40,7 +40,7 @@ from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
 
 
-class Producer:
+class Producer(Startable):
     """Sends the messages of one producer group.
 
     Args:
@@ -136,15 +136,6 @@ class Producer:
         await instance.leave_producers(self._group)
         await instance.release()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def send(
         self,
         message: Message,
@@ -176,9 +167,7 @@ class Producer:
             if merged is not None:
                 return await merged
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        return await delivery.deliver(
-            outgoing, queue, key, self._config.send_timeout if timeout is None else checked_timeout(timeout)
-        )
+        return await delivery.deliver(outgoing, queue, key, self._seconds(timeout))
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Send one message and return at once: the future holds what `send` returns or raises, callbacks are added
@@ -241,9 +230,7 @@ class Producer:
         """
         self._running()
         outgoing = prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
-        return await self._send_batch(
-            outgoing, queue, key, self._config.send_timeout if timeout is None else checked_timeout(timeout)
-        )
+        return await self._send_batch(outgoing, queue, key, self._seconds(timeout))
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
         """Send without waiting for the broker: fast, and nobody knows whether the message was stored.
@@ -272,7 +259,7 @@ class Producer:
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         instance = self._own_instance()
-        wait = self._config.send_timeout if timeout is None else checked_timeout(timeout)
+        wait = self._seconds(timeout)
         return await recall(instance, self._group, topic, recall_handle, wait)
 
     async def request(
@@ -292,7 +279,7 @@ class Producer:
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`.
         """
         delivery, instance = self._running(), self._own_instance()
-        timeout = self._config.send_timeout if timeout is None else checked_timeout(timeout)
+        timeout = self._seconds(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
         with instance.replies.expected(outgoing, instance.client_id, timeout) as reply:
@@ -327,9 +314,7 @@ class Producer:
         message = Message(queue.topic, body, properties=properties or {})
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         make_reply(outgoing, request)
-        return await delivery.deliver(
-            outgoing, queue, None, self._config.send_timeout if timeout is None else checked_timeout(timeout)
-        )
+        return await delivery.deliver(outgoing, queue, None, self._seconds(timeout))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.
@@ -339,6 +324,9 @@ class Producer:
         """
         found = await self._own_instance().routes.find_for_sending(topic, self._config.default_topic_queues)
         return list(found.write_queues)
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._config.send_timeout if timeout is None else checked_timeout(timeout)
 
     def _running(self) -> Delivery:
         if self._delivery is None:

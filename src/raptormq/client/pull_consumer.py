@@ -17,8 +17,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
@@ -33,6 +32,7 @@ from raptormq.client.received import decode_batches, message_count
 from raptormq.client.settings import Milliseconds, SecondsOrZero, check_setting, checked_timeout
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
+from raptormq.client.startable import Startable
 from raptormq.errors import (
     ClientClosed,
     ClientError,
@@ -55,7 +55,7 @@ _POLL_COUNT = 32
 _RETRY_PAUSE_S = 1.0
 
 
-class PullConsumer:
+class PullConsumer(Startable):
     """Reads assigned queues.
 
     Args:
@@ -121,15 +121,6 @@ class PullConsumer:
     async def _end(self, instance: ClientInstance, pulls: Iterable[asyncio.Task[PullResult]]) -> None:
         await asyncio.gather(*pulls, return_exceptions=True)
         await instance.release()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- queues and their offsets ---
 

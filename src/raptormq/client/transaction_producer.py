@@ -30,7 +30,6 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import prepare_message
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
-from raptormq.client.settings import checked_timeout
 from raptormq.client.transactions import Check, TransactionState, state_of
 from raptormq.errors import MessageError, NoRoute, RaptorMQError
 from raptormq.protocol import properties as names
@@ -123,7 +122,7 @@ class TransactionProducer(Producer):
         """
         delivery, instance = self._running(), self._own_instance()
         require_async(execute, "a local transaction")
-        timeout = self._config.send_timeout if timeout is None else checked_timeout(timeout)
+        timeout = self._seconds(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         if message.delay or not DELAYS.isdisjoint(message.properties):
             raise MessageError("a message in a transaction cannot be delayed")
