@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import as_bytes, check_parts, check_place, misfit
-from raptormq.client.departures import Departures, Send
+from raptormq.client.departures import Departures, Send, Ships
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
 from raptormq.client.own_loop import require_loop
@@ -33,9 +33,6 @@ from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message import Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
-
-if TYPE_CHECKING:
-    from raptormq.client.shipping import Shipping
 
 MAX_MERGED_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 1024
 """Properties of a message that is merged: longer ones may not fit what the broker adds, and would cost its neighbours
@@ -59,7 +56,7 @@ class Accumulator:
         ids: UniqueIdFactory,
         send: Send,
         kinds: QueueKinds,
-        shipping: Shipping | None = None,
+        shipping: Ships | None = None,
     ) -> Lane:
         """Return the lane of the producers with this group and configuration; give it back with `Lane.leave`.
 
@@ -86,7 +83,7 @@ class Lane:
         ids: UniqueIdFactory,
         send: Send,
         kinds: QueueKinds,
-        shipping: Shipping | None,
+        shipping: Ships | None,
     ) -> None:
         self._shared = shared
         self._config = config

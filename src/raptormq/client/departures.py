@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.open_batch import OpenBatch
@@ -25,13 +25,23 @@ from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 
-if TYPE_CHECKING:
-    from raptormq.client.shipping import Outcome, Shipping
-
 _ALONE_MAY_HELP = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 """The topic, or the broker between two attempts, is not what it was known as."""
 
+Parcel = tuple[Outgoing, MessageQueue]
+"""What goes to one queue."""
+Outcome = SendResult | RaptorMQError
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
+
+
+class Ships(Protocol):
+    """Who sends parcels for several queues of a broker as one request: `raptormq.client.shipping`."""
+
+    def serves(self, broker_name: str) -> bool:
+        """Whether the broker is worth a try."""
+
+    async def send(self, parcels: Sequence[Parcel], timeout: float) -> Sequence[Outcome]:
+        """Return what became of each; raises `ServerError` when the broker takes no such request."""
 
 
 class Departures:
@@ -43,7 +53,7 @@ class Departures:
         ids: UniqueIdFactory,
         send: Send,
         kinds: QueueKinds,
-        shipping: Shipping | None,
+        shipping: Ships | None,
     ) -> None:
         self._config = config
         self._ids = ids

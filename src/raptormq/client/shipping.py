@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_later
+from raptormq.client.departures import Outcome, Parcel
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.results import SendResult
@@ -37,10 +38,6 @@ ASK_AGAIN_S = 600.0
 """How long a broker that does not know such requests is believed to stay so."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
-
-Parcel = tuple[Outgoing, MessageQueue]
-"""What goes to one queue."""
-Outcome = SendResult | RaptorMQError
 
 
 class Shipping:
