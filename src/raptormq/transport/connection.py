@@ -19,7 +19,7 @@ from typing import Protocol, cast
 
 from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError
 from raptormq.protocol import command
-from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
 from raptormq.transport.answer_budget import AnswerBudget
 from raptormq.transport.connection_limits import ConnectionLimits
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""
+_RESPONSE = int(CommandFlag.RESPONSE)
 _LARGE_BODY_BYTES = 8192
 """Copying so much costs more than another buffer in the write."""
 _BYTES_PER_TURN = 256_000
@@ -124,7 +125,7 @@ class Connection(asyncio.Protocol):
         try:
             for frame in self.frames.feed(data):
                 received = command.decode(frame)
-                if received.flag & 1:
+                if received.flag & _RESPONSE:
                     self._requests.answered(received)
                 else:
                     requests.append(received)

@@ -185,6 +185,14 @@ async def test_bad_batches_are_refused_and_store_nothing(
     assert remark in (answer.remark or "")
 
 
+async def test_a_batch_that_asks_for_no_delay_may_say_how_many_it_holds(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        answer = await send_batch(peer, [], "UNIQ_KEY\x01B\x02INNER_NUM\x012\x02DELAY\x010\x02", body=GOOD)
+        assert await bounds(peer) == (0, 2)
+    assert (answer.code, answer.remark) == (0, None)
+
+
 async def test_the_largest_batch(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await create_topic(peer)

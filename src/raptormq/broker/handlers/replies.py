@@ -73,7 +73,8 @@ class ReplyHandlers:
     async def reply(self, connection: Connection, command: RemotingCommand, header: _ReplyHeader) -> RemotingCommand:
         """324, 325: answered when the requester has taken the reply, or cannot be reached."""
         connection.read_promptly(for_good=True)  # somebody waits for the next reply, too
-        send_code = RequestCode.SEND_MESSAGE if command.code == 324 else RequestCode.SEND_MESSAGE_V2
+        is_first_version = command.code == RequestCode.SEND_REPLY_MESSAGE
+        send_code = RequestCode.SEND_MESSAGE if is_first_version else RequestCode.SEND_MESSAGE_V2
         born_host = peer_host(*connection.peer)
         admitted = self._admission.admit(_ordinary(command, int(send_code)), born_host)
         record = admitted.pending

@@ -47,11 +47,15 @@ from raptormq.storage.log_batch import PendingBatch, PendingList, PendingRecord
 from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.transport.router import Refused
 
-MAX_BATCH_RECORDS = 65_536
+MAX_LIST_RECORDS = 65_536
+"""Messages of a batch that is stored as single ones: nothing counts those in 16 bits, as it does for a batch that is
+stored whole (``MAX_BATCH_RECORDS``); 4 MiB hold 190,000 empty ones, which would keep everybody else waiting.
+"""
 _INT32 = 1 << 31
 _INT64 = 1 << 63
+# Plain integers: members of an enumeration have to be looked up, and operators of IntFlag cost a microsecond each.
+_SEND_V1, _SEND_BATCH = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_BATCH_MESSAGE)
 _WRITE = int(Perm.WRITE)
-"""The byte that ends each pair of a text form of properties."""
 _MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 _TRANSACTION = int(SysFlag.TRANSACTION_ROLLBACK)
 _SPECIAL_FLAGS = _TRANSACTION | int(SysFlag.INNER_BATCH) | int(SysFlag.NEED_UNWRAP)
@@ -67,6 +71,9 @@ _REQUIRED_V1 = itemgetter(
     "bornTimestamp",
     "flag",
 )
+_V1 = _REQUIRED_V1, "reconsumeTimes", "maxReconsumeTimes", "properties"
+_V2 = _REQUIRED_V2, "j", "l", "i"
+"""How a send's fields are called: those that it must have, and three more."""
 _PROPERTIES = itemgetter(3)
 _new_tuple = tuple.__new__
 """Makes a named tuple from its fields in half the time of its own constructor, which is a Python function."""
@@ -124,12 +131,12 @@ class Admission:
             HeaderError: a header field is missing or not a number in range.
             Refused: with the code of the rule that it breaks.
         """
-        if request.code == 320 and self._writable:
+        if request.code == _SEND_BATCH and self._writable:
             usual = self._usual_batches.admit(request, born_host, self._max_body_bytes)
             if usual is not None:
                 return usual
         ext = request.ext_fields
-        required, times_name = (_REQUIRED_V1, "reconsumeTimes") if request.code == 10 else (_REQUIRED_V2, "j")
+        required, times_name, limit_name, text_name = _V1 if request.code == _SEND_V1 else _V2
         try:
             _, topic, template, queues, queue_text, sys_flag_text, born_text, flag_text = required(ext)
             queue_id, sys_flag, flag = int(queue_text), int(sys_flag_text), int(flag_text)
@@ -155,30 +162,29 @@ class Admission:
             remark = no_write_queue(config, queue_id, "{}:{}".format(*decode_host(born_host)))
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         if topic[0] == "%":
-            topic, queue_id = self._redirected(request, topic, queue_id, times)
-        wrapped = bool(sys_flag & _SPECIAL_FLAGS) and self._check_flags(request, sys_flag, topic)
+            topic, queue_id = self._redirected(topic, queue_id, times, ext.get(limit_name))
+        text = ext.get(text_name, "")
+        wrapped = bool(sys_flag & _SPECIAL_FLAGS) and self._check_flags(text, sys_flag, topic)
         if config.topic_filter_type == "MULTI_TAG":
             sys_flag |= _MULTI_TAGS
         place = topic, queue_id, sys_flag, born, born_host, flag, times
-        if request.code == 320 or wrapped or ext.get("m") == "true" or ext.get("batch") == "true":
-            return self._admit_batch(request, place)
-        return self._admit_single(request, place)
+        if request.code == _SEND_BATCH or wrapped or ext.get("m") == "true" or ext.get("batch") == "true":
+            return self._admit_batch(request, place, text)
+        return self._admit_single(request, place, text)
 
-    def _redirected(self, request: RemotingCommand, topic: str, queue_id: int, times: int) -> tuple[str, int]:
+    def _redirected(self, topic: str, queue_id: int, times: int, limit: str | None) -> tuple[str, int]:
         """Return where a message for a system's topic goes: to the dead letters, when it was consumed too often."""
-        limit = request.ext_fields.get("maxReconsumeTimes" if request.code == 10 else "l")
         dead = self._retries.redirected(topic, times, limit)
         return (topic, queue_id) if dead is None else (dead, 0)
 
-    def _admit_single(self, request: RemotingCommand, place: _Place) -> Admitted:
+    def _admit_single(self, request: RemotingCommand, place: _Place, text: str) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, flag, times = place
         body = request.body
         if len(body) > self._max_body_bytes:
             self._refuse_size()
-        text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
         level, half, out_ms, handle = 0, False, None, ""
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
-            _refuse_later_features(text)
+            _refuse_inner_number(text)
             level = _delay_level(text, topic)
             half = is_half(text) and not (times and level > 0)
             out_ms = None if level > 0 else self._timer(text, half=half)
@@ -222,26 +228,24 @@ class Admission:
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
-    def _admit_batch(self, request: RemotingCommand, place: _Place) -> Admitted:
+    def _admit_batch(self, request: RemotingCommand, place: _Place, text: str) -> Admitted:
         topic, queue_id, sys_flag, born, born_host, _, _ = place
         if len(request.body) > self._max_body_bytes:
             self._refuse_size()
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or len(topic) > 127:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to topic {topic}")
-        text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
         if sys_flag & _TRANSACTION:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
-        if "DELAY\x01" in text or "TIMER_D" in text:
-            _refuse_later_features(text)
-            if _delay_level(text, topic) > 0 or self._timer(text, half=False) is not None:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
+        may_wait = "DELAY\x01" in text or "TIMER_D" in text
+        if may_wait and (_delay_level(text, topic) > 0 or self._timer(text, half=False) is not None):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
         unique_key = _unique_key(text) or ""
         if unique_key and self._configs[topic].attributes.get(QUEUE_TYPE) == BATCH_CQ:
             return self._admit_whole(request, place, text, unique_key)
         if sys_flag & INNER_BATCH:
             _refuse_inner_batch()
         try:
-            found = scan_batch(request.body, MAX_BATCH_RECORDS, check_crc=True)
+            found = scan_batch(request.body, MAX_LIST_RECORDS, check_crc=True)
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         rows = in_utf8(found)
@@ -271,7 +275,7 @@ class Admission:
         wait = "WAIT\x01false" not in text
         return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages))
 
-    def _check_flags(self, request: RemotingCommand, sys_flag: int, topic: str) -> bool:
+    def _check_flags(self, text: str, sys_flag: int, topic: str) -> bool:
         """Check the bits that few messages have; true for a batch that comes as the inner batch that it becomes, as
         those do that brokers cannot count: compressed or encrypted.
         """
@@ -279,10 +283,8 @@ class Admission:
             if not is_inner_batch(sys_flag) or self._configs[topic].attributes.get(QUEUE_TYPE) != BATCH_CQ:
                 _refuse_inner_batch()
             return True
-        text = request.ext_fields.get("properties" if request.code == 10 else "i", "")
-        if (sys_flag & _TRANSACTION) in _UNDECIDED_OR_ROLLED_BACK and not is_half(
-            text
-        ):  # stored, it would never be seen
+        if (sys_flag & _TRANSACTION) in _UNDECIDED_OR_ROLLED_BACK and not is_half(text):
+            # stored, it would never be seen
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a message with transaction bits needs the property TRAN_MSG=true"
             )
@@ -313,7 +315,7 @@ def _unique_key(text: str) -> str | None:
 
 
 def _complain(request: RemotingCommand) -> NoReturn:
-    header = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+    header = SendMessageRequestHeader if request.code == _SEND_V1 else SendMessageRequestHeaderV2
     decode_header(header, request.ext_fields)
     raise HeaderError("a number of the send header is outside its range")
 
@@ -332,8 +334,7 @@ def _refuse_inner_batch() -> NoReturn:
     )
 
 
-def _refuse_later_features(text: str) -> None:
-    """Refuse what would be delivered wrongly if it were stored as an ordinary message."""
-    found = names.decode_properties(text)
-    if names.INNER_NUM in found:
+def _refuse_inner_number(text: str) -> None:
+    """Refuse what says how many messages it holds, and would be delivered wrongly if it were stored as one."""
+    if names.INNER_NUM in names.decode_properties(text):
         _refuse_inner_batch()

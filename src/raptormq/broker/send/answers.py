@@ -10,12 +10,12 @@ from __future__ import annotations
 import struct
 
 from raptormq.broker.send.admitted import Admitted
-from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand, encode, response_to
+from raptormq.protocol.command import PROTOCOL_VERSION, CommandFlag, RemotingCommand, encode, response_to
 from raptormq.protocol.headers.send import SendMessageResponseHeader
 from raptormq.storage.log_batch import Appended
 
 _FRAME_HEAD = struct.Struct(">ii")
-_ONEWAY = 2
+_ONEWAY = int(CommandFlag.ONEWAY)
 
 
 class SendAnswers:
