@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from raptormq.broker.config import BrokerConfig
 from raptormq.config_file import parse_properties
+from raptormq.errors import ConfigError
+from raptormq_operator.manifests import name_server
 from raptormq_operator.manifests.cluster_objects import wanted
-from raptormq_operator.manifests.config import BROKER_FILE, broker_config
+from raptormq_operator.manifests.config import BROKER_FILE, broker_config, registration_seconds
 from raptormq_operator.manifests.metadata import digest, sealed
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
@@ -108,6 +111,25 @@ def test_a_value_of_the_configuration_stays_in_its_line(value: str) -> None:
     properties = parse_properties(broker_config(cluster, cluster.members[0])["data"][BROKER_FILE])
     assert properties["brokerAnything"] == value
     assert properties["brokerIP1"] == "demo-broker-0-0-0.demo-broker-0.shop.svc.cluster.local"
+
+
+@pytest.mark.parametrize(
+    ("period", "seconds"), [(None, 15), ("10000", 15), (" 30000 ", 35), ("59001", 65), ("1", 15), ("10 s", 15)]
+)
+def test_a_name_server_is_available_once_every_broker_had_time_to_register(period: str | None, seconds: int) -> None:
+    config = {} if period is None else {"registerNameServerPeriod": period}
+    cluster = Cluster.from_object(cluster_body(config=config), SURROUNDINGS)
+    assert name_server.stateful_set(cluster)["spec"]["minReadySeconds"] == seconds
+
+
+@pytest.mark.parametrize("period", ["9999", "10000", "60000", "60001"])
+def test_the_operator_takes_the_periods_that_a_broker_takes(period: str) -> None:
+    cluster = Cluster.from_object(cluster_body(config={"registerNameServerPeriod": period}), SURROUNDINGS)
+    try:
+        taken_ms = BrokerConfig.from_pairs({"registerNameServerPeriod": period}).identity.register_period_ms
+    except ConfigError:
+        taken_ms = 10_000  # and the broker does not start
+    assert registration_seconds(cluster) * 1000 == taken_ms
 
 
 def test_the_seal_changes_with_the_content_only() -> None:

@@ -6,9 +6,10 @@ resource. Operator keys and user keys never overlap: `denied_keys` is asked befo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from raptormq.config_file import format_properties
+from raptormq.config_file import format_properties, integer
 from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
@@ -55,6 +56,10 @@ DENIED_NAME_SERVER_KEYS = frozenset(
     {"bindAddress", "configStorePath", "enableControllerInNamesrv", "kvConfigPath", "listenPort", "rocketmqHome"}
 )
 DENIED_NAME_SERVER_PREFIXES = ("tls.",)
+_REGISTRATION_KEY = "registerNameServerPeriod"
+_DEFAULT_PERIOD = "10000"
+_PERIOD_MS = integer(10_000, 60_000)
+"""What a broker takes as its period."""
 _SPEC_FIELDS = {
     "flushDiskType": "spec.flush",
     "metricsPort": "spec.metrics.port",
@@ -90,12 +95,12 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
     """broker.conf of a member.
 
     Topics come from Topic resources, so auto-creation is off unless the user wants it. A broker registers every 10 s,
-    the shortest time RocketMQ allows, with every address that the name servers' Service has then: name servers may
-    restart and be scaled without a broker noticing.
+    the shortest time RocketMQ allows, unless the user wants another, with every address that the name servers' Service
+    has then: name servers may restart and be scaled without a broker noticing.
     """
     return {
         "autoCreateTopicEnable": "false",
-        "registerNameServerPeriod": "10000",
+        _REGISTRATION_KEY: _DEFAULT_PERIOD,
         **cluster.config,
         "brokerClusterName": cluster.name,
         "brokerName": member.broker_name,
@@ -110,6 +115,17 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
         **_tls_properties(cluster),
         **_own_tls_properties(cluster),
     }
+
+
+def registration_seconds(cluster: Cluster) -> int:
+    """Return the time between two registrations of a broker, in whole seconds, at least. A period that brokers do not
+    take counts as the default: none starts with it.
+    """
+    try:
+        period_ms: int = _PERIOD_MS(cluster.config.get(_REGISTRATION_KEY, _DEFAULT_PERIOD))
+    except ValueError:
+        period_ms = int(_DEFAULT_PERIOD)
+    return math.ceil(period_ms / 1000)
 
 
 def name_server_properties(cluster: Cluster) -> dict[str, str]:

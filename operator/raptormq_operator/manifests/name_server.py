@@ -7,6 +7,9 @@ from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 
+_DNS_SECONDS = 5
+"""So old may be the addresses that CoreDNS tells brokers, unless it is told otherwise."""
+
 
 def stateful_set(cluster: Cluster) -> Manifest:
     """StatefulSet of all name servers; Kubernetes rolls them one by one, as they share nothing."""
@@ -21,9 +24,9 @@ def stateful_set(cluster: Cluster) -> Manifest:
             "replicas": cluster.name_servers.replicas,
             "serviceName": name,
             "podManagementPolicy": "Parallel",
-            # A name server counts as available only after brokers had time to register with it (they try every 30 s),
-            # so that a rolling update never leaves clients with servers that know nothing.
-            "minReadySeconds": 10,
+            # A name server counts as available only after every broker had time to find its address and to register
+            # with it, so that a rolling update never leaves clients with servers that know nothing.
+            "minReadySeconds": config.registration_seconds(cluster) + _DNS_SECONDS,
             "selector": {"matchLabels": labels},
             "template": pod.template(cluster, labels, annotations, _pod_spec(cluster)),
         },
