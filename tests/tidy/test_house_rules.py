@@ -118,6 +118,33 @@ def test_every_module_says_what_it_is() -> None:
     assert [relative(path) for path in files if not ast.get_docstring(syntax_tree(path))] == []
 
 
+def place(path: Path) -> tuple[str, ...]:
+    """The names that lead to a module, or to a package, when it is imported."""
+    parts = (path.parent if path.stem == "__init__" else path.with_suffix("")).relative_to(ROOT).parts
+    return parts[1:] if parts[0] in {"src", "operator", "spark"} else parts
+
+
+def neighbours(path: Path) -> list[str]:
+    """What the sentence about a module's neighbours names, but for what one of them has (`its x`, `has x`)."""
+    found = re.search(r"Neighbours?:(.*?)(?:\.\s|$)", ast.get_docstring(syntax_tree(path)) or "", re.DOTALL)
+    sentence = re.sub(r"(?:\b(?:its|has)|'s)\s+`+[^`]+`", "", found[1]) if found else ""
+    return re.findall(r"`[~.]?([a-z0-9_.]+)`", sentence)
+
+
+def test_neighbours_are_modules_of_the_same_package_or_named_in_full() -> None:
+    files = python_files(*PRODUCT_FOLDERS, "tests")
+    modules = {place(path) for path in files}
+    named = {path: neighbours(path) for path in files}
+    assert sum(map(len, named.values())) > 100
+    offenders = [
+        f"{relative(path)}: {name}"
+        for path, names in named.items()
+        for name in names
+        if not any((*place(path)[:depth], *name.split(".")) in modules for depth in range(len(place(path)) + 1))
+    ]
+    assert offenders == []
+
+
 def test_no_module_is_a_junk_drawer() -> None:
     files = python_files(*PRODUCT_FOLDERS, "tests")
     assert [relative(path) for path in files if JUNK_DRAWERS & {*path.relative_to(ROOT).parent.parts, path.stem}] == []

@@ -1,7 +1,7 @@
 """Requests about offsets: a queue's bounds, the offset of a time, a group's progress.
 
-Neighbours: `start_offset`, `pull_consumer`, `progress`. Source: RocketMQ `MQClientAPIImpl`, codes 14, 15, 29, 30 and
-31.
+Neighbours: `start_offset` and `pull_consumer` ask, `commits` stores. Source: RocketMQ `MQClientAPIImpl`, codes 14, 15,
+29, 30 and 31.
 """
 
 from __future__ import annotations

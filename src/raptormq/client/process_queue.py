@@ -9,7 +9,7 @@ one that is not finished yet: after a crash some finished messages come again, n
 
 What is handed to a batch listener is admitted as one: a run of messages known by the offset of its first.
 
-Neighbours: `queue_reader` admits messages and asks `is_full`, `listening` reports calls and completion.
+Neighbours: `queue_reader` admits messages while there is room, `listening` reports calls and completion.
 Source: RocketMQ `ProcessQueue`.
 """
 

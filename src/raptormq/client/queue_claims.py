@@ -9,7 +9,7 @@ stored for the last time. So the next member that gets the claim finds the right
 Not under the name of the group itself: of one with locks Apache RocketMQ takes that it consumes in order, and moves its
 retries to the dead letters. This name needs the same permission. Members that know nothing of claims, Java ones, never
 have any, and a broker that refuses them or does not answer is taken for one without: reading never depends on them.
-Neighbours: `rebalancing` claims, `hand_over` gives back. Source: RocketMQ `RebalanceImpl.lock`, for another purpose.
+Neighbour: `hand_over` claims and gives back. Source: RocketMQ `RebalanceImpl.lock`, for another purpose.
 """
 
 from __future__ import annotations

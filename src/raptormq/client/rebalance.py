@@ -2,7 +2,7 @@
 
 There is no coordinator: every member computes the same answer from the same two lists, so members written in
 different languages may share a group only when they agree on the order of the lists and on the arithmetic.
-Neighbour: `assignment` feeds it with routes and member lists. Source: RocketMQ `AllocateMessageQueueAveragely`.
+Neighbour: `rebalancing` feeds it with routes and member lists. Source: RocketMQ `AllocateMessageQueueAveragely`.
 """
 
 from __future__ import annotations

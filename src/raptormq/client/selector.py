@@ -4,7 +4,7 @@ A pull costs what it costs, whatever it brings. With few queues a reader finds s
 each; with thousands it would find one, and pay a pull for it. So batches of AutoBatch that follow each other closely
 go to the same queue where there are many (as Pulsar's producers keep a partition for a while).
 
-Neighbour: `producer` asks once per attempt and reports failures.
+Neighbour: `delivery` asks once per attempt and reports failures.
 Source: RocketMQ `TopicPublishInfo.selectOneMessageQueue`, `SelectMessageQueueByHash`.
 """
 
