@@ -15,10 +15,7 @@ import asyncio
 import os
 import select
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from raptormq.transport.connection import Connection
+from typing import Protocol
 
 REST_SECONDS = 0.2
 """How much later than at once a lazily read connection is read at most."""
@@ -27,19 +24,29 @@ _AT_A_TIME = 256
 """Connections that are read before the loop has its turn."""
 
 
+class Unhurried(Protocol):
+    """What the reader has to know about a connection."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was read."""
+
+    def read_promptly(self) -> None:
+        """Be read by the loop again; the reader is told to `discard` it."""
+
+
 class LazyReader:
     """The lazily read connections of a server."""
 
     def __init__(self) -> None:
-        self._descriptors: dict[Connection, int] = {}
-        self._connections: dict[int, Connection] = {}
+        self._descriptors: dict[Unhurried, int] = {}
+        self._connections: dict[int, Unhurried] = {}
         self._epoll: select.epoll | None = None
         self._next_look: asyncio.Handle | None = None
 
     def __len__(self) -> int:
         return len(self._descriptors)
 
-    def add(self, connection: Connection, transport: asyncio.Transport) -> None:
+    def add(self, connection: Unhurried, transport: asyncio.Transport) -> None:
         """Read ``connection`` from now on, in place of its ``transport``, which is not one of TLS."""
         transport.pause_reading()
         descriptor: int = transport.get_extra_info("socket").fileno()
@@ -51,7 +58,7 @@ class LazyReader:
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_later(REST_SECONDS, self._look)
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: Unhurried) -> None:
         """Read ``connection`` no more, if it is one of ours; before its descriptor is closed."""
         descriptor = self._descriptors.pop(connection, None)
         if descriptor is not None and self._epoll is not None:
@@ -84,7 +91,7 @@ class LazyReader:
             self._next_look = loop.call_later(REST_SECONDS, self._look)
 
 
-def _read(connection: Connection, descriptor: int) -> None:
+def _read(connection: Unhurried, descriptor: int) -> None:
     try:
         data = os.read(descriptor, _READ_BYTES)
     except BlockingIOError:

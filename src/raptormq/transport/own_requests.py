@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from raptormq.errors import BufferFull, ConnectionClosed, RequestTimeout
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import sign
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pending_requests import PendingRequests
-
-if TYPE_CHECKING:
-    from raptormq.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +26,28 @@ _GRACE_SECONDS = 0.5
 """How long such a process reads, and lets a peer that was stopped with it answer, before it gives anything up."""
 
 
+class Carrier(Protocol):
+    """What requests have to know about their connection."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing can be sent any more."""
+
+    @property
+    def peer_name(self) -> str:
+        """Who is asked, for errors and the log."""
+
+    def send(self, message: RemotingCommand) -> None:
+        """Queue a request; it is encoded before this returns."""
+
+    def abort(self) -> None:
+        """End it at once."""
+
+
 class OwnRequests:
     """The requests of one connection."""
 
-    def __init__(self, connection: Connection, limits: ConnectionLimits) -> None:
+    def __init__(self, connection: Carrier, limits: ConnectionLimits) -> None:
         self.owed_since: float | None = None
         """Loop time of the first request since the peer was last heard; the connection takes it back."""
         self.pending = PendingRequests()
@@ -44,7 +59,7 @@ class OwnRequests:
         self._is_grace = False
 
     def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
-        """See :meth:`Connection.request`."""
+        """Send a request; the future gets the answer, or why there is none: see ``Connection.request``."""
         connection, loop = self._connection, asyncio.get_running_loop()
         future: asyncio.Future[RemotingCommand] = loop.create_future()
         if connection.is_closed:
