@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from raptormq.protocol.topic_attributes import MESSAGE_TYPE, QUEUE_TYPE, SIMPLE_CQ
 from raptormq_operator.admin import TopicAnswer
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.model.topic import Topic
 
-QUEUE_TYPE = "queue.type"
-ATTRIBUTE_DEFAULTS = {QUEUE_TYPE: "SimpleCQ", "message.type": "NORMAL"}
+ATTRIBUTE_DEFAULTS = {QUEUE_TYPE: SIMPLE_CQ, MESSAGE_TYPE: "NORMAL"}
 """What a topic is when a broker does not mention the attribute."""
 
 
@@ -110,7 +110,7 @@ def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
 
 def _cure(topic: Topic) -> str:
     """What brings the queues to the wanted type."""
-    back = topic.queue_type == ATTRIBUTE_DEFAULTS[QUEUE_TYPE]
+    back = topic.queue_type == SIMPLE_CQ
     which = "the queues if they hold no batches stored whole" if back else "the queues"
     return f"this converts {which}: raptormq convert-queue --topic {topic.topic_name} --to {topic.queue_type}"
 

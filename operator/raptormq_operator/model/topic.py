@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-READ, WRITE = 4, 2
-PERMISSIONS = {"ReadWrite": READ | WRITE, "ReadOnly": READ, "WriteOnly": WRITE}
+from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm
+from raptormq.protocol.topic_attributes import MESSAGE_TYPE, QUEUE_TYPE
+
+PERMISSIONS = {"ReadWrite": READ_WRITE, "ReadOnly": int(Perm.READ), "WriteOnly": int(Perm.WRITE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +60,4 @@ class Topic:
     @property
     def attributes(self) -> dict[str, str]:
         """Topic attributes as RocketMQ names them. SimpleCQ is RocketMQ's default and a broker may leave it out."""
-        return {"queue.type": self.queue_type, "message.type": self.message_type}
+        return {QUEUE_TYPE: self.queue_type, MESSAGE_TYPE: self.message_type}

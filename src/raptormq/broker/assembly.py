@@ -71,10 +71,10 @@ from raptormq.broker.transaction.questions import ProducerQuestions
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import BodyError, StorageError, StoreDamaged
 from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits

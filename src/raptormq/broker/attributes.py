@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import parse_attributes
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
+from raptormq.protocol.topic_attributes import BATCH_CQ, MESSAGE_TYPE, QUEUE_TYPE, SIMPLE_CQ
 
 CLEANUP_POLICY = "cleanup.policy"
-MESSAGE_TYPE = "message.type"
 
 
 @dataclass(frozen=True, slots=True)

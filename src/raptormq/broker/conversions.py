@@ -14,7 +14,7 @@ from raptormq.broker.background_service import ended
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
 from raptormq.storage.store import MessageStore
 
 logger = logging.getLogger(__name__)

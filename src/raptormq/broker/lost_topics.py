@@ -10,7 +10,7 @@ import logging
 
 from raptormq.broker.tables import Tables
 from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
 
 logger = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from raptormq.cli.options import name_servers_option, output_option, timeout_opt
 from raptormq.cli.output import print_json
 from raptormq.client import AdminClient, QueueConversionState
 from raptormq.errors import NoRoute, ServerError
+from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
 from raptormq.protocol.topic_names import check_topic
 
 MASTER_ID = 0
@@ -35,7 +36,7 @@ Examples:
 )
 @click.argument("argument", required=False, metavar="[TOPIC]")
 @click.option("--topic", "option", metavar="TOPIC", help="Another way to name the topic.")
-@click.option("--to", type=click.Choice(["BatchCQ", "SimpleCQ"]), help="The new type of the queues.")
+@click.option("--to", type=click.Choice([BATCH_CQ, SIMPLE_CQ]), help="The new type of the queues.")
 @click.option("--stop", is_flag=True, help="Stop; --to goes on later, --to the old type drops what is there.")
 @click.option("--status", is_flag=True, help="Show how far it is.")
 @output_option

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from raptormq.errors import StorageError
+from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.paths import StorePaths
-from raptormq.storage.queue_types import BATCH_CQ, SIMPLE_CQ
 
 logger = logging.getLogger(__name__)
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.paths import StorePaths
-
-QUEUE_TYPE = "queue.type"
-BATCH_CQ = "BatchCQ"
-SIMPLE_CQ = "SimpleCQ"
 
 
 class DeclaredTopics(NamedTuple):

@@ -10,8 +10,8 @@ from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
+from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
 from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
-from raptormq.storage.queue_types import BATCH_CQ, SIMPLE_CQ
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

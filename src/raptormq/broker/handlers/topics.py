@@ -19,8 +19,8 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader, TotalTopicResponseHeader
 from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import is_system_topic, topic_fault
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

@@ -41,10 +41,10 @@ from raptormq.protocol.properties import find_property
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
 from raptormq.storage.delay_levels import parse_delay_levels
 from raptormq.storage.log_batch import PendingBatch, PendingList, PendingRecord
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 from raptormq.transport.router import Refused
 
 MAX_LIST_RECORDS = 65_536

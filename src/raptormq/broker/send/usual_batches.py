@@ -23,9 +23,9 @@ from raptormq.protocol.encryption import is_sealed
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import SysFlag
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import NOT_SENDABLE
 from raptormq.storage.log_batch import PendingBatch
-from raptormq.storage.queue_types import BATCH_CQ, QUEUE_TYPE
 
 _FIELDS = itemgetter(*"abcdefghij")
 _WRITE = int(Perm.WRITE)
