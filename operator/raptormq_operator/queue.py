@@ -43,22 +43,35 @@ class Key:
 Reconcile = Callable[[Key], Awaitable[float | None]]
 """Brings one object closer to its spec; returns the seconds until the next look, None when a change will tell."""
 
+CallLater = Callable[[float, Callable[[Key], None], Key], asyncio.Handle]
+"""Calls the function with the key after so many seconds, unless what it returns is cancelled."""
+
+
+def _call_later(delay: float, function: Callable[[Key], None], key: Key) -> asyncio.Handle:
+    return asyncio.get_running_loop().call_later(delay, function, key)
+
 
 class WorkQueue:
     """`add` from anywhere on the loop; `await run()` works until it is cancelled."""
 
     def __init__(
-        self, reconcile: Reconcile, *, workers: int = WORKERS, vary: Callable[[], float] = random.random
+        self,
+        reconcile: Reconcile,
+        *,
+        workers: int = WORKERS,
+        vary: Callable[[], float] = random.random,
+        call_later: CallLater = _call_later,
     ) -> None:
         self._reconcile = reconcile
         self._workers = workers
         self._vary = vary
+        self._call_later = call_later
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._queued: dict[Key, float] = {}
         self._running: set[Key] = set()
         self._again: set[Key] = set()
         self._failures: dict[Key, int] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._timers: dict[Key, asyncio.Handle] = {}
 
     def add(self, key: Key) -> None:
         """The object may have changed."""
@@ -124,10 +137,6 @@ class WorkQueue:
         self._cancel_timer(key)
         varied = delay * (0.9 + 0.2 * self._vary())
         self._timers[key] = self._call_later(varied, self.add, key)
-
-    @staticmethod
-    def _call_later(delay: float, callback: Callable[[Key], None], key: Key) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay, callback, key)
 
     def _cancel_timer(self, key: Key) -> None:
         timer = self._timers.pop(key, None)

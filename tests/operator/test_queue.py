@@ -29,12 +29,11 @@ async def working(queue: WorkQueue) -> AsyncIterator[None]:
 class Timers:
     """The loop's timers, run by hand: (delay, callback) of each that was set."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.set: list[tuple[float, Callable[[], object]]] = []
-        monkeypatch.setattr(WorkQueue, "_call_later", staticmethod(self._call_later))
 
-    def _call_later(self, delay: float, callback: Callable[..., object], *args: object) -> asyncio.Handle:
-        self.set.append((delay, lambda: callback(*args)))
+    def call_later(self, delay: float, callback: Callable[[Key], None], key: Key) -> asyncio.Handle:
+        self.set.append((delay, lambda: callback(key)))
         return asyncio.get_running_loop().call_soon(lambda: None)
 
 
@@ -67,13 +66,13 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_no_change_is_missed() 
     assert runs == {A: 2, B: 1}
 
 
-async def test_a_failure_is_tried_again_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    timers = Timers(monkeypatch)
+async def test_a_failure_is_tried_again_later_and_later() -> None:
+    timers = Timers()
 
     async def reconcile(_: Key) -> None:
         raise RaptorMQError("not yet")
 
-    queue = WorkQueue(reconcile, vary=lambda: 0.5)
+    queue = WorkQueue(reconcile, vary=lambda: 0.5, call_later=timers.call_later)
     async with working(queue):
         queue.add(A)
         for count in range(1, 13):
@@ -84,8 +83,8 @@ async def test_a_failure_is_tried_again_later_and_later(monkeypatch: pytest.Monk
     assert delays[-1] == pytest.approx(BACKOFF_MAX_S)
 
 
-async def test_success_forgets_earlier_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    timers = Timers(monkeypatch)
+async def test_success_forgets_earlier_failures() -> None:
+    timers = Timers()
     outcomes = [RaptorMQError("a"), RaptorMQError("b"), None, RaptorMQError("c")]
 
     async def reconcile(_: Key) -> float | None:
@@ -94,7 +93,7 @@ async def test_success_forgets_earlier_failures(monkeypatch: pytest.MonkeyPatch)
             raise outcome
         return 30.0
 
-    queue = WorkQueue(reconcile, vary=lambda: 0.5)
+    queue = WorkQueue(reconcile, vary=lambda: 0.5, call_later=timers.call_later)
     async with working(queue):
         queue.add(A)
         for count in range(1, 5):
@@ -120,14 +119,14 @@ async def test_a_bug_in_one_object_does_not_stop_the_others(caplog: pytest.LogCa
     assert "Topic shop/a: unexpected error" in caplog.text
 
 
-async def test_delays_vary_by_a_tenth_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delays_vary_by_a_tenth_either_way() -> None:
     for vary, expected in ((0.0, 90.0), (1.0, 110.0)):
-        timers = Timers(monkeypatch)
+        timers = Timers()
 
         async def reconcile(_: Key) -> float:
             return 100.0
 
-        queue = WorkQueue(reconcile, vary=lambda value=vary: value)  # type: ignore[misc]
+        queue = WorkQueue(reconcile, vary=lambda value=vary: value, call_later=timers.call_later)  # type: ignore[misc]
         async with working(queue):
             queue.add(A)
             await until(lambda seen=timers: len(seen.set) == 1)  # type: ignore[misc]
