@@ -29,7 +29,7 @@ from raptormq.protocol.bodies.group_progress import (
     decode_consume_stats,
     decode_group_configs,
 )
-from raptormq.protocol.bodies.queue_offsets import decode_reset
+from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
 from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
 from raptormq.protocol.bodies.tolerant_json import dumps
@@ -265,7 +265,7 @@ class AdminClient(Startable):
         async def reset(address: str) -> None:
             header = ResetOffsetRequestHeader(group, topic, timestamp_ms, is_force=True)
             answer = await self._ask_broker(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
-            offsets.update(decode_reset(answer.body))
+            offsets.update(decode_offsets(answer.body))
 
         await finish_all(map(reset, masters))
         return offsets

@@ -140,7 +140,7 @@ class ClientConfig:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The name servers, in the order given."""
-        return parse_addresses(self.name_servers)
+        return tuple(self.name_servers)  # parsed when this was made
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from raptormq.errors import ClientError, ProtocolError
-from raptormq.protocol.bodies.queue_offsets import decode_reset, encode_reset
+from raptormq.protocol.bodies.queue_offsets import decode_offsets, encode_offsets
 from raptormq.protocol.message import MessageQueue
 
 
@@ -29,7 +29,7 @@ class LocalOffsets:
         self._noted = self._written = 0
         """How often progress was noted, and how much of that is in the file."""
         try:
-            self._offsets = decode_reset(self._path.read_bytes())
+            self._offsets = decode_offsets(self._path.read_bytes())
         except FileNotFoundError:
             self._offsets = {}
         except (OSError, ProtocolError) as error:
@@ -60,5 +60,5 @@ class LocalOffsets:
     def _write(self, offsets: dict[MessageQueue, int]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".tmp")
-        fresh.write_bytes(encode_reset(offsets))
+        fresh.write_bytes(encode_offsets(offsets))
         os.replace(fresh, self._path)

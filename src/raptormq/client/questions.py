@@ -16,7 +16,7 @@ from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.received import decode_messages
 from raptormq.client.stacks import describe_stacks
 from raptormq.protocol.bodies.heartbeat import Subscription
-from raptormq.protocol.bodies.queue_offsets import decode_reset, encode_progress
+from raptormq.protocol.bodies.queue_offsets import decode_offsets, encode_progress
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -95,7 +95,7 @@ class Questions:
 
     def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
         """220: go on from the offsets of the body."""
-        offsets = decode_reset(command.body)
+        offsets = decode_offsets(command.body)
         self._consumer(header.group).reset(
             {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
         )
@@ -144,10 +144,10 @@ class Questions:
 
 
 def _queue(state: QueueState) -> dict[str, Any]:
-    behind = state.next_offset - 1 if state.unfinished_messages else 0
+    largest = state.next_offset - 1 if state.unfinished_messages else 0
     return {
         "cachedMsgCount": state.unfinished_messages,
-        "cachedMsgMaxOffset": behind,
+        "cachedMsgMaxOffset": largest,
         "cachedMsgMinOffset": state.commit_offset if state.unfinished_messages else 0,
         "cachedMsgSizeInMiB": state.unfinished_bytes >> 20,
         "commitOffset": state.commit_offset,

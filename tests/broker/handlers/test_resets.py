@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.protocol.bodies.queue_offsets import decode_reset
+from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
@@ -37,7 +37,7 @@ async def test_the_next_pull_learns_of_a_reset_and_commits_until_then_are_ignore
         assert (await peer.pull("t", 3)).code == ResponseCode.PULL_NOT_FOUND
         assert (await commit(peer, 3)).code == 0
         answer = await reset(peer, queueId=0, offset=1)
-        assert (answer.code, decode_reset(answer.body)) == (0, {MessageQueue("t", "broker-a", 0): 1})
+        assert (answer.code, decode_offsets(answer.body)) == (0, {MessageQueue("t", "broker-a", 0): 1})
         assert (await commit(peer, 3)).code == 0
         assert (await stored_offset(peer)).ext_fields["offset"] == "1"
         moved = await peer.pull("t", 3, sysFlag=5, commitOffset=3)
@@ -77,14 +77,14 @@ async def test_a_held_pull_learns_of_a_reset_at_once(tmp_path: Path) -> None:
         await admin.send("t", b"2")
         assert bodies(await other) == [b"2"]
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
-    assert decode_reset(everything.body) == {MessageQueue("t", "broker-a", number): 0 for number in range(4)}
+    assert decode_offsets(everything.body) == {MessageQueue("t", "broker-a", number): 0 for number in range(4)}
 
 
 async def test_to_the_end(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1"])
         await peer.pull("t", 0)
-        offsets = decode_reset((await reset(peer, timestamp=-1)).body)
+        offsets = decode_offsets((await reset(peer, timestamp=-1)).body)
     assert sorted(offsets.values()) == [0, 0, 0, 2]
 
 
@@ -132,7 +132,7 @@ async def test_members_are_told_where_the_broker_does_not_reset_by_itself(tmp_pa
         notices = [await peer.notices.get(), await peer.notices.get()]
     told = next(notice for notice in notices if notice.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
     assert told.is_oneway
-    assert decode_reset(told.body) == {MessageQueue("t", "broker-a", 0): 1}
+    assert decode_offsets(told.body) == {MessageQueue("t", "broker-a", 0): 1}
 
 
 def _one_queue() -> dict[str, object]:

@@ -14,7 +14,7 @@ from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.turns import in_turns, written
-from raptormq.protocol.bodies.queue_offsets import encode_reset, encode_reset_list
+from raptormq.protocol.bodies.queue_offsets import encode_offset_list, encode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
@@ -69,7 +69,7 @@ class ResetHandlers:
             self._resets.assign(header.topic, header.group, queue.queue_id, offset)
             self._store.consumer_offsets.commit(header.topic, header.group, queue.queue_id, offset)
         self._pulls.reset(header.topic, header.group)
-        return response_to(command, body=await written(lambda: encode_reset(targets), len(targets)))
+        return response_to(command, body=await written(lambda: encode_offsets(targets), len(targets)))
 
     async def _targets(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         count = require_topic(self._topics, header.topic).read_queue_nums
@@ -110,9 +110,9 @@ class ResetHandlers:
         if not members:
             remark = f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic}"
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"{remark} Timestamp: {header.timestamp}")
-        encode = encode_reset_list if command.language == Language.CPP else encode_reset
+        encode = encode_offset_list if command.language == Language.CPP else encode_offsets
         notice_header = ResetOffsetRequestHeader(header.group, header.topic, header.timestamp, header.is_force)
         for connection in members:
             notice = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notice_header, encode(offsets), oneway=True)
             connection.oneway(notice)
-        return response_to(command, body=encode_reset(offsets))
+        return response_to(command, body=encode_offsets(offsets))

@@ -1,4 +1,5 @@
-"""Bodies that hold an offset for each of several queues: resets (220, 222) and progress (221, 223).
+"""Bodies that hold an offset for each of several queues: resets (220, 222) and progress (221, 223). The first kind is
+also what a broadcasting member keeps in a file.
 
 Tables are keyed by queue objects, which is not JSON but what Java writes and reads (``ResetOffsetBody``,
 ``GetConsumerStatusBody``); C++ clients take a list instead (``ResetOffsetBodyForC``).
@@ -18,19 +19,19 @@ from raptormq.protocol.message import MessageQueue
 QueueOffsets = Mapping[MessageQueue, int]
 
 
-def encode_reset(offsets: QueueOffsets) -> bytes:
-    """Return the body of 220 and of the answer to 222."""
+def encode_offsets(offsets: QueueOffsets) -> bytes:
+    """Return the body of 220 and of the answer to 222, and what the file of a broadcasting member holds."""
     return b'{"offsetTable":' + _dump(offsets) + b"}"
 
 
-def encode_reset_list(offsets: QueueOffsets) -> bytes:
+def encode_offset_list(offsets: QueueOffsets) -> bytes:
     """Return the body of 220 for C++ clients."""
     rows = [queue_to_dict(queue) | {"offset": offset} for queue, offset in offsets.items()]
     return dumps({"offsetTable": rows})
 
 
-def decode_reset(data: bytes) -> dict[MessageQueue, int]:
-    """Read the body of 220 or of the answer to 222, in either form; raises :class:`BodyError`."""
+def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
+    """Read the body of 220 or of the answer to 222, in either form, or such a file; raises :class:`BodyError`."""
     body = loads_object(data)
     if isinstance(body.get("offsetTable"), list):
         return {queue_from_dict(row): _offset(row.get("offset")) for row in body["offsetTable"]}
