@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from raptormq.client.backoff import Backoff
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import check_place
 from raptormq.client.instance import ClientInstance
@@ -36,8 +37,7 @@ STATUSES = {status.value: status for status in SendStatus}
 """What the codes of answers to messages that are stored mean."""
 # Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_BACKOFF = Backoff(0.05, 1.0)
 _ONEWAYS_PER_TURN = 64
 
 
@@ -109,7 +109,7 @@ class Delivery:
                     raise
                 pause = 0.0
                 if target is None or target.broker_name in tried or queue is not None or key is not None:
-                    pause = min(_FIRST_PAUSE_S * 2 ** (self._config.retries - attempts_left), _LONGEST_PAUSE_S)
+                    pause = _BACKOFF.pause(self._config.retries - attempts_left)
                 if deadline - clock() <= pause:
                     raise
                 if target is not None:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from raptormq.client.background import background, cancel_all
+from raptormq.client.backoff import Backoff
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
@@ -34,8 +35,7 @@ from raptormq.protocol.record import StoredMessage
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
+_BACKOFF = Backoff(0.1, 5.0)
 _WHOLE_PULL_BYTES = 1024 * 1024
 """What a pull asks for when batches are handed out whole, whatever the number of messages."""
 _FORGOTTEN = frozenset(
@@ -154,8 +154,8 @@ class QueueReader:
                 pause = self._interval(clock() - asked) if was_end else 0.0
                 is_forgotten = False
             except RaptorMQError as error:
-                pause = min(_FIRST_PAUSE_S * 2**failures, _LONGEST_PAUSE_S)
-                failures = min(failures + 1, 10)
+                pause = _BACKOFF.pause(failures)
+                failures += 1
                 log.warning("group %s reads %s again in %.1f s: %s", self._group, self.queue, pause, error)
                 is_forgotten = isinstance(error, ServerError) and error.code in _FORGOTTEN
                 self._broker_id = MASTER_ID

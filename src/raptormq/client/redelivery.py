@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 
 from raptormq.client.answers import require_success
+from raptormq.client.backoff import Backoff
 from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
@@ -37,8 +38,7 @@ log = logging.getLogger(__name__)
 _FIRST_RETRY_LEVEL = 3
 _INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 _SEND_TIMEOUT_S = 5.0
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_BACKOFF = Backoff(1.0, 60.0)
 
 
 class Redelivery:
@@ -71,7 +71,7 @@ class Redelivery:
     @staticmethod
     def pause(times: int) -> float:
         """Seconds before a message that failed here `times` times is handed out again."""
-        return min(_FIRST_PAUSE_S * 2.0 ** min(max(times - 1, 0), 10), _LONGEST_PAUSE_S)
+        return _BACKOFF.pause(max(times - 1, 0))
 
     async def _send_back(self, message: MessageExt) -> None:
         found = await self._instance.routes.find(message.queue.topic)
