@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+from raptormq.client.backoff import Backoff
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_later
 from raptormq.client.departures import Outcome, Parcel
@@ -36,8 +37,7 @@ from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
 ASK_AGAIN_S = 600.0
 """How long a broker that does not know such requests is believed to stay so."""
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_BACKOFF = Backoff(0.05, 1.0)
 
 
 class Shipping:
@@ -94,7 +94,7 @@ class Shipping:
             for index, result in zip(waiting, results, strict=True):
                 outcomes[index] = result
             waiting = [index for index in waiting if _is_worth_another(outcomes[index])]
-            pause = min(_FIRST_PAUSE_S * 2 ** (self._config.retries - attempts_left), _LONGEST_PAUSE_S)
+            pause = _BACKOFF.pause(self._config.retries - attempts_left)
             if not waiting or not attempts_left or deadline - clock() <= pause:
                 return outcomes
             await asyncio.sleep(pause)
