@@ -37,7 +37,7 @@ def _append(store: MessageStore, groups: list[list[PendingRecord]], rounds: int)
 def _read(store: MessageStore, queues: int, group: int) -> int:
     count = 0
     for queue_id in range(queues):
-        offset, end = store.queue_bounds("bench", queue_id)
+        offset, end = 0, store.queue_end("bench", queue_id)
         while offset < end:
             result = store.get_messages("bench", queue_id, offset, Wishes(group, 1 << 20))
             offset = result.next_offset

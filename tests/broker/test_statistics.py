@@ -25,8 +25,8 @@ class Queues:
     def queue_ids(self, topic: str) -> list[int]:
         return list(range(len(self.ends.get(topic, []))))
 
-    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return 0, self.ends[topic][queue_id]
+    def queue_end(self, topic: str, queue_id: int) -> int:
+        return self.ends[topic][queue_id]
 
 
 class World:

@@ -12,7 +12,7 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore, PendingRecord
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.wishes import Wishes
-from tests.storage.stores import Clock, open_store
+from tests.storage.stores import Clock, open_store, queue_bounds
 
 T = TypeVar("T")
 BATCH_FILE_BYTES = 46 * 5
@@ -60,7 +60,7 @@ def read_batches(
 ) -> list[StoredMessage]:
     """All records of a queue from an offset on, as a consumer would get them."""
     records: list[StoredMessage] = []
-    low, end = store.queue_bounds("batches", queue_id)
+    low, end = queue_bounds(store, "batches", queue_id)
     offset = low if offset is None else offset
     while offset < end:
         wanted = ("batches", queue_id, offset, Wishes(max_count, 1 << 20, whole=whole))

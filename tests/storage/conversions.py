@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 from raptormq.errors import StorageError
@@ -13,20 +12,12 @@ from raptormq.storage.conversion_run import Progress
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Clock, message, put, read_queue, small_config
+from tests.storage.stores import Clock, Inline, message, put, read_queue, small_config
 
 SIMPLE, BATCH = "consumequeue", "batchconsumequeue"
 TOPIC = "converted"
 SETTINGS: dict[str, Any] = {"segment_size": 1 << 13, "batch_queue_file_size": 46 * 20, "index_enabled": False}
 """Queue files of 20 items of either type, several segments, and nothing that is not the matter here."""
-
-
-class Inline:
-    """Does at once what the store's threads would do."""
-
-    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        await asyncio.sleep(0)
-        return work(*args, **kwargs)
 
 
 class Table:

@@ -53,7 +53,7 @@ class Released:
         await self.releaser.run(Here())
 
     def consume_all(self, group: str = "group", topic: str = "topic", queue_id: int = 0) -> None:
-        self.store.consumer_offsets.commit(topic, group, queue_id, self.store.queue_bounds(topic, queue_id)[1])
+        self.store.consumer_offsets.commit(topic, group, queue_id, self.store.queue_end(topic, queue_id))
 
     @property
     def behind(self) -> int:

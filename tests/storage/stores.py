@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.index_search import FileSearch
 from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.results import Boundary
 from raptormq.storage.wishes import Wishes
 
 ROOT = Path("/store")
@@ -29,6 +31,14 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+class Inline:
+    """Does at once what the store's threads would do."""
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0)
+        return work(*args, **kwargs)
 
 
 def small_config(**settings: Any) -> StoreConfig:
@@ -63,6 +73,25 @@ def put(store: MessageStore, *records: PendingRecord) -> None:
     store.dispatch()
 
 
+def queue_bounds(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int]:
+    """The first offset of a queue that is still there, and the one after the last."""
+    return store._queue_bounds(topic, queue_id, wait=True)
+
+
+def offset_by_time(
+    store: MessageStore, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+) -> int:
+    """The offset of the first message stored at or after a time, or of the last one at or before it."""
+    return store._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=True)
+
+
+def run_retention(store: MessageStore, now: int) -> None:
+    """Delete what is too old at ``now`` (ms) or too much, as the timer of the store does."""
+    assert store._opened is not None
+    housekeeping = replace(store._opened.housekeeping, clock=lambda: now)
+    asyncio.run(housekeeping.clean(Inline(), any_hour=False))
+
+
 def message_at(store: MessageStore, place: int) -> Buffer | None:
     """The record of the message at a log offset."""
     return store._finder.message_at(place, wait=True)
@@ -71,7 +100,7 @@ def message_at(store: MessageStore, place: int) -> Buffer | None:
 def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max_count: int = 7) -> list[StoredMessage]:
     """All messages of a queue, read from its minimum on as a consumer would."""
     messages: list[StoredMessage] = []
-    offset, _ = store.queue_bounds(topic, queue_id)
+    offset, _ = queue_bounds(store, topic, queue_id)
     while True:
         result = store.get_messages(topic, queue_id, offset, Wishes(max_count, 1 << 20))
         messages += iter_records(b"".join(result.buffers))

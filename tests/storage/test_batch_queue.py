@@ -18,7 +18,7 @@ from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.results import Boundary
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import batch, items_of, open_batch_store, read_batches
-from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue
+from tests.storage.stores import Clock, bodies, message, offset_by_time, open_store, put, queue_bounds, read_queue
 
 
 def test_items_are_those_of_the_reference() -> None:
@@ -55,7 +55,7 @@ def test_offsets_count_messages() -> None:
     store = open_batch_store()
     put(store, batch(["a", "b", "c"]), message("d", "batches"), batch(["e"]))
 
-    assert store.queue_bounds("batches", 0) == (0, 5)
+    assert queue_bounds(store, "batches", 0) == (0, 5)
     assert bodies(read_batches(store)) == ["a", "b", "c", "d", "e"]
     assert [each.queue_offset for each in read_batches(store)] == [0, 1, 2, 3, 4]
 
@@ -185,7 +185,7 @@ def test_searches_by_time_find_messages() -> None:
             store._queues.flush(1)
 
     def at(timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
-        return store.offset_by_time("batches", 0, timestamp, boundary)
+        return offset_by_time(store, "batches", 0, timestamp, boundary)
 
     assert [at(1000), at(999), at(1001), at(1010), at(1110), at(1111)] == [0, 0, 3, 3, 33, 36]
     upper = Boundary.UPPER
@@ -196,7 +196,7 @@ async def test_a_batch_of_the_largest_number() -> None:
     store = open_batch_store(segment_size=1 << 22)
     put(store, batch(["x"] * 32_767), batch(["y"]))
 
-    assert store.queue_bounds("batches", 0) == (0, 32_768)
+    assert await store.queue_bounds("batches", 0) == (0, 32_768)
     found = await store.get_messages_cold("batches", 0, 32_766, Wishes(32, 1 << 20))
     assert bodies(list(iter_records(b"".join(found.buffers)))) == ["x", "y"]
 
@@ -224,7 +224,7 @@ def test_a_search_looks_at_few_of_many_items(monkeypatch: pytest.MonkeyPatch, co
         assert len(looked) <= count.bit_length() + 3
         del looked[:]
         stored = clock.now - 10 * (count - 1 - offset // 2)
-        assert store.offset_by_time("batches", 0, stored) == offset // 2 * 2
+        assert offset_by_time(store, "batches", 0, stored) == offset // 2 * 2
         assert len(looked) <= count.bit_length() + 3
 
 
@@ -273,6 +273,6 @@ def test_any_offset_of_any_queue_is_served_from_there(counts: list[tuple[int, bo
     assert [each.queue_offset for each in found] == list(range(offset, len(sent)))
     stored = data.draw(st.integers(-5, clock.now + 5))
     after = next((number for number, (_, at) in enumerate(sent) if at >= stored), len(sent))
-    assert store.offset_by_time("batches", 0, stored) == after
+    assert offset_by_time(store, "batches", 0, stored) == after
     before = max((number for number, (_, at) in enumerate(sent) if at <= stored), default=0)
-    assert store.offset_by_time("batches", 0, stored, Boundary.UPPER) == before
+    assert offset_by_time(store, "batches", 0, stored, Boundary.UPPER) == before

@@ -14,7 +14,17 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES, SMALL, batch, open_batch_store, read_batches
-from tests.storage.stores import Clock, bodies, checkpoint, message, put, read_queue, small_config
+from tests.storage.stores import (
+    Clock,
+    bodies,
+    checkpoint,
+    message,
+    put,
+    queue_bounds,
+    read_queue,
+    run_retention,
+    small_config,
+)
 
 FOLDER = "/store/batchconsumequeue/batches/0"
 
@@ -51,10 +61,10 @@ def test_a_restart_finds_all_messages_and_goes_on() -> None:
     sent = filled(volume)
 
     store = reopened(volume)
-    assert store.queue_bounds("batches", 0) == (0, len(sent))
+    assert queue_bounds(store, "batches", 0) == (0, len(sent))
     assert bodies(read_batches(store)) == sent
     put(store, batch(["x", "y"]))
-    assert store.queue_bounds("batches", 0) == (0, len(sent) + 2)
+    assert queue_bounds(store, "batches", 0) == (0, len(sent) + 2)
     store.close()
     assert bodies(read_batches(reopened(volume), offset=len(sent) - 1)) == [sent[-1], "x", "y"]
 
@@ -124,7 +134,7 @@ def test_a_topic_made_again_begins_at_0_also_when_built_again() -> None:
     store = reopened(volume)
     store.delete_topic("batches")
     assert volume.names("/store/batchconsumequeue") == []
-    assert store.queue_bounds("batches", 0) == (0, 0)
+    assert queue_bounds(store, "batches", 0) == (0, 0)
     store.set_batch_topic("batches")
     put(store, batch(["new", "newer"]))
     declare(volume)
@@ -174,9 +184,9 @@ def test_retention_moves_the_minimum_to_a_live_batch_and_deletes_dead_files() ->
     store.config.disk_clean_ratio = 0.0
     store.config.delete_batch_max = 7
 
-    store.run_retention(0)
+    run_retention(store, 0)
 
-    low, high = store.queue_bounds("batches", 0)
+    low, high = queue_bounds(store, "batches", 0)
     first = read_batches(store, whole=True)[0]
     assert (low % 3, low > 0, high) == (0, True, 90)
     assert first.queue_offset == low == int(find_property(first.properties, INNER_BASE) or "")
@@ -184,7 +194,7 @@ def test_retention_moves_the_minimum_to_a_live_batch_and_deletes_dead_files() ->
     assert next(int(name) for name in volume.names(FOLDER)) == low // 3 // 5 * BATCH_FILE_BYTES
     store.close()
     store = reopened(volume, segment_size=2048)
-    assert store.queue_bounds("batches", 0) == (low, 90)
+    assert queue_bounds(store, "batches", 0) == (low, 90)
     put(store, batch(["after"]))
     assert bodies(read_batches(store))[-1] == "after"
 

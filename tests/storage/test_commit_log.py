@@ -32,7 +32,7 @@ def test_only_hot_bytes_stay_in_the_memory_of_the_process(tmp_path: Path) -> Non
     slices = []
     for _ in range(10):
         put(store, *(message("x" * 100_000) for _ in range(10)))
-        end = store.queue_bounds("topic", 0)[1]
+        end = store.queue_end("topic", 0)
         result = store.get_messages("topic", 0, end - 5, Wishes(5, MIB))
         slices += [bytes(each) and each for each in result.buffers]
     before = mapped_kib(tmp_path)

@@ -19,8 +19,8 @@ from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, Simulate
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.queue_types import declared_topics
-from tests.storage.conversions import TOPIC, Inline, Table, declare, finish, open_store
-from tests.storage.stores import Clock, checkpoint, message, put, read_queue
+from tests.storage.conversions import TOPIC, Table, declare, finish, open_store
+from tests.storage.stores import Clock, Inline, checkpoint, message, put, read_queue, run_retention
 
 LEDGER = "/store/config/queueConversions.json"
 QUEUES = 2
@@ -260,7 +260,7 @@ def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> N
     for _ in range(40):
         life.send(store)
     checkpoint(store)
-    store.run_retention(life.clock.now)
+    run_retention(store, life.clock.now)
     assert store.stats().min_offset > 0
     found = served(store)
     assert found[0][0][0] > 30
@@ -361,7 +361,7 @@ def test_what_is_not_confirmed_at_the_switch_comes_afterwards() -> None:
         for _ in range(200):
             await asyncio.sleep(0)
         assert store.is_batch_topic(TOPIC)
-        assert store.queue_bounds(TOPIC, 0) == (0, 1)
+        assert await store.queue_bounds(TOPIC, 0) == (0, 1)
         assert not working.done()
         store.dispatch()
         await working

@@ -13,7 +13,7 @@ from raptormq.storage.conversion_ledger import BUILDING, STOPPED, SWITCHED, Conv
 from raptormq.storage.filesystem import write_file
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.paths import StorePaths
-from tests.storage.conversions import Inline
+from tests.storage.stores import Inline
 
 PATHS = StorePaths("/store", "/store/commitlog")
 PATH = "/store/config/queueConversions.json"

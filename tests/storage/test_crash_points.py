@@ -98,7 +98,7 @@ def assert_recovered(volume: MemoryFileSystem, life: Life, where: str) -> None:
         (topic, queue_id): [(each.queue_offset, each.body) for each in read_queue(store, topic, queue_id)]
         for topic in store.topics()
         for queue_id in store.queue_ids(topic)
-        if store.queue_bounds(topic, queue_id)[1]
+        if store.queue_end(topic, queue_id)
     }
     assert served == in_log, where
     bodies = [body.decode() for items in served.values() for _, body in items]

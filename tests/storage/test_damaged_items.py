@@ -10,7 +10,7 @@ from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.results import Boundary
 from raptormq.storage.wishes import Wishes
-from tests.storage.stores import Clock, message, open_store, put, read_queue
+from tests.storage.stores import Clock, message, offset_by_time, open_store, put, read_queue
 
 FILE = "/store/consumequeue/topic/0/00000000000000000000"
 ITEM_BYTES = 20
@@ -85,11 +85,11 @@ def test_a_start_builds_queues_again_whose_last_items_are_damaged(item: int, dam
     store = open_store(volume, segment_size=1 << 17, queue_file_size=20 * 500)
 
     found = [int(each.body) for each in read_queue(store, max_count=32)]
-    assert store.queue_bounds("topic", 0)[1] == 450
+    assert store.queue_end("topic", 0) == 450
     assert [number for number in found if number != item] == [number for number in range(450) if number != item]
     assert item < 400 or item in found
     put(store, message("next"))
-    assert store.queue_bounds("topic", 0)[1] == 451
+    assert store.queue_end("topic", 0) == 451
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
@@ -99,5 +99,5 @@ def test_searches_by_time_step_over_it(damage: bytes) -> None:
         first = Clock().now
         for number in range(COUNT):
             if number != item:
-                found = store.offset_by_time("topic", 0, first + number * 1000, Boundary.LOWER)
+                found = offset_by_time(store, "topic", 0, first + number * 1000, Boundary.LOWER)
                 assert found in ({number} if number != item + 1 else {number, item})

@@ -15,7 +15,7 @@ from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem, write_file
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.paths import StorePaths
-from tests.storage.conversions import Inline
+from tests.storage.stores import Inline
 
 PATHS = StorePaths("/store", "/store/commitlog")
 PATH = "/store/config/deletedTopics.json"

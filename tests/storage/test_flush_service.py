@@ -57,7 +57,7 @@ async def test_one_flush_answers_all_who_came_before_it_began() -> None:
     others = [asyncio.create_task(acknowledged(store, str(number))) for number in range(20)]
     await asyncio.sleep(0)
     assert store.dispatch() == []
-    assert store.queue_bounds("topic", 0) == (0, 0)
+    assert await store.queue_bounds("topic", 0) == (0, 0)
     volume.allowed.release()
     assert await first is None
     assert confirmed == [1]
@@ -131,7 +131,7 @@ async def test_64_senders_on_a_real_disk(tmp_path: Path) -> None:
             assert store.flushed_offset > 0
 
     await asyncio.gather(*(sender(number) for number in range(64)))
-    assert store.queue_bounds("topic", 0) == (0, 640)
+    assert await store.queue_bounds("topic", 0) == (0, 640)
     store.close()
     store = MessageStore(config)
     assert store.open().clean

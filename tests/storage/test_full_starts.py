@@ -13,7 +13,18 @@ from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore, PendingRecord, recovery
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, checkpoint, message, open_store, put, read_queue, until
+from tests.storage.stores import (
+    SEGMENT_BYTES,
+    Clock,
+    bodies,
+    checkpoint,
+    message,
+    open_store,
+    put,
+    read_queue,
+    run_retention,
+    until,
+)
 
 NO_ROOM = errno.ENOSPC
 GROWS = ("allocate", "write", "create", "replace", "make_folders")
@@ -175,7 +186,7 @@ def test_retention_makes_room_after_a_start_that_found_none() -> None:
     disk.capacity = disk.used()
     store = open_again(full(disk), clock)
     count = len(disk.names("/store/commitlog"))
-    store.run_retention(clock())
+    run_retention(store, clock())
     left = disk.names("/store/commitlog")
     assert 1 < len(left) <= count - 5
     after = contents(store)
@@ -186,7 +197,7 @@ def test_retention_makes_room_after_a_start_that_found_none() -> None:
     # What came after the checkpoint stays: nobody else knows its offsets.
     start = store._retention.queued_end // SEGMENT_BYTES * SEGMENT_BYTES
     for _ in range(3):
-        store.run_retention(clock())
+        run_retention(store, clock())
     assert disk.names("/store/commitlog")[0] == f"{start:020d}"
 
 
@@ -293,7 +304,7 @@ def test_queues_that_begin_in_the_middle_wait_for_room_as_well() -> None:
     disk, _ = lived(clock)
     store = open_again(disk, clock)
     capacity, disk.capacity = disk.capacity, disk.used()
-    store.run_retention(clock())
+    run_retention(store, clock())
     disk.capacity = capacity
     left = contents(store)
     assert all(rows[0][0] > 0 for queue_id, rows in left.items() if queue_id != 7)

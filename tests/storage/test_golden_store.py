@@ -15,7 +15,7 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig
 from raptormq.storage.checkpoint import Checkpoint, decode_checkpoint
 from raptormq.storage.wishes import Wishes
-from tests.storage.stores import Clock
+from tests.storage.stores import Clock, queue_bounds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store"
 SEGMENT_BYTES = 1 << 20
@@ -52,7 +52,7 @@ def assert_holds_golden_messages(store: MessageStore) -> None:
     raw = b""
     for name in queue_items():
         topic, _, queue_id = name.rpartition("/")
-        low, high = store.queue_bounds(topic, int(queue_id))
+        low, high = queue_bounds(store, topic, int(queue_id))
         result = store.get_messages(topic, int(queue_id), low, Wishes(32, 1 << 20))
         assert result.message_count == high - low
         raw += b"".join(result.buffers)

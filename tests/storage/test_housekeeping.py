@@ -83,7 +83,7 @@ async def test_retention_runs_by_itself() -> None:
     store.set_loop(asyncio.get_running_loop())
     clock.now += 3_600_000
     await until(lambda: volume.names("/store/commitlog")[0] == f"{3 * 2048:020d}")
-    assert store.queue_bounds("topic", 0) == (3, 4)
+    assert await store.queue_bounds("topic", 0) == (3, 4)
     store.close()
 
 

@@ -17,7 +17,7 @@ from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import BATCH_FILE_BYTES, at_once, batch, open_batch_store, read_batches
-from tests.storage.stores import Clock, message, put
+from tests.storage.stores import Clock, message, put, queue_bounds
 
 ITEM = struct.Struct(">qiqqqhii")
 COUNT = 23
@@ -202,7 +202,7 @@ def test_after_a_damaged_item_the_living_do_not_pass_for_dead() -> None:
         damage(volume, number, bytes(ITEM.size))
         while store._log.segments[0].base < log_min:
             store._log.remove_first()
-        low = store.queue_bounds("batches", 0)[0]
+        low = queue_bounds(store, "batches", 0)[0]
         assert served(store) == [each for each in sent if each[0] >= low]
         assert low <= sum(each % 4 + 1 for each in range(9))
 

@@ -15,7 +15,17 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES, batch
-from tests.storage.stores import QUEUE_FILE_BYTES, Clock, bodies, checkpoint, message, put, read_queue, small_config
+from tests.storage.stores import (
+    QUEUE_FILE_BYTES,
+    Clock,
+    bodies,
+    checkpoint,
+    message,
+    put,
+    read_queue,
+    run_retention,
+    small_config,
+)
 
 SIMPLE = ("idle", "busy")
 BATCHES = ("idle-batches", "busy-batches")
@@ -231,7 +241,7 @@ def forget_segments(volume: MemoryFileSystem, clock: Clock, count: int) -> int:
     store, _ = opened(volume, clock)
     store.config.disk_clean_ratio = 0.0
     store.config.delete_batch_max = count
-    store.run_retention(0)
+    run_retention(store, 0)
     minimum = store.stats().min_offset
     store.close()
     return minimum
@@ -251,7 +261,7 @@ def test_what_retention_has_removed_is_not_missed(segments: int, clean: bool, ca
     assert (report.rebuilt, caplog.records) == (False, [])
     left = everything(store)
     assert all(left[topic] == expected()[topic][-len(left[topic]) :] for topic in TOPICS if left[topic])
-    assert store.queue_bounds("idle", 0)[1] == 50
+    assert store.queue_end("idle", 0) == 50
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])

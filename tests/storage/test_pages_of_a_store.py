@@ -50,7 +50,7 @@ async def test_the_timers_of_a_store_release_pages_and_its_warmer_spares_as_many
     timers = cast("Timers", store._background)
     for _ in range(4):
         put(store, *(message("x" * 400) for _ in range(20)))
-        store.consumer_offsets.commit("topic", "group", 0, store.queue_bounds("topic", 0)[1])
+        store.consumer_offsets.commit("topic", "group", 0, store.queue_end("topic", 0))
         store._flusher.flush()
         await timers.ring()
     ahead = store._warmer._spared_to - store.end_offset

@@ -21,7 +21,7 @@ from raptormq.storage import FlushDiskType, MessageStore, PendingRecord, StoreCo
 store = MessageStore(StoreConfig(Path(sys.argv[1]), segment_size=1 << 16, flush_disk_type=FlushDiskType.SYNC_FLUSH))
 store.open()
 print("open", flush=True)
-number = store.queue_bounds("topic", 0)[1]
+number = store.queue_end("topic", 0)
 while True:
     bodies = [f"{number + index}".ljust(700, ".") for index in range(7)]
     number += 7
@@ -45,7 +45,7 @@ def bodies_in(root: Path) -> list[int]:
     report = store.open()
     assert report.damaged == []
     assert not report.clean
-    offset, end = store.queue_bounds("topic", 0)
+    offset, end = 0, store.queue_end("topic", 0)
     found: list[int] = []
     while offset < end:
         result = store.get_messages("topic", 0, offset, Wishes(32, 1 << 20))

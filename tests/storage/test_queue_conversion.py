@@ -27,7 +27,17 @@ from tests.storage.conversions import (
     open_store,
     queue_bytes,
 )
-from tests.storage.stores import Clock, bodies, checkpoint, message, put, read_queue
+from tests.storage.stores import (
+    Clock,
+    bodies,
+    checkpoint,
+    message,
+    offset_by_time,
+    put,
+    queue_bounds,
+    read_queue,
+    run_retention,
+)
 
 pytestmark = pytest.mark.usefixtures("small_slices")
 
@@ -63,9 +73,9 @@ def test_times_and_tags_are_found_in_the_new_queues() -> None:
     volume, clock = MemoryFileSystem(), Clock()
     store = filled(volume, is_batch=False, clock=clock)
     asked = [clock.now - 700 + step for step in range(0, 800, 7)]
-    before = [store.offset_by_time(TOPIC, 1, time) for time in asked]
+    before = [offset_by_time(store, TOPIC, 1, time) for time in asked]
     convert(store, volume, to_batch=True)
-    assert [store.offset_by_time(TOPIC, 1, time) for time in asked] == before
+    assert [offset_by_time(store, TOPIC, 1, time) for time in asked] == before
     assert len(set(before)) > 30
 
 
@@ -177,20 +187,20 @@ def test_what_retention_has_taken_is_not_missed(to_batch: bool) -> None:
     for number in range(60):
         put(store, one(f"new{number}".ljust(200, ".")))
     checkpoint(store)
-    store.run_retention(clock.now)
-    assert store.queue_bounds(TOPIC, 1) == (25, 25)
+    run_retention(store, clock.now)
+    assert queue_bounds(store, TOPIC, 1) == (25, 25)
     before = contents(store)
-    bounds = [store.queue_bounds(TOPIC, each) for each in (0, 1)]
+    bounds = [queue_bounds(store, TOPIC, each) for each in (0, 1)]
     assert bounds[0] == (25, 85)
 
     progress = convert(store, volume, to_batch=to_batch)
 
     assert progress.phase == "done"
-    assert [store.queue_bounds(TOPIC, each) for each in (0, 1)] == bounds
+    assert [queue_bounds(store, TOPIC, each) for each in (0, 1)] == bounds
     assert contents(store) == before
     store.close()
     store = open_store(volume, clock)
-    assert [store.queue_bounds(TOPIC, each) for each in (0, 1)] == bounds
+    assert [queue_bounds(store, TOPIC, each) for each in (0, 1)] == bounds
     assert contents(store) == before
     put(store, one("next", 1))
     assert contents(store)[1] == [(25, "next")]

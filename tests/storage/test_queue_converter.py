@@ -17,7 +17,6 @@ from tests.storage.conversions import (
     BATCH,
     SIMPLE,
     TOPIC,
-    Inline,
     Table,
     contents,
     convert,
@@ -28,7 +27,7 @@ from tests.storage.conversions import (
     open_store,
     queue_bytes,
 )
-from tests.storage.stores import Clock, bodies, message, put, read_queue
+from tests.storage.stores import Clock, Inline, bodies, message, put, read_queue
 
 pytestmark = pytest.mark.usefixtures("small_slices")
 

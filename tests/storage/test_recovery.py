@@ -17,8 +17,10 @@ from tests.storage.stores import (
     Clock,
     bodies,
     message,
+    offset_by_time,
     open_store,
     put,
+    queue_bounds,
     read_queue,
     small_config,
 )
@@ -96,7 +98,7 @@ def test_queues_do_not_outlive_their_log() -> None:
     volume = filled(5)
     volume.remove_tree("/store/commitlog")
     store, report = reopened(volume)
-    assert (report.end_offset, store.topics(), store.queue_bounds("topic", 0)) == (0, [], (0, 0))
+    assert (report.end_offset, store.topics(), queue_bounds(store, "topic", 0)) == (0, [], (0, 0))
     put(store, message("new"))
     assert bodies(read_queue(store)) == ["new"]
 
@@ -124,7 +126,7 @@ def test_a_damaged_record_is_told_and_the_others_are_served(byte: int, reason: s
     assert f"{size} bytes at offset {4 * size} hold no valid record" in report.lines()[0]
     assert bodies(read_queue(store)) == [str(number) for number in range(30) if number != 4]
     assert [each.queue_offset for each in read_queue(store)] == [number for number in range(30) if number != 4]
-    assert store.queue_bounds("topic", 0) == (0, 30)
+    assert queue_bounds(store, "topic", 0) == (0, 30)
 
 
 def test_a_damaged_end_of_a_segment_leads_to_the_next() -> None:
@@ -195,7 +197,7 @@ def test_a_queue_that_begins_late_starts_with_fillers() -> None:
     store, report = reopened(crash(volume))
     assert report.damaged == []
     first = read_queue(store)[0].queue_offset
-    assert store.queue_bounds("topic", 0) == (first, 30)
+    assert queue_bounds(store, "topic", 0) == (first, 30)
     assert store.get_messages("topic", 0, 0, Wishes(32, 1 << 20)).status is GetStatus.OFFSET_TOO_SMALL
     store.close()
     start = first // 20 * 20
@@ -278,9 +280,9 @@ def test_a_lost_message_hides_nothing_before_it() -> None:
     store, _ = reopened(crash(volume))
     store.close()
     store, _ = reopened(volume)
-    assert store.queue_bounds("topic", 0) == (0, 3)
+    assert queue_bounds(store, "topic", 0) == (0, 3)
     assert bodies(read_queue(store)) == ["0", "2"]
-    assert store.offset_by_time("topic", 0, 0) == 0
+    assert offset_by_time(store, "topic", 0, 0) == 0
 
 
 @pytest.mark.parametrize("byte", [27, 24, 20])
@@ -292,7 +294,7 @@ def test_a_damaged_queue_offset_costs_one_message(byte: int, caplog: pytest.LogC
     store, report = reopened(crash(volume))
     assert (report.records, report.damaged) == (60, [])
     assert bodies(read_queue(store)) == [str(number) for number in range(60) if number != 4]
-    assert store.queue_bounds("topic", 0) == (0, 60)
+    assert queue_bounds(store, "topic", 0) == (0, 60)
     assert "topic/0 goes back from offset 69 to 5" in caplog.text or "does not follow 4" in caplog.text
     store.close()
     store, report = reopened(volume)
@@ -344,4 +346,4 @@ def test_a_damaged_item_costs_its_own_message(item: tuple[int, int]) -> None:
     alone = store.get_messages("topic", 0, 2, Wishes(1, 1 << 20))
     assert (alone.status, alone.next_offset, alone.buffers) == (GetStatus.MESSAGE_WAS_REMOVING, 3, [])
     assert bodies(read_queue(store, max_count=1)) == ["0", "1", "3", "4"]
-    assert 0 <= store.offset_by_time("topic", 0, 0) <= 3
+    assert 0 <= offset_by_time(store, "topic", 0, 0) <= 3

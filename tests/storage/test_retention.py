@@ -18,9 +18,12 @@ from tests.storage.stores import (
     checkpoint,
     message,
     message_at,
+    offset_by_time,
     open_store,
     put,
+    queue_bounds,
     read_queue,
+    run_retention,
 )
 
 HOUR_MS = 3_600_000
@@ -51,9 +54,9 @@ def test_below_75_percent_old_segments_go_at_the_hour() -> None:
     clock = Clock()
     volume = MemoryFileSystem(clock=clock)
     store = filled(volume, clock)
-    store.run_retention(at_hour(11))
+    run_retention(store, at_hour(11))
     assert first_segment(volume) == 0
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     assert first_segment(volume) == 5, "written at 8:30, and the last one always stays"
 
 
@@ -62,7 +65,7 @@ def test_only_old_segments_go() -> None:
     volume = MemoryFileSystem(clock=clock)
     store = filled(volume, clock)
     store.config.file_reserved_hours = 7
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     assert first_segment(volume) == 2, "their fillers were written at 4:30 and 5:30"
 
 
@@ -75,7 +78,7 @@ def test_a_fuller_disk_deletes_more(ratio: float, hours: int, expected: int) -> 
     store = filled(volume, clock)
     volume.capacity = int(volume.used() / ratio)
     store.config.file_reserved_hours = hours
-    store.run_retention(at_hour(10))
+    run_retention(store, at_hour(10))
     assert first_segment(volume) == expected
 
 
@@ -84,9 +87,9 @@ def test_at_most_a_batch_goes_at_once() -> None:
     volume = MemoryFileSystem(clock=clock)
     store = filled(volume, clock)
     store.config.delete_batch_max = 2
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     assert first_segment(volume) == 2
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     assert first_segment(volume) == 4
 
 
@@ -95,13 +98,13 @@ def test_what_is_not_durable_stays() -> None:
     volume = MemoryFileSystem(clock=clock)
     store = open_store(volume, clock, file_reserved_hours=0, delete_when="12")
     put(store, *(message("x" * 1500) for _ in range(4)))
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     assert first_segment(volume) == 0
     store.flush()
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     assert first_segment(volume) == 0, "the queue is not durable yet"
     checkpoint(store)
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     assert first_segment(volume) == 3
 
 
@@ -111,29 +114,29 @@ def test_no_offset_is_given_out_twice_after_a_crash() -> None:
     store = open_store(volume, clock, file_reserved_hours=0, delete_when="12")
     put(store, message("x" * 1500), *(message("y" * 1500, "other") for _ in range(3)))
     store.flush()
-    store.run_retention(at_hour(12))
+    run_retention(store, at_hour(12))
     store = open_store(volume.after_kill(), clock)
-    assert store.queue_bounds("topic", 0)[1] == 1
+    assert store.queue_end("topic", 0) == 1
 
 
 def test_queues_follow_the_log() -> None:
     clock = Clock()
     volume = MemoryFileSystem(clock=clock)
     store = filled(volume, clock)
-    store.run_retention(at_hour(12))
-    assert store.queue_bounds("topic", 0) == (3, 3)
-    assert store.queue_bounds("topic", 1) == (2, 3)
+    run_retention(store, at_hour(12))
+    assert queue_bounds(store, "topic", 0) == (3, 3)
+    assert queue_bounds(store, "topic", 1) == (2, 3)
     gone = store.get_messages("topic", 0, 1, Wishes(32, 1 << 20))
     assert (gone.status, gone.next_offset, gone.min_offset) == (GetStatus.OFFSET_TOO_SMALL, 3, 3)
     assert store.get_messages("topic", 0, 3, Wishes(32, 1 << 20)).status is GetStatus.OFFSET_OVERFLOW_ONE
     assert [body[0] for body in bodies(read_queue(store, queue_id=1))] == ["5"]
-    assert store.offset_by_time("topic", 1, 0) == 2
+    assert offset_by_time(store, "topic", 1, 0) == 2
     assert message_at(store, 0) is None
     put(store, message("next"))
-    assert store.queue_bounds("topic", 0) == (3, 4)
+    assert queue_bounds(store, "topic", 0) == (3, 4)
     store.close()
     store = open_store(volume, clock)
-    assert store.queue_bounds("topic", 0) == (3, 4)
+    assert queue_bounds(store, "topic", 0) == (3, 4)
     assert bodies(read_queue(store)) == ["next"]
 
 
@@ -146,8 +149,8 @@ def test_queue_files_without_live_items_are_removed() -> None:
     store.close()
     store = open_store(volume, clock, file_reserved_hours=1, delete_when="12")
     assert len(volume.names("/store/consumequeue/topic/0")) == 4
-    store.run_retention(at_hour(12))
-    low, high = store.queue_bounds("topic", 0)
+    run_retention(store, at_hour(12))
+    low, high = queue_bounds(store, "topic", 0)
     assert (low, high) == (60, 70)
     assert volume.names("/store/consumequeue/topic/0") == [f"{1200:020d}"]
     assert bodies(read_queue(store)) == [str(number) for number in range(60, 70)]
@@ -158,11 +161,11 @@ def test_above_90_percent_writes_are_refused_until_there_is_room() -> None:
     volume = MemoryFileSystem(clock=clock)
     store = filled(volume, clock, segments=1)
     volume.capacity = int(volume.used() / 0.95)
-    store.run_retention(clock.now)
+    run_retention(store, clock.now)
     with pytest.raises(DiskFull, match=r"95% full \(diskSpaceWarningLevelRatio\)"):
         store.append([message("a")])
     volume.capacity *= 2
-    store.run_retention(clock.now)
+    run_retention(store, clock.now)
     put(store, message("a"))
     assert store.stats().disk_used_ratio < 0.9
 

@@ -12,7 +12,18 @@ from raptormq.errors import DiskFull, StorageError
 from raptormq.storage import MessageStore
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, checkpoint, message, open_store, put, read_queue
+from tests.storage.stores import (
+    SEGMENT_BYTES,
+    Clock,
+    bodies,
+    checkpoint,
+    message,
+    open_store,
+    put,
+    queue_bounds,
+    read_queue,
+    run_retention,
+)
 
 SEGMENTS = 8
 HOUR = 12
@@ -66,7 +77,7 @@ def test_what_cannot_be_deleted_is_tried_again_and_nothing_behind_it_goes_first(
     store = filled(FaultyFileSystem(volume, fault), clock)
     fault.nth = nth
     with pytest.raises(StorageError, match=r"cannot delete /store/commitlog/\d{20}: Input/output error"):
-        store.run_retention(noon())
+        run_retention(store, noon())
     left = numbers(volume)
     assert left == list(range(left[0], SEGMENTS)), "a hole"
     reopened = open_store(volume.after_kill(), clock)
@@ -81,10 +92,10 @@ def test_the_next_run_deletes_what_the_last_one_could_not() -> None:
     store = filled(FaultyFileSystem(volume, fault), clock)
     fault.nth = 3
     with pytest.raises(StorageError):
-        store.run_retention(noon())
-    store.run_retention(noon())
+        run_retention(store, noon())
+    run_retention(store, noon())
     assert numbers(volume) == [SEGMENTS - 1]
-    assert store.queue_bounds("topic", 0) == (SEGMENTS - 1, SEGMENTS)
+    assert queue_bounds(store, "topic", 0) == (SEGMENTS - 1, SEGMENTS)
 
 
 def test_no_more_is_taken_out_of_the_log_while_a_file_cannot_be_deleted() -> None:
@@ -97,13 +108,13 @@ def test_no_more_is_taken_out_of_the_log_while_a_file_cannot_be_deleted() -> Non
     fault.nth = 1
     for _ in range(SEGMENTS):
         with pytest.raises(StorageError):
-            store.run_retention(noon())
+            run_retention(store, noon())
     assert store._log.min_offset == 2 * SEGMENT_BYTES
     with pytest.raises(DiskFull):
         store.append([message("refused, since nothing is gained")])
     fault.nth = 10**9
     for _ in range(SEGMENTS):
-        store.run_retention(noon())
+        run_retention(store, noon())
     assert numbers(volume) == [SEGMENTS - 1]
     put(store, message("there is room again"))
 
@@ -116,7 +127,7 @@ def test_a_crash_at_any_deletion_leaves_no_hole() -> None:
         store = filled(FaultyFileSystem(volume, fault), clock)
         fault.nth = nth
         with pytest.raises(SimulatedCrash):
-            store.run_retention(noon())
+            run_retention(store, noon())
         left = numbers(volume.after_power_cut())
         assert left == list(range(left[0], SEGMENTS))
 
@@ -145,5 +156,5 @@ def test_a_file_that_somebody_has_deleted_is_no_obstacle() -> None:
     volume = MemoryFileSystem(clock=clock)
     store = filled(volume, clock)
     volume.remove(f"/store/commitlog/{2 * SEGMENT_BYTES:020}")
-    store.run_retention(noon())
+    run_retention(store, noon())
     assert numbers(volume) == [SEGMENTS - 1]

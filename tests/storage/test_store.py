@@ -31,9 +31,11 @@ from tests.storage.stores import (
     bodies,
     message,
     message_at,
+    offset_by_time,
     open_store,
     open_sync_store,
     put,
+    queue_bounds,
     read_queue,
     small_config,
 )
@@ -168,9 +170,9 @@ def test_search_by_time(timestamp: int, lower: int, upper: int) -> None:
     for now, body in ((10, "a"), (10, "b"), (20, "c"), (30, "d")):
         clock.now = now
         put(store, message(body))
-    assert store.offset_by_time("topic", 0, timestamp) == lower
-    assert store.offset_by_time("topic", 0, timestamp, Boundary.UPPER) == upper
-    assert store.offset_by_time("absent", 0, timestamp) == 0
+    assert offset_by_time(store, "topic", 0, timestamp) == lower
+    assert offset_by_time(store, "topic", 0, timestamp, Boundary.UPPER) == upper
+    assert offset_by_time(store, "absent", 0, timestamp) == 0
 
 
 def test_store_times_never_go_back() -> None:
@@ -231,7 +233,7 @@ def test_a_real_volume_keeps_messages_over_a_restart(tmp_path: Path) -> None:
     assert bodies(read_queue(store, queue_id=2)) == [str(number) for number in range(2, 100, 3)]
     assert store.consumer_offsets.get("topic", "group", 0) == 17
     put(store, message("more"))
-    assert store.queue_bounds("topic", 0) == (0, 35)
+    assert queue_bounds(store, "topic", 0) == (0, 35)
     store.close()
 
 

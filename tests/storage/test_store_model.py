@@ -13,7 +13,7 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.storage import FlushDiskType, GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.wishes import Wishes
-from tests.storage.stores import Clock, message, small_config
+from tests.storage.stores import Clock, message, queue_bounds, small_config
 
 TOPICS = ("topic", "%RETRY%group")
 TAGS = ("", "A", "B")
@@ -102,7 +102,7 @@ class StoreMachine(RuleBasedStateMachine):
         found: list[tuple[int, Message]] = []
         for topic in self.store.topics():
             for queue_id in self.store.queue_ids(topic):
-                offset, end = self.store.queue_bounds(topic, queue_id)
+                offset, end = queue_bounds(self.store, topic, queue_id)
                 while offset < end:
                     result = self.store.get_messages(topic, queue_id, offset, Wishes(3, 2000))
                     assert result.next_offset > offset
@@ -121,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def filters_find_the_same(self) -> None:
         wanted = [each for each in self.served() if each[:3] == ("topic", 0, "A")]
-        offset, end = self.store.queue_bounds("topic", 0)
+        offset, end = queue_bounds(self.store, "topic", 0)
         count = 0
         while offset < end:
             result = self.store.get_messages("topic", 0, offset, Wishes(2, 1 << 20, frozenset({tag_hash("A")})))

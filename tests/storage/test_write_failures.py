@@ -19,6 +19,7 @@ from tests.storage.stores import (
     open_store,
     open_sync_store,
     put,
+    queue_bounds,
     read_queue,
     small_config,
 )
@@ -33,7 +34,7 @@ def test_a_full_disk_refuses_and_recovers_when_there_is_room() -> None:
     put(store, message(LARGE))
     with pytest.raises(DiskFull, match="cannot allocate a segment of 2048 bytes in /store/commitlog: No space left"):
         store.append([message("small"), message(LARGE), message(LARGE), message(LARGE)])
-    assert store.queue_bounds("topic", 0) == (0, 1)
+    assert queue_bounds(store, "topic", 0) == (0, 1)
     assert not store.stats().writable
     assert "No space left" in store.stats().refusal
     with pytest.raises(DiskFull):

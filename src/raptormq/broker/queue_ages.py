@@ -23,12 +23,13 @@ async def stored_at(store: MessageStore, topic: str, queue_id: int, offset: int)
 
 async def first_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:
     """Return the store time (ms) of the oldest message of a queue, -1 without one."""
-    return await stored_at(store, topic, queue_id, store.queue_bounds(topic, queue_id)[0])
+    low, _ = await store.queue_bounds(topic, queue_id)
+    return await stored_at(store, topic, queue_id, low)
 
 
 async def last_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:
     """Return the store time (ms) of the newest message of a queue, -1 without one."""
-    return await stored_at(store, topic, queue_id, store.queue_bounds(topic, queue_id)[1] - 1)
+    return await stored_at(store, topic, queue_id, store.queue_end(topic, queue_id) - 1)
 
 
 async def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:

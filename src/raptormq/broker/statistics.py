@@ -182,7 +182,7 @@ class Statistics:
             statistic.value = statistic.times = self._stored(topic) - self._before.get(topic, 0)
 
     def _stored(self, topic: str) -> int:
-        return sum(self._store.queue_bounds(topic, queue_id)[1] for queue_id in self._store.queue_ids(topic))
+        return sum(self._store.queue_end(topic, queue_id) for queue_id in self._store.queue_ids(topic))
 
     # --- questions ---
 

@@ -18,6 +18,7 @@ from raptormq.storage.background import Background, Runner, in_turns
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
+from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.consumer_offsets import ConsumerOffsets
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
@@ -25,6 +26,7 @@ from raptormq.storage.durability import DurabilityJob, SyncJob, done, put_back, 
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.key_index import KeyIndex
+from raptormq.storage.page_cache import with_pages
 from raptormq.storage.page_release import PageReleaser
 from raptormq.storage.queue_ends import EndsPacker
 from raptormq.storage.queue_table import QueueTable
@@ -112,19 +114,23 @@ class Housekeeping:
         background.every(config.offsets_interval_ms, deletions)
         background.every(config.retention_interval_ms, retention)
 
-    async def clean(self, background: Background, *, any_hour: bool) -> None:
+    async def clean(self, background: Runner, *, any_hour: bool) -> None:
         """Delete what the limits say, with ``any_hour`` at other hours than theirs too."""
         if (remove := self.retention.run(self.clock(), any_hour=any_hour)) is not None:
             await background.run(remove)
             if self.index is not None:
                 await background.run(self._remove, self.index.take_before(self.log.min_offset))
-        await _in_slices(self.retention.clean_queues)
+        async for queue in in_turns(self.retention.unvisited):
+            await with_pages(partial(self._clean_queue, queue), background, self.filesystem)
 
-    async def clean_now(self, background: Background, *, any_hour: bool) -> None:
+    async def clean_now(self, background: Runner, *, any_hour: bool) -> None:
         """The same because somebody wants it: after a checkpoint, without which the newest segments stay."""
         with contextlib.suppress(StorageError):  # the gate tells of it
             await self.make_durable(background)
         await self.clean(background, any_hour=any_hour)
+
+    def _clean_queue(self, queue: ConsumeQueue, wait: bool) -> None:
+        self.retention.clean_queue(queue, wait=wait)
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:

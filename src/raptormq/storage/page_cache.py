@@ -16,8 +16,10 @@ from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import File, FileSystem
 
 T = TypeVar("T")
-COLD_ATTEMPTS = 16
-"""How often a read that misses something is tried; each may go further than the one before."""
+COLD_ATTEMPTS = 128
+"""How often a read that misses something is tried. Each goes further than the one before, and no search takes as many
+steps: who gets here reads pages that others take away as fast as they are fetched.
+"""
 _MOST_WORK = 64
 
 

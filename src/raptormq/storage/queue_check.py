@@ -56,7 +56,7 @@ class QueueCheck:
         """
         for topic, dead in self._table.dead_ends.items():
             for queue in self._table.queues_of(topic):
-                is_alive = self._table.min_offset(queue, self._log_min) < queue.max_offset
+                is_alive = self._table.min_offset(queue, self._log_min, wait=True) < queue.max_offset
                 if is_alive and self._first_place(queue) < dead:
                     raise QueueFilesMissing(f"{topic}/{queue.queue_id} has messages of a topic that was deleted")
 

@@ -248,8 +248,12 @@ class QueueTable:
         self.batch_topics.discard(topic)
         self.files.remove_topic(topic, queues)
 
-    def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool = True) -> int:
-        """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has."""
+    def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool) -> int:
+        """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+        """
         if queue.min_checked_at != log_min:
             if isinstance(queue, BatchConsumeQueue):
                 self._find_live_item(queue, log_min, wait)

@@ -66,7 +66,8 @@ class Retention:
         self._doomed: deque[Segment] = deque()
         self._removing = threading.Lock()
         self._is_stuck = False
-        self._unvisited: Iterator[ConsumeQueue] = iter(())
+        self.unvisited: Iterator[ConsumeQueue] = iter(())
+        """Queues that :meth:`clean_queue` is to be called with since a :meth:`run` took segments."""
         self.disk_used_ratio = 0.0
         self.queued_end = 0
         """Of what is below it in the log the queues are durable. Behind it a crash may take their items, and the log
@@ -88,7 +89,7 @@ class Retention:
         self._doomed += taken
         if not self._doomed:
             return None
-        self._unvisited = iter(list(self._queues))
+        self.unvisited = iter(list(self._queues))
         return self._remove
 
     def _remove(self) -> None:
@@ -105,23 +106,18 @@ class Retention:
                 self._doomed.popleft()
                 self._is_stuck = False
 
-    def clean_queues(self, limit: int) -> bool:
-        """Remove the dead files of up to ``limit`` queues after a :meth:`run` that took segments; True when none is
-        left to visit.
-        """
-        for _ in range(limit):
-            queue = next(self._unvisited, None)
-            if queue is None:
-                return True
-            self._remove_dead_files(queue)
-        return False
+    def clean_queue(self, queue: ConsumeQueue, *, wait: bool) -> None:
+        """Remove the files of ``queue`` that point only to what is gone.
 
-    def _remove_dead_files(self, queue: ConsumeQueue) -> None:
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            StorageError: an item cannot be read.
+        """
         if queue.deleted or queue.min_checked_at == self._log.min_offset:
             return
         per_file = self._queues.files.format(queue).items_per_file
         before = _live_item(queue)
-        self._queues.min_offset(queue, self._log.min_offset)
+        self._queues.min_offset(queue, self._log.min_offset, wait=wait)
         live = _live_item(queue)
         if live // per_file > before // per_file:
             self._queues.files.remove_before(queue, live)

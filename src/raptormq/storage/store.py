@@ -1,8 +1,9 @@
 """The message store: the facade that the broker uses (Apache RocketMQ ``DefaultMessageStore``).
 
 One thread - the event loop - calls everything here, and nothing but :meth:`MessageStore.open` and
-:meth:`MessageStore.close` waits for a disk. Data flow: ``append`` packs a group and writes it to the log, ``dispatch``
-brings it into the queues once it is confirmed, ``get_messages`` reads queues and log. Without
+:meth:`MessageStore.close` makes it wait for a disk: a thread fetches what is not in memory, for who awaits it
+(:mod:`~raptormq.storage.page_cache` says when it gives up). Data flow: ``append`` packs a group and writes it to the
+log, ``dispatch`` brings it into the queues once it is confirmed, ``get_messages`` reads queues and log. Without
 :meth:`MessageStore.set_loop` there are no threads and no timers: tests call :meth:`MessageStore.flush` when something
 shall be durable.
 """
@@ -245,14 +246,22 @@ class MessageStore:
     async def _warmed(self, attempt: Callable[[bool], T]) -> T:
         return await with_pages(attempt, self._background, self._fs)
 
-    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def queue_end(self, topic: str, queue_id: int) -> int:
+        """Return the offset after the last message of a queue; 0 for one without messages."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    async def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset that is still there and the offset after the last one; zeros for a queue without
-        messages.
+        messages. The first one has to be looked for after each retention, in items that may have to be fetched.
         """
+        return await self._warmed(lambda wait: self._queue_bounds(topic, queue_id, wait=wait))
+
+    def _queue_bounds(self, topic: str, queue_id: int, *, wait: bool) -> tuple[int, int]:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return 0, 0
-        return self._queues.min_offset(queue, self._log.min_offset), queue.max_offset
+        return self._queues.min_offset(queue, self._log.min_offset, wait=wait), queue.max_offset
 
     async def tag_codes(self, topic: str, queue_id: int, offset: int, count: int) -> list[int]:
         """Return the tag codes of up to ``count`` messages of a queue from ``offset`` on; in a queue of delayed
@@ -264,18 +273,12 @@ class MessageStore:
         """Return up to ``count`` items (log offset, size, tag code) of a queue from ``offset`` on; none outside it."""
         return await self._warmed(lambda wait: self._reader.items(topic, queue_id, offset, count, wait=wait))
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it
-        (UPPER).
-
-        0 without a queue; may wait for the disk, unlike :meth:`offset_by_time_cold`.
-        """
-        return self._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=True)
-
     async def offset_by_time_cold(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
-        """Like :meth:`offset_by_time`; a thread fetches what is not in memory."""
+        """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it
+        (UPPER); 0 without a queue.
+        """
         return await self._warmed(lambda wait: self._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=wait))
 
     def _offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, *, wait: bool) -> int:
@@ -338,13 +341,6 @@ class MessageStore:
         """See :meth:`OpenStore.deletions_saved`; to be awaited before a deletion is answered."""
         if self._opened is not None and self._background is not None:
             await self._opened.deletions_saved(self._background)
-
-    def run_retention(self, now: int) -> None:
-        """Delete what is too old at ``now`` (ms) or too much, at once; the background does the same in slices."""
-        if (remove := self._retention.run(now)) is not None:
-            remove()
-        while not self._retention.clean_queues(len(self._queues) + 1):
-            pass
 
     async def clean(self, *, any_hour: bool) -> None:
         """Delete now, after a checkpoint, what is too old or too much; with ``any_hour`` whatever deleteWhen says."""

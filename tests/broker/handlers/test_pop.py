@@ -309,13 +309,13 @@ async def test_retry_topics_of_the_second_form_and_what_is_left_in_the_first(tmp
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"old")
         await pop(peer, invisibleTime=1)
-        while broker._store.queue_bounds(RETRY, 0)[1] < 1:
+        while broker._store.queue_end(RETRY, 0) < 1:
             await asyncio.sleep(0.01)
     async with running(tmp_path, {"enableRetryTopicV2": "true"}) as broker, connected(broker) as peer:
         await peer.send("t", b"new")
         await pop(peer, invisibleTime=1)
         second = "%RETRY%consumers+t"
-        while broker._store.queue_bounds(second, 0)[1] < 1:
+        while broker._store.queue_end(second, 0) < 1:
             await asyncio.sleep(0.01)
         found = {each.body: each for each in await come_back(peer, 2)}
         assert set(found) == {b"old", b"new"}
@@ -330,7 +330,7 @@ async def test_the_first_form_can_be_left_alone(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"old")
         await pop(peer, invisibleTime=1)
-        while broker._store.queue_bounds(RETRY, 0)[1] < 1:
+        while broker._store.queue_end(RETRY, 0) < 1:
             await asyncio.sleep(0.01)
     settings = {"enableRetryTopicV2": "true", "retrieveMessageFromPopRetryTopicV1": "false"}
     async with running(tmp_path, settings) as broker, connected(broker) as peer:

@@ -39,7 +39,7 @@ async def pushed(peer: Peer, code: int = 0) -> RemotingCommand:
 
 def kept(broker: Broker) -> int:
     assert broker._store is not None
-    return broker._store.queue_bounds(TOPIC, 0)[1]
+    return broker._store.queue_end(TOPIC, 0)
 
 
 @pytest.mark.parametrize("long_names", [False, True])
@@ -134,5 +134,5 @@ async def test_a_reply_that_says_it_is_part_of_a_transaction_is_a_reply(tmp_path
         assert decode_properties((await pushed(asker)).ext_fields["properties"])["TRAN_MSG"] == "true"
         assert (await call).code == 0
         assert kept(broker) == 1
-        assert broker._store.queue_bounds("RMQ_SYS_TRANS_HALF_TOPIC", 0) == (0, 0)
+        assert await broker._store.queue_bounds("RMQ_SYS_TRANS_HALF_TOPIC", 0) == (0, 0)
         assert (await reply(replier, text("nobody") + "TRAN_MSG\x01true\x02", f="four")).code == 1

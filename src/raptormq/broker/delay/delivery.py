@@ -71,7 +71,7 @@ class DelayedDelivery:
     def start(self) -> None:
         """Begin with what became due while the broker was away."""
         for level, offset in self._progress.offsets.items():
-            _, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+            high = self._store.queue_end(SCHEDULE_TOPIC, level - 1)
             self._progress.offsets[level] = min(offset, high)  # less than before, if a crash cut the log
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -115,7 +115,7 @@ class DelayedDelivery:
         """Deliver what is due and return when the next message is, None when none waits."""
         delay = self._delays_ms[level - 1]
         while True:
-            low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+            low, high = await self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
             offset = min(max(self._progress.offsets.get(level, 0), low), high)
             times = await self._store.tag_codes(SCHEDULE_TOPIC, level - 1, offset, _GROUP)
             now = self._clock()

@@ -96,7 +96,7 @@ class TimerDelivery:
 
     def start(self) -> None:
         """Begin with what became due while the broker was away."""
-        _, high = self._store.queue_bounds(TIMER_TOPIC, 0)  # less than before, if a crash cut the log
+        high = self._store.queue_end(TIMER_TOPIC, 0)  # less than before, if a crash cut the log
         self._before = self._before._replace(known_offset=min(self._before.known_offset, high))
         self._known = min(self._before.first_waiting, high)
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -144,7 +144,7 @@ class TimerDelivery:
 
     async def _learn(self) -> None:
         """Put what has come to the queue into the heap."""
-        low, high = self._store.queue_bounds(TIMER_TOPIC, 0)
+        low, high = await self._store.queue_bounds(TIMER_TOPIC, 0)
         self._known = max(self._known, low)
         while self._known < high:
             codes = await self._store.tag_codes(TIMER_TOPIC, 0, self._known, _PAGE)

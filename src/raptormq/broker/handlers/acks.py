@@ -64,7 +64,7 @@ class AckHandlers:
         self, connection: Connection, command: RemotingCommand, header: AckMessageRequestHeader
     ) -> RemotingCommand:
         """200051: one message is done."""
-        self._require_offset(connection, header.topic, header.queue_id, header.offset)
+        await self._require_offset(connection, header.topic, header.queue_id, header.offset)
         handle = _handle(header.extra_info)
         await self._ready.wait()
         if handle.is_orderly:
@@ -86,7 +86,7 @@ class AckHandlers:
         await self._ready.wait()
         async for each in in_turns(acks):
             topic = real_topic(each.topic, each.group, each.kind)
-            low, high = self._store.queue_bounds(topic, each.queue_id)
+            low, high = await self._store.queue_bounds(topic, each.queue_id)
             offsets = tuple(offset for offset in each.offsets if low <= offset <= high)
             if each.revive_queue == POP_ORDER_REVIVE_QUEUE:
                 for offset in offsets:
@@ -100,7 +100,7 @@ class AckHandlers:
         self, connection: Connection, command: RemotingCommand, header: ChangeInvisibleTimeRequestHeader
     ) -> RemotingCommand:
         """200053: a message is to be visible again in a while: a checkpoint of its own takes the place of its pop's."""
-        high = self._require_offset(connection, header.topic, header.queue_id, header.offset)
+        high = await self._require_offset(connection, header.topic, header.queue_id, header.offset)
         if header.offset == high:
             raise Refused(ResponseCode.NO_MESSAGE, f"offset {header.offset} is behind the end {high} of the queue")
         if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
@@ -138,11 +138,11 @@ class AckHandlers:
             if not self._orderly.is_blocked(place, self._clock()):
                 self._waiters.wake(topic, group, queue_id)
 
-    def _require_offset(self, connection: Connection, topic: str, queue_id: int, offset: int) -> int:
+    async def _require_offset(self, connection: Connection, topic: str, queue_id: int, offset: int) -> int:
         config = require_topic(self._topics, topic)
         if not 0 <= queue_id < config.read_queue_nums:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, no_read_queue(config, queue_id, connection))
-        low, high = self._store.queue_bounds(topic, queue_id)
+        low, high = await self._store.queue_bounds(topic, queue_id)
         if not low <= offset <= high:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
             raise Refused(ResponseCode.NO_MESSAGE, remark)

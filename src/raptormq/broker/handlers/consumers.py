@@ -138,7 +138,7 @@ class ConsumerHandlers:
 
     async def _queue_progress(self, group: str, queue: MessageQueue) -> QueueProgress:
         topic, queue_id = queue.topic, queue.queue_id
-        low, high = self._store.queue_bounds(topic, queue_id)
+        low, high = await self._store.queue_bounds(topic, queue_id)
         committed = self._store.consumer_offsets.get(topic, group, queue_id)
         consumed = low if committed is None else committed
         stored_last = await stored_at(self._store, topic, queue_id, consumed - 1) if consumed > low else 0

@@ -74,7 +74,7 @@ class GroupProgressHandlers:
 
     async def _time_span(self, group: str, queue: MessageQueue) -> dict[str, Any]:
         topic, queue_id = queue.topic, queue.queue_id
-        low, high = self._store.queue_bounds(topic, queue_id)
+        low, high = await self._store.queue_bounds(topic, queue_id)
         progress = max(self._store.consumer_offsets.get(topic, group, queue_id) or 0, low)
         first = await stored_at(self._store, topic, queue_id, low)
         last = await stored_at(self._store, topic, queue_id, high - 1) if high > low else NO_TIMESTAMP

@@ -101,16 +101,14 @@ class OffsetHandlers:
 
     def maximum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
         """30: the offset that the next message will get; 0 for a queue that has none."""
-        return response_to(command, header=OffsetResponseHeader(self._bounds(header)[1]))
+        return response_to(command, header=OffsetResponseHeader(self._store.queue_end(header.topic, header.queue_id)))
 
-    def minimum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
+    async def minimum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
         """31: the offset of the oldest message that is still there."""
-        return response_to(command, header=OffsetResponseHeader(self._bounds(header)[0]))
+        low, _high = await self._store.queue_bounds(header.topic, header.queue_id)
+        return response_to(command, header=OffsetResponseHeader(low))
 
     async def earliest(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
         """32: store time of the oldest message, -1 without one."""
         timestamp = await first_stored_at(self._store, header.topic, header.queue_id)
         return response_to(command, header=TimestampResponseHeader(timestamp))
-
-    def _bounds(self, header: QueueRequestHeader) -> tuple[int, int]:
-        return self._store.queue_bounds(header.topic, header.queue_id)

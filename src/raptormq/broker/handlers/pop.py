@@ -185,12 +185,12 @@ class PopHandlers:
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
         self._waiters.arm(waiter)
         try:
-            found = self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
+            found = await self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
             if not found and header.poll_time > 0 and not connection.is_closed:
                 if self._waiters.is_full:
                     return response_to(command, header=NotificationResponseHeader(False, True))
                 await self._waiters.wait(waiter, min(header.poll_time, MAX_WAIT_MS) / 1000)
-                found = self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
+                found = await self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
         finally:
             self._waiters.disarm(waiter)
         return response_to(command, header=NotificationResponseHeader(found))

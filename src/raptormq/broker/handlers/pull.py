@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from raptormq.broker.answer_waves import WAVE_MS, AnswerWaves
 from raptormq.broker.checks import require_group, require_read_queue
@@ -144,9 +145,8 @@ class PullHandlers:
     ) -> RemotingCommand | None:
         """11: messages of one queue from an offset on."""
         if (forbidden := self._forbidden(header)) is not None:
-            return response_to(
-                request, ResponseCode.NO_PERMISSION, forbidden[1], _response_header(header, forbidden[0])
-            )
+            fields = PullMessageResponseHeader(0, header.queue_offset, 0, 0, forbidden[0])
+            return response_to(request, ResponseCode.NO_PERMISSION, forbidden[1], fields)
         require_read_queue(self._topics, header.topic, header.queue_id, connection)
         wanted = self._wanted(header)
         place = header.topic, header.consumer_group, header.queue_id
@@ -202,8 +202,7 @@ class PullHandlers:
         header = pull.header
         place = header.topic, header.consumer_group, header.queue_id
         if self._resets and (offset := self._resets.take(*place)) is not None:
-            bounds = self._store.queue_bounds(header.topic, header.queue_id)
-            self._answer(pull, GetResult(GetStatus.OFFSET_RESET, [], offset, *bounds))
+            self._spawn(self._answer_with(pull, partial(self._nothing, pull, GetStatus.OFFSET_RESET, offset)))
             return
         is_new = may_wait and not pull.until_ms
         if (
@@ -233,8 +232,7 @@ class PullHandlers:
         header = pull.header
         if not header.sys_flag & _SUSPEND:
             return False
-        now = self._steady_clock()
-        pulling = self._config.pulling
+        now, pulling = self._steady_clock(), self._config.pulling
         wait_ms = header.suspend_timeout_millis if pulling.long_polling else pulling.short_polling_ms
         wait_ms = pull.until_ms - now if pull.until_ms else min(wait_ms, MAX_WAIT_MS)
         if wait_ms <= 0:
@@ -297,8 +295,7 @@ class PullHandlers:
         if connection.is_clogged:  # by answers to other pulls of its own
             await self._serve_when_drained(pull)
         elif not connection.is_closed:  # not OFFSET_OVERFLOW_ONE: some clients take that for the end of the queue
-            bounds = self._store.queue_bounds(header.topic, header.queue_id)
-            self._answer(pull, GetResult(GetStatus.NO_MATCHED_MESSAGE, [], pull.offset, *bounds))
+            await self._answer_with(pull, partial(self._nothing, pull, GetStatus.NO_MATCHED_MESSAGE, pull.offset))
 
     async def _read_cold(self, pull: _Pull) -> None:
         header, pulling, wishes = pull.header, self._config.pulling, pull.wishes
@@ -306,12 +303,19 @@ class PullHandlers:
             wishes = wishes._replace(
                 max_count=min(wishes.max_count, pulling.disk_count), max_bytes=min(wishes.max_bytes, pulling.disk_bytes)
             )
+        place = header.topic, header.queue_id, pull.offset
+        await self._answer_with(pull, partial(self._store.get_messages_cold, *place, wishes))
+
+    async def _answer_with(self, pull: _Pull, read: Callable[[], Coroutine[None, None, GetResult]]) -> None:
         try:
-            result = await self._store.get_messages_cold(header.topic, header.queue_id, pull.offset, wishes)
+            result = await read()
         except Exception as error:  # noqa: BLE001 - the client must get an answer whatever the disk does
             answer(pull.connection, pull.request, failure(pull.request, error))
             return
         self._answer(pull, result)
+
+    async def _nothing(self, pull: _Pull, status: GetStatus, offset: int) -> GetResult:
+        return GetResult(status, [], offset, *await self._store.queue_bounds(pull.header.topic, pull.header.queue_id))
 
     # --- waking ---
 
@@ -394,7 +398,3 @@ def _response_code(result: GetResult, offset: int) -> ResponseCode:
         return code
     # No such queue yet, or nothing in it: normal for a consumer that starts at 0, else its offset is from another life.
     return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-
-
-def _response_header(header: PullMessageRequestHeader, forbidden_type: int) -> PullMessageResponseHeader:
-    return PullMessageResponseHeader(0, header.queue_offset, 0, 0, forbidden_type)

@@ -39,7 +39,7 @@ class QueueItemHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         count = min(max(header.count, 0), MOST_ITEMS)
         found = await self._store.queue_items(topic, queue_id, index, count) if count else []
-        lowest, highest = self._store.queue_bounds(topic, queue_id)
+        lowest, highest = await self._store.queue_bounds(topic, queue_id)
         body: dict[str, Any] = {"maxQueueIndex": highest, "minQueueIndex": lowest}
         if header.consumer_group is not None:
             body |= self._wanted(header.consumer_group, topic)

@@ -84,7 +84,7 @@ class ResetHandlers:
         queue = self._queue(header, header.queue_id)
         if header.offset is None or header.offset == -1:
             return {queue: await self._by_time(header, header.queue_id)}
-        low, high = self._store.queue_bounds(header.topic, header.queue_id)
+        low, high = await self._store.queue_bounds(header.topic, header.queue_id)
         if not low <= header.offset <= high + 1:
             remark = f"Target offset {header.offset} not in consume queue range [{low}-{high}]"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -95,7 +95,7 @@ class ResetHandlers:
 
     async def _by_time(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
         if header.timestamp < 0:
-            return self._store.queue_bounds(header.topic, queue_id)[1]
+            return self._store.queue_end(header.topic, queue_id)
         return await self._store.offset_by_time_cold(header.topic, queue_id, header.timestamp)
 
     async def _tell_members(self, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:

@@ -146,7 +146,7 @@ class TopicHandlers:
         config = require_topic(self._topics, header.topic)
         offsets: dict[MessageQueue, TopicOffset] = {}
         async for queue_id in in_turns(range(max(config.read_queue_nums, config.write_queue_nums))):
-            low, high = self._store.queue_bounds(header.topic, queue_id)
+            low, high = await self._store.queue_bounds(header.topic, queue_id)
             updated = await last_stored_at(self._store, header.topic, queue_id) if high > low else 0
             queue = MessageQueue(header.topic, self._identity.broker_name, queue_id)
             offsets[queue] = TopicOffset(low, high, updated)

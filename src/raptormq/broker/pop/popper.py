@@ -117,14 +117,14 @@ class Popper:
         for topic, queue_id in self._places(asked):
             place = topic, asked.group, queue_id
             if place in self._busy or len(popped.records) >= asked.max_count:
-                popped.rest += self._rest(place)
+                popped.rest += await self._rest(place)
                 continue
             self._busy.add(place)
             try:
                 await self._take(asked, place, popped, reading)
             except StorageError as error:  # what has been taken already would be invisible for nothing
                 failure = failure or error
-                popped.rest += self._rest(place)
+                popped.rest += await self._rest(place)
             finally:
                 self._busy.discard(place)
         if failure is not None and not popped.records:
@@ -139,10 +139,10 @@ class Popper:
         records: list[Buffer] = []
         rest = size = copied = 0
         for each, number in self._places(asked):
-            count = self._rest((each, group, number))
+            count = await self._rest((each, group, number))
             rest += count
             if count and len(records) < most:
-                low, high = self._store.queue_bounds(each, number)
+                low, high = await self._store.queue_bounds(each, number)
                 start = max(low, high - count)
                 result = await self._read(each, number, start, most - len(records), EVERYTHING, reading)
                 if result is None:
@@ -156,10 +156,13 @@ class Popper:
                 records += _split(result.buffers)
         return records, rest
 
-    def waiting(self, topic: str, group: str, queue_id: int) -> bool:
+    async def waiting(self, topic: str, group: str, queue_id: int) -> bool:
         """Return whether a pop of a queue (-1: of any) would find messages, filters aside."""
         asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=False)
-        return any(self._rest((each, group, number)) for each, number in self._places(asked))
+        for each, number in self._places(asked):
+            if await self._rest((each, group, number)):
+                return True
+        return False
 
     def _places(self, asked: PopRequest) -> list[tuple[str, int]]:
         queues = [asked.queue_id] if asked.queue_id >= 0 else self._queues(asked.topic)
@@ -191,7 +194,7 @@ class Popper:
             self._store.consumer_offsets.commit(topic, asked.group, queue_id, offset)
             result = await self._read(topic, queue_id, offset, most, wanted, reading)
         if result is None:
-            popped.rest += self._rest(place)
+            popped.rest += await self._rest(place)
             return
         reading.has(popped.copied + result.copied_bytes)
         if popped.records and popped.size + result.total_bytes > MAX_ANSWER_BYTES:
@@ -236,15 +239,15 @@ class Popper:
         if offset is None:
             offset = offsets.get(topic, group, queue_id)
         if offset is None:
-            low, high = self._store.queue_bounds(topic, queue_id)
+            low, high = await self._store.queue_bounds(topic, queue_id)
             oldest = from_oldest or topic_kind(topic) != "0"
             offset = low if oldest or await is_young(self._store, topic, queue_id) else max(high - 1, 0)
         offsets.commit(topic, group, queue_id, offset)
         return offset
 
-    def _rest(self, place: Place) -> int:
+    async def _rest(self, place: Place) -> int:
         topic, group, queue_id = place
-        low, high = self._store.queue_bounds(topic, queue_id)
+        low, high = await self._store.queue_bounds(topic, queue_id)
         return max(0, high - max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0))
 
     async def _read(

@@ -108,7 +108,7 @@ class PopRevival:
     async def _recover(self, queue_id: int) -> None:
         offsets = self._store.consumer_offsets
         done = offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
-        _, high = self._store.queue_bounds(self._revive_topic, queue_id)
+        high = self._store.queue_end(self._revive_topic, queue_id)
         if done is not None and done >= high:  # a crash has cut the log below it: what comes next is not done with
             offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done := high - 1)
         offset = 0 if done is None else done + 1
@@ -140,7 +140,7 @@ class PopRevival:
         offsets = self._store.consumer_offsets
         for queue_id in range(REVIVE_QUEUES):
             oldest = self._outstanding.oldest_place(queue_id)
-            done = (self._store.queue_bounds(self._revive_topic, queue_id)[1] if oldest is None else oldest) - 1
+            done = (self._store.queue_end(self._revive_topic, queue_id) if oldest is None else oldest) - 1
             known = offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
             if done >= 0 and (known is None or done > known):
                 offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done)

@@ -80,15 +80,7 @@ class Transactions:
 
     def start(self) -> None:
         """Take up what earlier runs left open."""
-        offsets = self._store.consumer_offsets
-        half_low, half_end = self._store.queue_bounds(HALF_TOPIC, 0)
-        op_low, op_end = self._store.queue_bounds(OP_HALF_TOPIC, 0)
-        first_half = min(max(offsets.get(HALF_TOPIC, GROUP, 0) or 0, half_low), half_end)
-        first_op = min(max(offsets.get(OP_HALF_TOPIC, GROUP, 0) or 0, op_low), op_end)
-        self._ledger = Ledger(first_half, first_op)
-        for half in range(first_half, half_end):
-            self._ledger.half_seen(half, 0)
-        self._task = asyncio.get_running_loop().create_task(self._run(first_op))
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """End and keep the progress."""
@@ -109,10 +101,10 @@ class Transactions:
         """Wait until it is known what earlier runs have settled."""
         await self._ready.wait()
 
-    async def _run(self, first_op: int) -> None:
+    async def _run(self) -> None:
         while not self._ready.is_set():
             try:
-                await self._read_ops(first_op)
+                await self._read_ops(await self._name_halves())
                 self._ready.set()
             except Exception:  # decisions wait until it is known what is decided
                 logger.exception("the decided transactions cannot be read, it is tried again")
@@ -127,10 +119,23 @@ class Transactions:
             except Exception:
                 logger.exception("open transactions cannot be checked, it is tried again")
 
+    async def _name_halves(self) -> int:
+        """Take all halves from the kept progress on for open, and return from where the ops tell which are not."""
+        offsets = self._store.consumer_offsets
+        half_low, _ = await self._store.queue_bounds(HALF_TOPIC, 0)
+        op_low, op_end = await self._store.queue_bounds(OP_HALF_TOPIC, 0)
+        half_end = self._store.queue_end(HALF_TOPIC, 0)  # those behind it are still to arrive
+        first_half = min(max(offsets.get(HALF_TOPIC, GROUP, 0) or 0, half_low), half_end)
+        first_op = min(max(offsets.get(OP_HALF_TOPIC, GROUP, 0) or 0, op_low), op_end)
+        self._ledger = Ledger(first_half, first_op)
+        for half in range(first_half, half_end):
+            self._ledger.half_seen(half, 0)
+        return first_op
+
     async def _read_ops(self, offset: int) -> None:
         """Settle what the ops from ``offset`` on name. A damaged one settles nothing: its producer is asked again."""
         count = _PAGE
-        while offset < self._store.queue_bounds(OP_HALF_TOPIC, 0)[1]:
+        while offset < self._store.queue_end(OP_HALF_TOPIC, 0):
             found = await self._store.get_messages_cold(OP_HALF_TOPIC, 0, offset, Wishes(count, _PAGE_BYTES))
             try:
                 ops = [op for data in found.buffers for op in iter_records(data)]
