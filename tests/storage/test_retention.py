@@ -11,6 +11,7 @@ from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.retention import parse_hours
 from raptormq.storage.wishes import Wishes
+from tests.storage.batch_stores import batch
 from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,
@@ -154,6 +155,30 @@ def test_queue_files_without_live_items_are_removed() -> None:
     assert (low, high) == (60, 70)
     assert volume.names("/store/consumequeue/topic/0") == [f"{1200:020d}"]
     assert bodies(read_queue(store)) == [str(number) for number in range(60, 70)]
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_queue_files_are_removed_although_a_consumer_came_before_retention(is_batch: bool) -> None:
+    """It is the one who notices that their records are gone, and it has no time for files."""
+    clock = Clock(at_hour(3))
+    volume = MemoryFileSystem(clock=clock)
+    store = open_store(volume, clock, file_reserved_hours=1, delete_when="12", batch_queue_file_size=46 * 20)
+    if is_batch:
+        store.set_batch_topic("topic")
+    for number in range(70):
+        put(store, batch([str(number)], topic="topic") if is_batch else message(str(number)))
+    checkpoint(store)
+    folder = f"/store/{'batch' if is_batch else ''}consumequeue/topic/0"
+    assert len(volume.names(folder)) == 4
+    remove = store._retention.run(at_hour(12))
+    assert remove is not None
+    remove()
+    low, _ = queue_bounds(store, "topic", 0)
+    assert low >= 60
+    assert len(volume.names(folder)) == 4
+    for queue in store._retention.unvisited:
+        store._retention.clean_queue(queue, wait=False)
+    assert len(volume.names(folder)) == 1
 
 
 def test_above_90_percent_writes_are_refused_until_there_is_room() -> None:

@@ -104,4 +104,5 @@ class BatchBuilding:
         queue.written = queue.live_item = 0
         queue.seen = (-1, 0)
         queue.min_checked_at = 0
+        queue.has_dead_files = False
         queue.max_physical = -1

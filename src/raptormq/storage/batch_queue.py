@@ -78,6 +78,11 @@ class BatchConsumeQueue(ConsumeQueue):
         """Where the last read ended: a queue offset and the item that begins with it."""
 
     @property
+    def first_item(self) -> int:
+        """Number of the item of ``min_offset``."""
+        return self.live_item
+
+    @property
     def item_count(self) -> int:
         """Number of the next item."""
         return self.written + (len(self.tail) // BATCH_ITEM_BYTES if self.tail is not None else 0)

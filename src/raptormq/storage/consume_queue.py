@@ -38,6 +38,7 @@ class ConsumeQueue:
     __slots__ = (
         "delay_ms",
         "deleted",
+        "has_dead_files",
         "magic",
         "max_offset",
         "max_physical",
@@ -72,8 +73,15 @@ class ConsumeQueue:
         self.tail: bytearray | None = None
         """Items that no file has yet, None when there are none."""
         self.deleted = False
+        self.has_dead_files = False
+        """Some files hold only items before ``first_item``; :mod:`~raptormq.storage.retention` removes them."""
         self.delay_ms: int | None = None
         """For a queue of delayed messages: its tag codes are the times at which they are due."""
+
+    @property
+    def first_item(self) -> int:
+        """Number of the item of ``min_offset``: items are numbered like messages."""
+        return self.min_offset
 
 
 def encode_topic_field(topic: str) -> bytes:

@@ -107,7 +107,7 @@ def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: in
     files = table.files
     _, item_bytes, file_size, _ = files.format(queue)
     per_file = files.format(queue).items_per_file
-    first = queue.live_item if isinstance(queue, BatchConsumeQueue) else queue.min_offset
+    first = queue.first_item
 
     def item(number: int) -> tuple[int, int]:
         found = _item_of(files.read(queue, number, 1, wait=True), item_bytes, 0)

@@ -187,6 +187,7 @@ class QueueTable:
         queue.tail = None
         queue.min_offset = queue.max_offset = queue.next_offset = queue.written = 0
         queue.min_checked_at = 0
+        queue.has_dead_files = False
         queue.max_physical = -1
 
     def flush(self, limit: int) -> bool:
@@ -255,10 +256,12 @@ class QueueTable:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
         """
         if queue.min_checked_at != log_min:
+            before, per_file = queue.first_item, self.files.format(queue).items_per_file
             if isinstance(queue, BatchConsumeQueue):
                 self._find_live_item(queue, log_min, wait)
             else:
                 queue.min_offset = self._first_at_or_after(queue, log_min, wait)
+            queue.has_dead_files |= queue.first_item // per_file > before // per_file
             queue.min_checked_at = log_min
         return queue.min_offset
 

@@ -25,7 +25,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from raptormq.errors import ConfigError, StorageError
-from raptormq.storage.batch_queue import BatchConsumeQueue
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consume_queue import ConsumeQueue
@@ -113,14 +112,12 @@ class Retention:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
             StorageError: an item cannot be read.
         """
-        if queue.deleted or queue.min_checked_at == self._log.min_offset:
+        if queue.deleted:
             return
-        per_file = self._queues.files.format(queue).items_per_file
-        before = _live_item(queue)
         self._queues.min_offset(queue, self._log.min_offset, wait=wait)
-        live = _live_item(queue)
-        if live // per_file > before // per_file:
-            self._queues.files.remove_before(queue, live)
+        if queue.has_dead_files:  # which a reader may have found out before
+            self._queues.files.remove_before(queue, queue.first_item)
+            queue.has_dead_files = False
 
     def _take_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
         config, log = self._config, self._log
@@ -145,8 +142,3 @@ class Retention:
         except FileNotFoundError:  # somebody has made room by hand
             return True
         return now_ms - modified_ms >= self._config.file_reserved_hours * _HOUR_MS
-
-
-def _live_item(queue: ConsumeQueue) -> int:
-    """Return the number of the first item that is needed; in a SimpleCQ queue items are numbered like messages."""
-    return queue.live_item if isinstance(queue, BatchConsumeQueue) else queue.min_offset
