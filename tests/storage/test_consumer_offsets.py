@@ -68,6 +68,8 @@ def test_only_changes_are_written(volume: MemoryFileSystem) -> None:
     assert table.snapshot() is None
     table.commit("topic", "group", 0, 5)
     assert table.snapshot() is not None
+    assert table.snapshot() is not None, "nobody has written it"
+    save(table)
     assert table.snapshot() is None
     table.commit("topic", "group", 0, 5)
     assert table.snapshot() is None

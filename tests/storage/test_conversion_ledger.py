@@ -32,7 +32,7 @@ def test_entries_come_back() -> None:
         "b": Entry("b", to_batch=False, state=SWITCHED, offset=1 << 40),
         "c": Entry("c", to_batch=True, state=STOPPED),
     }
-    asyncio.run(written.save(Inline()))
+    asyncio.run(written.rewrite(Inline()))
     read = ledger(volume)
     read.load()
     assert read.entries == written.entries

@@ -56,11 +56,11 @@ def test_what_the_log_does_not_have_any_more_is_forgotten() -> None:
     for topic, end in (("gone", 100), ("half", 101), ("all", 200), ("beyond", 201)):
         written.add(topic, end)
     written.fit(100, 200)
-    assert written.ends == {"half": 101, "all": 200, "beyond": 200}
+    assert written.entries == {"half": 101, "all": 200, "beyond": 200}
     written.save_now()
-    assert read(volume) == written.ends
+    assert read(volume) == written.entries
     written.fit(200, 200)
-    assert written.ends == {}
+    assert written.entries == {}
 
 
 def test_a_save_that_fails_is_made_up_for() -> None:

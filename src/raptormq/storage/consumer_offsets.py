@@ -7,23 +7,30 @@ something has changed: after a crash a group consumes up to 5 seconds again (at-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from raptormq.errors import StoreDamaged
-from raptormq.storage.json_file import JsonFile, dump_pretty
+from raptormq.storage.json_file import JsonFile, VersionedFile, dump_pretty
 
 _SEPARATOR = "@"
+
+
+class Snapshot(NamedTuple):
+    """The offsets at one moment."""
+
+    version: int
+    data: bytes
 
 
 class ConsumerOffsets:
     """Next offset to consume by topic, group and queue id."""
 
     def __init__(self, file: JsonFile, clock: Callable[[], int]) -> None:
-        self._file = file
+        self._json = file
+        self._file = VersionedFile(file)
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
         self._counter = 0
-        self._saved_counter = 0
 
     def load(self) -> None:
         """Read the file; there need not be one.
@@ -31,7 +38,7 @@ class ConsumerOffsets:
         Raises:
             StoreDamaged: file and backup are unreadable, or not of this shape.
         """
-        value = self._file.load()
+        value = self._json.load()
         if value is None:
             return
         try:
@@ -39,9 +46,9 @@ class ConsumerOffsets:
             self._table = {
                 key: {int(queue): int(offset) for queue, offset in row.items()} for key, row in table.items()
             }
-            self._counter = self._saved_counter = int((value.get("dataVersion") or {}).get("counter") or 0)
+            self._counter = self._file.version = int((value.get("dataVersion") or {}).get("counter") or 0)
         except (AttributeError, TypeError, ValueError) as error:
-            raise StoreDamaged(f"{self._file.path} does not hold consumer offsets: {error}") from error
+            raise StoreDamaged(f"{self._json.path} does not hold consumer offsets: {error}") from error
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         """Return the committed offset, None when the group has none."""
@@ -109,26 +116,21 @@ class ConsumerOffsets:
             del self._table[key]
         self._counter += bool(keys)
 
-    def snapshot(self) -> bytes | None:
-        """Return the text to be written, None when nothing has changed since the last call that returned one."""
-        if self._counter == self._saved_counter:
+    def snapshot(self) -> Snapshot | None:
+        """Return what is to be written, None when the file has every change."""
+        if self._counter == self._file.version:
             return None
-        self._saved_counter = self._counter
-        return dump_pretty(self.as_json())
+        return Snapshot(self._counter, dump_pretty(self.as_json()))
 
     def as_json(self) -> dict[str, Any]:
         """Return the contents of the file."""
         version = {"counter": self._counter, "stateVersion": 0, "timestamp": self._clock()}
         return {"dataVersion": version, "offsetTable": self._table}
 
-    def save_snapshot(self, data: bytes) -> None:
+    def save_snapshot(self, snapshot: Snapshot) -> None:
         """Write what :meth:`snapshot` returned; for any thread, waits for the disk.
 
         Raises:
-            OSError: the old contents are still there; the next change is written again.
+            OSError: the old contents are still there.
         """
-        try:
-            self._file.save_bytes(data)
-        except OSError:
-            self._saved_counter = -1
-            raise
+        self._file.save(*snapshot)

@@ -1,5 +1,5 @@
 """Which topics are being converted from one type of queue to the other, as a start after a crash has to know it:
-``config/queueConversions.json``, written like all tables (:mod:`~raptormq.storage.json_file`)::
+``config/queueConversions.json``, a ledger of the store (:mod:`~raptormq.storage.topic_ledger`)::
 
     {"conversions": {"orders": {"to": "BatchCQ", "state": "building", "offset": 0}}}
 
@@ -18,19 +18,13 @@ says it too. Neighbour: :mod:`~raptormq.storage.queue_converter` writes it.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from dataclasses import dataclass
-from typing import Any
 
-from raptormq.errors import StorageError
 from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.json_file import JsonFile
 from raptormq.storage.paths import StorePaths
-
-logger = logging.getLogger(__name__)
+from raptormq.storage.topic_ledger import TopicLedger
 
 BUILDING = "building"
 STOPPED = "stopped"
@@ -55,67 +49,31 @@ class Entry:
         return self.to_batch is (self.state == SWITCHED)
 
 
-class ConversionLedger:
-    """The file; ``entries`` are by topic."""
+class ConversionLedger(TopicLedger[Entry]):
+    """The file; the queues of what cannot be read in it can be built from the log."""
+
+    key = "conversions"
+    entry_name = "conversion"
 
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
-        self._file = JsonFile(f"{paths.config}/queueConversions.json", filesystem)
-        self._saving = asyncio.Lock()
-        self.entries: dict[str, Entry] = {}
-        self.is_saved = True
-        """False when an entry was taken out and nobody has written the file since."""
+        super().__init__(filesystem, f"{paths.config}/queueConversions.json")
 
-    def load(self) -> None:
-        """Read the file; what is no entry is left out with a warning, since the queues can be built from the log.
-
-        Raises:
-            StoreDamaged: the file and its backup cannot be read.
-        """
-        found = (self._file.load() or {}).get("conversions")
-        for topic, value in found.items() if isinstance(found, dict) else ():
-            entry = _entry(topic, value)
-            if entry is None:
-                logger.warning("%s: no conversion: %s", self._file.path, str(value)[:200])
-            else:
-                self.entries[topic] = entry
-
-    async def save(self, background: Runner) -> None:
-        """Write the file.
+    async def rewrite(self, background: Runner) -> None:
+        """Write the file, whatever it says: its backup says the same once that was done twice.
 
         Raises:
             StorageError: it could not be written.
         """
-        async with self._saving:
-            self.is_saved = True
-            try:
-                await background.run(self._file.save, self.to_dict())
-            except OSError as error:
-                self.is_saved = False
-                raise StorageError(f"cannot save {self._file.path}: {error.strerror or error}") from error
+        self.changed()
+        await self.save(background)
 
-    async def settled(self) -> None:
-        """Wait for a write that is under way."""
-        async with self._saving:
-            pass
+    def _decode(self, topic: str, value: object) -> Entry | None:
+        if not isinstance(value, dict):
+            return None
+        to, state, offset = value.get("to"), value.get("state"), value.get("offset")
+        if to not in (BATCH_CQ, SIMPLE_CQ) or state not in _STATES or not isinstance(offset, int):
+            return None
+        return Entry(topic, to == BATCH_CQ, state, offset)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the contents of the file."""
-        return {
-            "conversions": {
-                topic: {
-                    "to": BATCH_CQ if entry.to_batch else SIMPLE_CQ,
-                    "state": entry.state,
-                    "offset": entry.offset,
-                }
-                for topic, entry in self.entries.items()
-            }
-        }
-
-
-def _entry(topic: str, value: object) -> Entry | None:
-    if not isinstance(value, dict):
-        return None
-    to, state, offset = value.get("to"), value.get("state"), value.get("offset")
-    if to not in (BATCH_CQ, SIMPLE_CQ) or state not in _STATES or not isinstance(offset, int):
-        return None
-    return Entry(topic, to == BATCH_CQ, state, offset)
+    def _encode(self, entry: Entry) -> object:
+        return {"to": BATCH_CQ if entry.to_batch else SIMPLE_CQ, "state": entry.state, "offset": entry.offset}

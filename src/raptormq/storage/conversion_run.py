@@ -150,7 +150,7 @@ class Workshop:
             raise StopRequested
         entry.state, entry.offset = SWITCHED, offset
         try:
-            await self.ledger.save(self.background)
+            await self.ledger.rewrite(self.background)
             if job.is_forgotten:
                 raise StopRequested
             if not conversion.has_caught_up():
@@ -171,7 +171,7 @@ class Workshop:
             StorageError, OSError: something could not be saved or removed; to be called again.
         """
         job.progress.phase = "switching"
-        await self.ledger.save(self.background)  # else its backup says that the old queues count, which go now
+        await self.ledger.rewrite(self.background)  # else its backup says that the old queues count, which go now
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
         await types.settled()
         await self.remove(job, job.replaced, is_batch=not job.entry.to_batch)

@@ -19,7 +19,7 @@ from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consume_queue import ConsumeQueue
-from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.consumer_offsets import ConsumerOffsets, Snapshot
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.durability import DurabilityJob, SyncJob, done, put_back, take_job
@@ -272,12 +272,12 @@ class Housekeeping:
             StorageError: they could not be written.
         """
         async with self.one_save:
-            if (data := self.offsets.snapshot()) is not None:
-                await background.run(self._save_offsets, data)
+            if (snapshot := self.offsets.snapshot()) is not None:
+                await background.run(self._save_offsets, snapshot)
 
-    def _save_offsets(self, data: bytes) -> None:
+    def _save_offsets(self, snapshot: Snapshot) -> None:
         try:
-            self.offsets.save_snapshot(data)
+            self.offsets.save_snapshot(snapshot)
         except OSError as error:
             self.gate.fail(_OFFSETS, f"cannot save the consumer offsets in {self.config.paths.config}", error)
         self.gate.clear_full(_OFFSETS)
@@ -345,8 +345,8 @@ class Housekeeping:
         self.gate.clear_full(_DELETIONS)
 
     def _settle_offsets(self) -> None:
-        if (data := self.offsets.snapshot()) is not None:
-            self._save_offsets(data)
+        if (snapshot := self.offsets.snapshot()) is not None:
+            self._save_offsets(snapshot)
 
 
 async def _in_slices(work: Callable[[int], bool], step: int = _QUEUES_PER_STEP) -> None:

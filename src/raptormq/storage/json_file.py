@@ -8,6 +8,7 @@ RocketMQ ``ConfigManager``).
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import orjson
@@ -75,3 +76,26 @@ class JsonFile:
         filesystem.replace(new, self.path)
         self._is_sound = True
         filesystem.sync_directory(self.path.rpartition("/")[0])
+
+
+class VersionedFile:
+    """Keeps the newest version in ``file``: a save goes on in its thread when who waited for it is cancelled, and the
+    next one may begin meanwhile.
+    """
+
+    def __init__(self, file: JsonFile) -> None:
+        self._file = file
+        self._writing = threading.Lock()
+        self.version = 0
+        """The newest one that the file has had."""
+
+    def save(self, version: int, data: bytes) -> None:
+        """Replace the contents by a newer version of them, after any save that is under way; for any thread.
+
+        Raises:
+            OSError: the old contents are still there.
+        """
+        with self._writing:
+            if version > self.version:
+                self._file.save_bytes(data)
+                self.version = version

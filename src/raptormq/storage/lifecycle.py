@@ -49,7 +49,7 @@ class OpenStore:
         """
         log = self.housekeeping.log
         # Else a power cut leaves places that are dead behind the end of the log, and another program may fill them.
-        await self.housekeeping.flusher.reach(max(self.deletions.ends.values(), default=0))
+        await self.housekeeping.flusher.reach(max(self.deletions.entries.values(), default=0))
         self.deletions.fit(log.min_offset, log.end_offset)
         await self.deletions.save(background)
         await self.converter.tidy()

@@ -164,7 +164,7 @@ class QueueConverter:
             if not job.conversion.is_switched:
                 job.conversion.give_up()
             self._ledger.entries.pop(topic, None)  # somebody may be giving it up
-            self._ledger.is_saved = False
+            self._ledger.changed()
 
     def progress(self, topic: str) -> Progress | None:
         """Return what is known of the conversion of ``topic``, None when there was none since the start."""
@@ -185,9 +185,8 @@ class QueueConverter:
         Raises:
             StorageError: it could not be written.
         """
-        await self._ledger.settled()
-        if not self._ledger.is_saved:
-            await self._save()
+        assert self._workshop is not None
+        await self._ledger.save(self._workshop.background)
 
     async def convert(self, topic: str, types: QueueTypes) -> bool:
         """Do what the ledger has for ``topic``; False when it is to be tried again later.
@@ -262,7 +261,7 @@ class QueueConverter:
 
     async def _save(self) -> None:
         assert self._workshop is not None
-        await self._ledger.save(self._workshop.background)
+        await self._ledger.rewrite(self._workshop.background)
 
     async def _save_or_warn(self) -> None:
         try:
