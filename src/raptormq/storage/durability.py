@@ -1,8 +1,10 @@
 """Makes the derived files durable and writes the checkpoint that says so.
 
 Two halves: what has to be done is taken on the thread of the store, done in any thread. The order is what makes the
-checkpoint true: tails written, log flushed, queue files flushed, then the headers of the index, which say what it has,
-how far every queue is, and the checkpoint.
+checkpoint true: tails written, queue files flushed, then the headers of the index, which say what it has, how far every
+queue is, and the checkpoint. The log has flushes of its own, and may be behind its queues: the checkpoint says up to
+which time it is durable, and a recovery believes no item of a record that is younger
+(:mod:`~raptormq.storage.queue_loading`).
 """
 
 from __future__ import annotations

@@ -237,7 +237,9 @@ class Housekeeping:
             self.gate.fail(_CHECKPOINT, f"cannot make the consume queues in {self.config.paths.root} durable", error)
 
     def _next_checkpoint(self, queue_timestamp: int) -> Checkpoint:
-        """Return what will be true; the log is flushed first: it must not be behind its queues."""
+        """Return what will be true. The log is durable up to its last flush, which may be before the last record of
+        the queues: a recovery goes by the older of the two times.
+        """
         return Checkpoint(
             log_timestamp=self.flusher.flushed_timestamp,
             queue_timestamp=queue_timestamp,
