@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from raptormq.errors import DiskFull
+from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import read_file
 from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import batch
-from tests.storage.stores import Clock, Inline, bodies, message, open_store, put, queue_bounds, read_queue
+from tests.storage.stores import Clock, Inline, bodies, message, open_store, put, queue_bounds, read_queue, until
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
@@ -38,3 +45,32 @@ async def test_queues_that_are_durable_before_the_log_are_cut_with_it(is_batch: 
         left = left.after_kill()
     send(100)
     assert bodies(read_queue(store)) == [str(number) for number in (*range(15), *range(100, 115))]
+
+
+async def test_files_of_a_checkpoint_that_nobody_awaits_any_more_belong_to_the_next_one() -> None:
+    """The store is closed while the timer's checkpoint is under way, and what that one could not make durable would be
+    lost with a stop that looks clean."""
+    disk = MemoryFileSystem()
+    volume = FaultyFileSystem(disk, Fault(1, "sync", "consumequeue", errno.ENOSPC))
+    store = open_store(volume)
+    put(store, message("a"))
+    assert store._opened is not None
+    failures: list[BaseException] = []
+
+    class Thread(Inline):
+        """Goes on when its caller is cancelled."""
+
+        async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            try:
+                work(*args, **kwargs)
+            except DiskFull as error:
+                failures.append(error)
+            await asyncio.Event().wait()
+
+    checkpoint = asyncio.create_task(store._opened.housekeeping.make_durable(Thread()))
+    await until(lambda: failures)
+    checkpoint.cancel()
+    store.close()
+    left = disk.after_power_cut()
+    assert left.names("/store/consumequeue/topic/0") == ["0" * 20]
+    assert bodies(read_queue(open_store(left))) == ["a"]

@@ -88,19 +88,15 @@ def take_job(
     """Return the job for everything that ``files`` and ``index`` have written; ``ends`` of the queues and
     ``checkpoint`` are what will be true after it.
     """
-    unsynced, folders = files.take_unsynced()
+    paths_written, folders = files.unsynced.take()
     headers = tuple(index.headers()) if index is not None else ()
     folders |= {header.path.rpartition("/")[0] for header in headers}
-    sync = SyncJob(filesystem, paths.root, unsynced, folders)
+    sync = SyncJob(filesystem, paths.root, paths_written, folders)
     return DurabilityJob(filesystem, sync, headers, paths.queue_ends, ends, file, checkpoint)
 
 
-def put_back(job: SyncJob, files: QueueFiles) -> None:
-    """Take again what has failed; headers of the index count as lacking until :func:`done`."""
-    files.put_back(job.paths, job.folders)
-
-
-def done(job: DurabilityJob, index: KeyIndex | None) -> None:
-    """A job has succeeded."""
+def done(job: DurabilityJob, files: QueueFiles, index: KeyIndex | None) -> None:
+    """A job has succeeded; before this, all that was taken for it counts as lacking."""
+    files.unsynced.done()
     if index is not None:
         index.headers_written(job.headers)

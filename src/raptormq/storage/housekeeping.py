@@ -22,7 +22,7 @@ from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.consumer_offsets import ConsumerOffsets, Snapshot
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.durability import DurabilityJob, SyncJob, done, put_back, take_job
+from raptormq.storage.durability import DurabilityJob, SyncJob, done, take_job
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.key_index import KeyIndex
@@ -202,12 +202,8 @@ class Housekeeping:
             try:
                 await self._write_rest(background, timestamp, always=always)
             except DiskFull:
-                sync = self._take_sync()
-                try:
-                    await background.run(self._run_sync, sync)
-                except BaseException:
-                    put_back(sync, self.queues.files)
-                    raise
+                await background.run(self._run_sync, self._take_sync())
+                self.queues.files.unsynced.done()
                 self.retention.queued_end = end
                 raise
             self.retention.queued_end = end
@@ -218,17 +214,13 @@ class Housekeeping:
         checkpoint = self._next_checkpoint(timestamp)
         if always or self._is_news(checkpoint):
             job = self._take_job(checkpoint)
-            try:
-                await _in_slices(job.ends.add, _ENDS_PER_STEP)
-                await background.run(self._run_job, job)
-            except BaseException:
-                put_back(job.unsynced, self.queues.files)
-                raise
-            done(job, self.index)
+            await _in_slices(job.ends.add, _ENDS_PER_STEP)
+            await background.run(self._run_job, job)
+            done(job, self.queues.files, self.index)
 
     def _take_sync(self) -> SyncJob:
         """Return the part of a job that needs no room; after it retention may make some."""
-        return SyncJob(self.filesystem, self.config.paths.root, *self.queues.files.take_unsynced())
+        return SyncJob(self.filesystem, self.config.paths.root, *self.queues.files.unsynced.take())
 
     def _run_sync(self, sync: SyncJob) -> None:
         try:
@@ -249,7 +241,7 @@ class Housekeeping:
 
     def _is_news(self, checkpoint: Checkpoint) -> bool:
         """False when the files say so already. That a topic was deleted shows in the names alone."""
-        return checkpoint != self.checkpoint_file.saved or self.queues.files.has_unsynced
+        return checkpoint != self.checkpoint_file.saved or bool(self.queues.files.unsynced)
 
     def _take_job(self, checkpoint: Checkpoint) -> DurabilityJob:
         """Return the job, whose ends of the queues are to be packed yet: a topic that is deleted meanwhile has names
@@ -314,12 +306,8 @@ class Housekeeping:
         try:
             self._settle_rest(timestamp)
         except DiskFull:
-            sync = self._take_sync()
-            try:
-                self._run_sync(sync)
-            except StorageError:
-                put_back(sync, self.queues.files)
-                raise
+            self._run_sync(self._take_sync())
+            self.queues.files.unsynced.done()
             self.retention.queued_end = end
             raise
         self.retention.queued_end = end
@@ -332,12 +320,8 @@ class Housekeeping:
         if self._is_news(checkpoint):
             job = self._take_job(checkpoint)
             job.ends.add(len(self.queues) + 1)
-            try:
-                self._run_job(job)
-            except StorageError:
-                put_back(job.unsynced, self.queues.files)
-                raise
-            done(job, self.index)
+            self._run_job(job)
+            done(job, self.queues.files, self.index)
 
     def _settle_deletions(self) -> None:
         try:

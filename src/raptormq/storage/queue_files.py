@@ -21,6 +21,7 @@ from raptormq.storage.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer, File, FileSystem, is_no_room
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import StorePaths, file_name, file_offsets
+from raptormq.storage.unsynced import Unsynced
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,7 @@ class QueueFiles:
         self.doomed: list[str] = []
         """Folders of deleted topics that are to be removed."""
         self._removing = threading.Lock()
-        self._unsynced: set[str] = set()
-        self._unsynced_folders: set[str] = set()
+        self.unsynced = Unsynced()
         self.formats = (
             QueueFormat(paths.queues, ITEM_BYTES, file_size, "mappedFileSizeConsumeQueue"),
             QueueFormat(paths.batch_queues, BATCH_ITEM_BYTES, batch_file_size, "mapperFileSizeBatchConsumeQueue"),
@@ -170,7 +170,7 @@ class QueueFiles:
     def _write(self, queue: ConsumeQueue, start: int, inside: int, data: Buffer) -> None:
         file = self._file(queue, start, create=True)
         file.write_at(inside, [data], len(data))
-        self._unsynced.add(self.path(queue, start))
+        self.unsynced.written(self.path(queue, start))
 
     def rewrite(self, queue: ConsumeQueue, number: int, item: bytes) -> None:
         """Write an item that is in a file already once more.
@@ -216,7 +216,7 @@ class QueueFiles:
                 file = self._file(queue, start)
                 file.truncate(end - start)
                 file.truncate(file_size)
-                self._unsynced.add(self.path(queue, start))
+                self.unsynced.written(self.path(queue, start))
 
     def remove_before(self, queue: ConsumeQueue, offset: int) -> int:
         """Remove the files that hold only items before the ``offset``-th, except the last file; return how many."""
@@ -253,7 +253,7 @@ class QueueFiles:
         folder = f"{parent}/{topic}"
         if self._filesystem.exists(folder):
             self._doom(folder)
-            self._unsynced_folders |= {self._root, parent}
+            self.unsynced.renamed(self._root, parent)
 
     def _doom(self, folder: str) -> None:
         filesystem, number = self._filesystem, len(self.doomed)
@@ -291,32 +291,13 @@ class QueueFiles:
 
     def _names_changed(self, queue: ConsumeQueue) -> None:
         root = self.formats[queue.is_batch].folder
-        self._unsynced_folders |= {self._root, root, f"{root}/{queue.topic}", self.folder(queue)}
+        self.unsynced.renamed(self._root, root, f"{root}/{queue.topic}", self.folder(queue))
 
     def _forget(self, queue: ConsumeQueue, start: int) -> None:
-        self._unsynced.discard(self.path(queue, start))
+        self.unsynced.removed(self.path(queue, start))
         file = self._open.pop((queue, start), None)
         if file is not None:
             file.close()
-
-    @property
-    def has_unsynced(self) -> bool:
-        """Whether files were written, or names changed, since they were last taken to be made durable."""
-        return bool(self._unsynced or self._unsynced_folders)
-
-    def take_unsynced(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the files written, and the folders whose names changed, since the last call; the caller makes them
-        durable, or calls :meth:`put_back`.
-        """
-        taken = frozenset(self._unsynced), frozenset(self._unsynced_folders)
-        self._unsynced.clear()
-        self._unsynced_folders.clear()
-        return taken
-
-    def put_back(self, paths: frozenset[str], folders: frozenset[str]) -> None:
-        """Take again what :meth:`take_unsynced` returned: it may not have become durable."""
-        self._unsynced |= paths
-        self._unsynced_folders |= folders
 
     def close(self) -> None:
         """Close all files."""
