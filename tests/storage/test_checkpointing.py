@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from raptormq.errors import DiskFull
+from raptormq.storage.background import Background
 from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import read_file
 from raptormq.storage.memory_filesystem import MemoryFileSystem
+from raptormq.storage.queue_ends import load_ends
 from tests.storage.batch_stores import batch
 from tests.storage.stores import Clock, Inline, bodies, message, open_store, put, queue_bounds, read_queue, until
 
@@ -34,7 +37,7 @@ async def test_queues_that_are_durable_before_the_log_are_cut_with_it(is_batch: 
     send(0)
     store.flush()
     send(15)
-    await store._opened.housekeeping.make_durable(Inline())
+    await store._opened.housekeeping.checkpointing.make(Inline(), always=True)
     left = volume.after_power_cut()
     folder = f"/store/{'batch' if is_batch else ''}consumequeue/topic/0"
     assert any(read_file(left, f"{folder}/{left.names(folder)[1]}")), "items of what the log has lost"
@@ -67,10 +70,47 @@ async def test_files_of_a_checkpoint_that_nobody_awaits_any_more_belong_to_the_n
                 failures.append(error)
             await asyncio.Event().wait()
 
-    checkpoint = asyncio.create_task(store._opened.housekeeping.make_durable(Thread()))
+    checkpoint = asyncio.create_task(store._opened.housekeeping.checkpointing.make(Thread(), always=True))
     await until(lambda: failures)
     checkpoint.cancel()
     store.close()
     left = disk.after_power_cut()
     assert left.names("/store/consumequeue/topic/0") == ["0" * 20]
     assert bodies(read_queue(open_store(left))) == ["a"]
+
+
+async def test_a_checkpoint_comes_after_one_that_nobody_awaits_any_more() -> None:
+    """Both write the same files, and a thread does not end when its caller is cancelled."""
+    reached, release = threading.Event(), threading.Event()
+    reached.set()
+
+    class Slow(MemoryFileSystem):
+        def replace(self, source: str, target: str) -> None:
+            if source.endswith("/queueEnds.new") and not reached.is_set():
+                reached.set()
+                assert release.wait(30)
+            super().replace(source, target)
+
+    volume, clock = Slow(), Clock()
+    store = open_store(volume, clock, index_enabled=False)
+    assert store._opened is not None
+    checkpointing = store._opened.housekeeping.checkpointing
+    background = Background(asyncio.get_running_loop())
+    put(store, message("a"))
+    reached.clear()
+    given_up = asyncio.create_task(checkpointing.make(background, always=True))
+    await until(reached.is_set)
+    given_up.cancel()
+    clock.now += 1
+    put(store, message("b"))
+    following = asyncio.create_task(checkpointing.make(background, always=True))
+    await until(lambda: store._queues.files.unsynced and not checkpointing.queues._dirty)
+    release.set()
+    await following
+    background.stop()
+    assert store.stats().writable
+    assert checkpointing.file.saved is not None
+    assert checkpointing.file.saved.queue_timestamp == clock.now
+    ends = load_ends(volume, "/store/queueEnds")
+    assert ends is not None
+    assert [end.max_offset for end in ends.queues] == [2]

@@ -356,7 +356,7 @@ async def test_a_topic_deleted_while_a_checkpoint_is_made_is_not_missed_later(ca
             return work(*args, **kwargs)
 
     store.flush()
-    await keeping.make_durable(Disk())
+    await keeping.checkpointing.make(Disk(), always=True)
     store.close()
 
     store, report = opened(volume, clock)

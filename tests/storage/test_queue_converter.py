@@ -131,7 +131,7 @@ def test_a_topic_that_is_made_again_while_old_queues_are_removed_keeps_its_own(a
 
     class Slow(Inline):
         async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if "remove" in work.__name__:
+            if "remove" in getattr(work, "__name__", ""):
                 store.delete_topic(TOPIC)
                 if again_as_batch:
                     store.set_batch_topic(TOPIC)
@@ -141,7 +141,7 @@ def test_a_topic_that_is_made_again_while_old_queues_are_removed_keeps_its_own(a
 
     async def run() -> None:
         assert store._opened is not None
-        store.converter.start(Slow(), store._opened.housekeeping)
+        store.converter.start(Slow(), store._opened.housekeeping.checkpointing)
         await store.converter.order(TOPIC, to_batch=True)
         assert await finish(store, Table(volume, is_batch=False)) is None
 

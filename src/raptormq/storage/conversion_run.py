@@ -20,12 +20,12 @@ from typing import Protocol
 
 from raptormq.errors import ConversionRefused, StorageError
 from raptormq.storage.background import Runner, in_turns
+from raptormq.storage.checkpointing import Checkpointing
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.conversion_ledger import BUILDING, SWITCHED, ConversionLedger, Entry
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.housekeeping import Housekeeping
 from raptormq.storage.page_cache import PagesMissing, fetch
 from raptormq.storage.queue_comparison import Checksums, QueueComparison
 from raptormq.storage.queue_conversion import QueueConversion
@@ -109,7 +109,7 @@ class Workshop:
     dispatcher: Dispatcher
     ledger: ConversionLedger
     background: Runner
-    housekeeping: Housekeeping
+    checkpointing: Checkpointing
 
     async def build(self, job: Job) -> None:
         """Return when the new queues have caught up and are equal to the old ones.
@@ -145,7 +145,7 @@ class Workshop:
             await self._dispatched(self.log.end_offset, job)
         await self._in_slices(job, conversion.copy)
         offset = self.dispatcher.dispatched_offset
-        await self.housekeeping.make_durable(self.background)
+        await self.checkpointing.make(self.background, always=True)
         if job.wants_stop:
             raise StopRequested
         entry.state, entry.offset = SWITCHED, offset
@@ -177,7 +177,7 @@ class Workshop:
         await self.remove(job, job.replaced, is_batch=not job.entry.to_batch)
         await self._dispatched(job.switched_at)
         self.dispatcher.detach(job.conversion)
-        await self.housekeeping.make_durable(self.background)
+        await self.checkpointing.make(self.background, always=True)
 
     async def remove(self, job: Job, queues: list[ConsumeQueue], *, is_batch: bool) -> None:
         """Close the files of ``queues``, which count no more, and remove the topic's folder of their type, in a thread:

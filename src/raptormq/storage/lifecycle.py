@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage.background import Runner
 from raptormq.storage.checkpoint import CheckpointFile
+from raptormq.storage.checkpointing import Checkpointing
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
@@ -49,7 +50,7 @@ class OpenStore:
         """
         log = self.housekeeping.log
         # Else a power cut leaves places that are dead behind the end of the log, and another program may fill them.
-        await self.housekeeping.flusher.reach(max(self.deletions.entries.values(), default=0))
+        await self.housekeeping.checkpointing.flusher.reach(max(self.deletions.entries.values(), default=0))
         self.deletions.fit(log.min_offset, log.end_offset)
         await self.deletions.save(background)
         await self.converter.tidy()
@@ -63,7 +64,7 @@ class OpenStore:
         """
         keeping = self.housekeeping
         try:
-            keeping.flusher.flush()
+            keeping.checkpointing.flusher.flush()
             dispatch()
             keeping.settle()
             with contextlib.suppress(DiskFull):  # the next start tries again
@@ -72,7 +73,7 @@ class OpenStore:
         except OSError as error:
             raise translate(error, keeping.config.paths.root) from error
         finally:
-            _release(keeping.log, keeping.queues, keeping.index, keeping.checkpoint_file, self.marker)
+            _release(keeping.log, keeping.queues, keeping.index, keeping.checkpointing.file, self.marker)
 
 
 def translate(error: OSError, root: str) -> StorageError:
@@ -124,8 +125,8 @@ def open_store(
         if index is not None:
             index.log_ends_at(report.end_offset)
         housekeeping = Housekeeping(
-            config, filesystem, clock, log, queues, index, dispatcher, flusher, retention, offsets, gate,
-            checkpoint_file, deletions,
+            config, filesystem, clock, log, queues, index, dispatcher, retention, offsets, gate, deletions,
+            Checkpointing(filesystem, paths, queues, index, dispatcher, flusher, retention, gate, checkpoint_file),
         )  # fmt: skip
         queues.files.find_doomed()
         converter.load(None if report.clean else report.start_offset)

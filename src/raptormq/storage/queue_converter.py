@@ -11,12 +11,12 @@ import logging
 
 from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
 from raptormq.storage.background import Runner
+from raptormq.storage.checkpointing import Checkpointing
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.conversion_ledger import BUILDING, STOPPED, SWITCHED, ConversionLedger, Entry
 from raptormq.storage.conversion_run import Job, Progress, QueueTypes, StopRequested, Workshop
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.housekeeping import Housekeeping
 from raptormq.storage.paths import StorePaths
 from raptormq.storage.queue_conversion import QueueConversion
 from raptormq.storage.queue_loading import QueueFilesMissing, load_queue, queue_ids
@@ -74,10 +74,10 @@ class QueueConverter:
         phase = "stopped" if entry.state == STOPPED else "waiting"
         return Job(entry, conversion, Progress(entry.to_batch, phase, offset=entry.offset))
 
-    def start(self, background: Runner, housekeeping: Housekeeping) -> None:
+    def start(self, background: Runner, checkpointing: Checkpointing) -> None:
         """Tell who waits for disks; the methods that are awaited come after this."""
         self._workshop = Workshop(
-            self._filesystem, self._log, self._table, self._dispatcher, self._ledger, background, housekeeping
+            self._filesystem, self._log, self._table, self._dispatcher, self._ledger, background, checkpointing
         )
 
     # --- orders ---

@@ -124,7 +124,7 @@ class MessageStore:
         assert self._opened is not None
         self._background = Background(loop)
         self._opened.housekeeping.start(self._background, self._warmer.spare)
-        self.converter.start(self._background, self._opened.housekeeping)
+        self.converter.start(self._background, self._opened.housekeeping.checkpointing)
         self._warmer.start(self._background)
 
         def progressed() -> None:
