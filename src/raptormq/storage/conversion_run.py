@@ -194,7 +194,7 @@ class Workshop:
         queues.clear()
         if not job.is_forgotten:
             files.take_away(job.entry.topic, is_batch=is_batch)
-            await self.background.run(files.remove_doomed)
+            await self.background.run(files.deleted.remove)
 
     async def _in_slices(self, job: Job, step: _Step) -> None:
         """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""

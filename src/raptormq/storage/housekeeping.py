@@ -72,13 +72,13 @@ class Housekeeping:
             if released := await releaser.run(background):
                 on_released(released)
 
-        async def doomed() -> None:
-            if self.queues.files.doomed:
-                await background.run(self._remove_doomed)
+        async def deleted() -> None:
+            if self.queues.files.deleted:
+                await background.run(self._remove_deleted)
 
         background.every(config.upkeep_interval_ms, log)
         background.every(config.upkeep_interval_ms, partial(self.checkpointing.write_entries, background))
-        background.every(config.upkeep_interval_ms, doomed)
+        background.every(config.upkeep_interval_ms, deleted)
         background.every(config.queue_flush_interval_ms, self.checkpointing.tails().in_turns)
         background.every(_PAGES_INTERVAL_MS, pages)
         background.every(config.checkpoint_interval_ms, partial(self.checkpointing.make, background))
@@ -108,9 +108,9 @@ class Housekeeping:
         for path in paths:
             self.filesystem.remove(path)
 
-    def _remove_doomed(self) -> None:
+    def _remove_deleted(self) -> None:
         try:
-            self.queues.files.remove_doomed()
+            self.queues.files.deleted.remove()
         except OSError as error:
             raise StorageError(f"cannot remove what was deleted: {error.strerror or error}") from error
 

@@ -128,7 +128,7 @@ def open_store(
             config, filesystem, clock, log, queues, index, dispatcher, retention, offsets, gate, deletions,
             Checkpointing(filesystem, paths, queues, index, dispatcher, flusher, retention, gate, checkpoint_file),
         )  # fmt: skip
-        queues.files.find_doomed()
+        queues.files.deleted.find()
         converter.load(None if report.clean else report.start_offset)
         offsets.load()
         if marker.crashed:

@@ -9,8 +9,6 @@ recently used file is closed.
 from __future__ import annotations
 
 import errno
-import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -18,12 +16,11 @@ from typing import NamedTuple
 from raptormq.errors import StorageError
 from raptormq.storage.batch_queue import BATCH_ITEM_BYTES
 from raptormq.storage.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
+from raptormq.storage.deleted_folders import DeletedFolders
 from raptormq.storage.filesystem import Buffer, File, FileSystem, is_no_room
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import StorePaths, file_name, file_offsets
 from raptormq.storage.unsynced import Unsynced
-
-logger = logging.getLogger(__name__)
 
 
 class QueueFormat(NamedTuple):
@@ -51,11 +48,8 @@ class QueueFiles:
         self._root = paths.root
         self._max_open = max_open
         self._open: OrderedDict[tuple[ConsumeQueue, int], File] = OrderedDict()
-        self._deleted = paths.deleted
         self._is_shut = False
-        self.doomed: list[str] = []
-        """Folders of deleted topics that are to be removed."""
-        self._removing = threading.Lock()
+        self.deleted = DeletedFolders(filesystem, paths.deleted)
         self.unsynced = Unsynced()
         self.formats = (
             QueueFormat(paths.queues, ITEM_BYTES, file_size, "mappedFileSizeConsumeQueue"),
@@ -239,9 +233,7 @@ class QueueFiles:
         self._names_changed(queue)
 
     def remove_topic(self, topic: str, queues: Iterable[ConsumeQueue]) -> None:
-        """Take away the folders of ``topic`` with ``queues``: they get other names at once, and are removed by
-        :meth:`remove_doomed`. A disk may take seconds for thousands of queues.
-        """
+        """Take away the folders of ``topic`` with ``queues``; a thread removes them (:attr:`deleted`)."""
         for queue in queues:
             self.release(queue)
         for is_batch in (False, True):
@@ -252,36 +244,8 @@ class QueueFiles:
         parent = self.formats[is_batch].folder
         folder = f"{parent}/{topic}"
         if self._filesystem.exists(folder):
-            self._doom(folder)
+            self.deleted.add(folder)
             self.unsynced.renamed(self._root, parent)
-
-    def _doom(self, folder: str) -> None:
-        filesystem, number = self._filesystem, len(self.doomed)
-        while filesystem.exists(target := f"{self._deleted}/{number}"):
-            number += 1
-        try:
-            filesystem.make_folders(self._deleted)
-            filesystem.replace(folder, target)
-        except OSError as error:
-            logger.warning("%s cannot be renamed, and is removed at once: %s", folder, error)
-            filesystem.remove_tree(folder)
-        else:
-            self.doomed.append(target)
-
-    def find_doomed(self) -> None:
-        """Note what an earlier process has left to be removed."""
-        self.doomed = [f"{self._deleted}/{name}" for name in self._filesystem.names(self._deleted)]
-
-    def remove_doomed(self) -> None:
-        """In a thread: remove what was deleted before.
-
-        Raises:
-            OSError: a disk failed; it is tried again with the next call.
-        """
-        with self._removing:
-            while self.doomed:
-                self._filesystem.remove_tree(self.doomed[0])
-                del self.doomed[0]
 
     def release(self, queue: ConsumeQueue) -> None:
         """Close the files of ``queue``, which somebody else removes."""
