@@ -15,11 +15,11 @@ from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subs
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.record import StoredMessage, iter_records
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import now_ms
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 TIMEOUT = 10.0
 SMALL = {

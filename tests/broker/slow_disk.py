@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from raptormq.storage.faulty_filesystem import FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
+from tests.storage.faulty_filesystem import FaultyFileSystem
 
 
 def flushes_the_log(kind: str, path: str) -> bool:

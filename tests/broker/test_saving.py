@@ -11,9 +11,9 @@ import pytest
 
 from raptormq.broker.saving import TableSaver
 from raptormq.errors import StorageError
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.real_filesystem import RealFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 
 async def test_many_changes_are_few_writes(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import pytest
 from raptormq.broker.service import Broker
 from raptormq.errors import ConfigError, StoreDamaged, StoreReadOnly
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import bodies, connected, running, settings
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 
 async def get(port: int | None, path: str) -> tuple[int, str]:

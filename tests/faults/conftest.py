@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 VOLUME_MIB = 48
 

@@ -21,9 +21,9 @@ from raptormq.protocol.encryption import seal
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.queue_batches import Part, PartKind, decode_answers, encode_parts
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.broker.batches.batch_peer import create_topic, old_pull
 from tests.broker.harness import Peer, connected, messages, running, send_fields
+from tests.storage.memory_filesystem import MemoryFileSystem
 
 TEXTS = (
     b"", b"UNIQ_KEY\x01U\x02", b"TAGS\x01A\x02", b"INNER_NUM\x012\x02", b"a\x01\xff\x02", b"\x02\x02\x01",

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
+from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 
 P = ParamSpec("P")
 T = TypeVar("T")

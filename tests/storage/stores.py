@@ -14,9 +14,9 @@ from raptormq.storage import FlushDiskType, GetStatus, MessageStore, PendingReco
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.index_search import FileSearch
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.results import Boundary
 from raptormq.storage.wishes import Wishes
+from tests.storage.memory_filesystem import MemoryFileSystem
 
 ROOT = Path("/store")
 SEGMENT_BYTES = 2048

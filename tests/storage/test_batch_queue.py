@@ -14,10 +14,10 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus
 from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem
 from raptormq.storage.batch_search import BatchSearch
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.results import Boundary
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import batch, items_of, open_batch_store, read_batches
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, bodies, message, offset_by_time, open_store, put, queue_bounds, read_queue
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from raptormq.errors import DiskFull
 from raptormq.storage.background import Background
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import read_file
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.queue_ends import load_ends
 from tests.storage.batch_stores import batch
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, Inline, bodies, message, open_store, put, queue_bounds, read_queue, until
 
 

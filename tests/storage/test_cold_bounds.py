@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from raptormq.storage import MessageStore
-from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.batch_stores import batch
+from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import Clock, message, open_store, put
 
 PAGE = 64

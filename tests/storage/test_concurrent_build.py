@@ -25,8 +25,8 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig, concurrent_scanner, log_scanner
 from raptormq.storage.block_parsing import ParsedBlock
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, put, small_config
 
 BUILT = ("/consumequeue/", "/batchconsumequeue/", "/index/")

@@ -19,9 +19,9 @@ from raptormq.storage import AppendResult, MessageStore, PendingRecord, StoreCon
 from raptormq.storage.block_parsing import ParsedBlock
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.concurrent_scanner import ConcurrentScanner
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.log_scanner import DamagedRange, LogScanner
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import message, open_store, put, read_queue, small_config
 
 Processes = Callable[[], AbstractContextManager[tuple[Executor, int]]]

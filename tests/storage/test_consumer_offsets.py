@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.errors import StoreDamaged
 from raptormq.storage import ConsumerOffsets, JsonFile
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock
 
 PATH = "/config/consumerOffset.json"

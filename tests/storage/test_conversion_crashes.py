@@ -15,11 +15,11 @@ from raptormq.errors import StorageError
 from raptormq.storage import FlushDiskType, MessageStore, conversion_run
 from raptormq.storage.background import Runner
 from raptormq.storage.conversion_ledger import ConversionLedger
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.queue_types import declared_topics
 from tests.storage.conversions import TOPIC, Table, declare, finish, open_store
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, Inline, checkpoint, message, put, read_queue, run_retention
 
 LEDGER = "/store/config/queueConversions.json"

@@ -11,8 +11,8 @@ import pytest
 from raptormq.errors import StoreDamaged
 from raptormq.storage.conversion_ledger import BUILDING, STOPPED, SWITCHED, ConversionLedger, Entry
 from raptormq.storage.filesystem import write_file
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.paths import StorePaths
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline
 
 PATHS = StorePaths("/store", "/store/commitlog")

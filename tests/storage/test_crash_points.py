@@ -16,8 +16,8 @@ import pytest
 from raptormq.errors import StorageError
 from raptormq.protocol.record import BLANK_MAGIC, StoredMessage, decode_record
 from raptormq.storage import MessageStore
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import SEGMENT_BYTES, Clock, message, open_sync_store, put, read_queue
 
 QueueKey = tuple[str, int]

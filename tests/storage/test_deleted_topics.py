@@ -10,9 +10,9 @@ import pytest
 from raptormq.storage import MessageStore, PendingRecord
 from raptormq.storage.filesystem import read_file
 from raptormq.storage.json_file import JsonFile
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, checkpoint, message, open_store, put, queue_bounds, read_queue
 
 PATH = "/store/config/deletedTopics.json"

@@ -11,10 +11,10 @@ import pytest
 
 from raptormq.errors import StorageError, StoreDamaged
 from raptormq.storage.deletion_ledger import DeletionLedger
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem, write_file
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.paths import StorePaths
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline
 
 PATHS = StorePaths("/store", "/store/commitlog")

@@ -8,8 +8,8 @@ from raptormq.storage import MessageStore, concurrent_scanner
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.dispatch import Dispatcher, Lag
 from raptormq.storage.log_batch import AppendedLists, AppendResult
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.write_gate import WriteGate
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import ROOT, SEGMENT_BYTES, Clock, message, open_store, open_sync_store, put, small_config
 
 _PAGE = 4096

@@ -11,9 +11,9 @@ import pytest
 
 from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore, StoreConfig, flush_service
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import File
-from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import bodies, message, open_store, open_sync_store, read_queue
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore, PendingRecord, recovery
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,

@@ -10,12 +10,12 @@ import pytest
 
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.checkpoint import decode_checkpoint
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.index_file import ENTRY_BYTES, HEADER_BYTES
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.page_cache import Extent, fetch
 from raptormq.storage.wishes import Wishes
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, bodies, message, message_at, open_store, put, read_queue, small_config, until
 
 FAST: dict[str, Any] = {

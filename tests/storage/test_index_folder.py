@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from raptormq.storage.config import StoreConfig
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 
 NAME = "20231114000000000"
 

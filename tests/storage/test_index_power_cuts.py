@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.keyed_stores import MINUTE, opened, written_after_checkpoints
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, checkpoint
 
 

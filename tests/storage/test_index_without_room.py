@@ -11,12 +11,12 @@ import pytest
 
 from raptormq.errors import DiskFull, StoreReadOnly
 from raptormq.storage import key_index
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import IndexFile
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.keyed_stores import MINUTE, append, lost
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, all_of, checkpoint, small_config, until
 
 

@@ -12,8 +12,8 @@ import pytest
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.index_file import Entries
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.store import MessageStore
+from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import Clock, open_store, put
 
 P = ParamSpec("P")

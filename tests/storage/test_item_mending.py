@@ -13,10 +13,10 @@ from raptormq.errors import StorageError
 from raptormq.protocol.record import iter_records
 from raptormq.storage import GetStatus, MessageStore, item_mending
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import BATCH_FILE_BYTES, at_once, batch, open_batch_store, read_batches
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, put, queue_bounds
 
 ITEM = struct.Struct(">qiqqqhii")

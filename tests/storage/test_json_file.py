@@ -9,8 +9,8 @@ import pytest
 
 from raptormq.errors import StoreDamaged
 from raptormq.storage import JsonFile
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.memory_filesystem import MemoryFileSystem
 
 PATH = "/config/table.json"
 

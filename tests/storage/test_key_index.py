@@ -19,9 +19,9 @@ from raptormq.storage.filesystem import Buffer
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.key_hash import key_hash, key_hashes
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.real_filesystem import RealFile, RealFileSystem
 from raptormq.storage.store import MessageStore
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import all_of, write_header
 
 FOREVER = (0, 1 << 62)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from raptormq.errors import DiskFull
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import Entries, IndexFile
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.store import MessageStore
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.keyed_stores import MINUTE, append, flush, lost, opened, written_after_checkpoints
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, all_of, checkpoint, write_header
 
 

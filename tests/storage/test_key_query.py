@@ -19,10 +19,10 @@ from raptormq.storage.filesystem import Buffer
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.index_search import LINKS, FileSearch
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.message_finder import MessageFinder
 from raptormq.storage.page_cache import PagesMissing
 from raptormq.storage.store import MessageStore
+from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import Clock, small_config
 
 P = ParamSpec("P")

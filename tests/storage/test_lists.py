@@ -13,9 +13,9 @@ from raptormq.protocol.batch import encode_batch, scan_batch
 from raptormq.protocol.record import SysFlag, decode_record
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingList, PendingRecord
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.log_batch import Arrival
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, open_store, put, read_queue
 
 Simple = tuple[str, str, str, int]

@@ -10,11 +10,11 @@ import pytest
 
 from raptormq.protocol.record import StoredMessage
 from raptormq.storage import MessageStore, RecoveryReport
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES, batch
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     QUEUE_FILE_BYTES,
     Clock,

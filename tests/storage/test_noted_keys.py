@@ -9,9 +9,9 @@ from raptormq.protocol.properties import find_value
 from raptormq.storage.key_hash import key_hash
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.log_batch import AppendResult, PendingBatch, PendingRecord
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.noted_keys import NotedKeys
 from tests.storage.batch_stores import batch
+from tests.storage.memory_filesystem import MemoryFileSystem
 
 KEY = st.integers(0, 10**9).map(lambda number: b"%010d" % number)
 RUN = st.lists(KEY, min_size=1, max_size=5) | st.lists(KEY.map(lambda key: key[:7]), min_size=1, max_size=5)

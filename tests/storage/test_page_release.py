@@ -8,7 +8,6 @@ import os
 import pytest
 
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
-from raptormq.storage.memory_filesystem import MemoryFile
 from raptormq.storage.page_cache import Extent, release
 from raptormq.storage.page_release import (
     BLOCKED_SECONDS,
@@ -17,6 +16,7 @@ from raptormq.storage.page_release import (
     NEWCOMERS_TIMES,
     PATIENCE_SECONDS,
 )
+from tests.storage.memory_filesystem import MemoryFile
 from tests.storage.page_cache_state import Volume
 from tests.storage.released import KEPT, SEVERAL_LOOKS, STEP, Released
 from tests.storage.stores import message

@@ -12,11 +12,11 @@ import pytest
 
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from raptormq.storage.page_cache import Extent
 from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, STEP_BYTES, PageWarmer
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.write_gate import WriteGate
+from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import Clock
 
 P = ParamSpec("P")

@@ -11,7 +11,6 @@ from raptormq.storage import (
     queue_conversion,
 )
 from raptormq.storage.consume_queue import ConsumeQueue
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.batch_stores import batch
 from tests.storage.conversions import (
     BATCH,
@@ -27,6 +26,7 @@ from tests.storage.conversions import (
     open_store,
     queue_bytes,
 )
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     Clock,
     bodies,

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from raptormq.errors import ConversionRefused
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.queue_types import declared_topics
 from tests.storage.batch_stores import batch
 from tests.storage.conversions import (
@@ -27,6 +26,7 @@ from tests.storage.conversions import (
     open_store,
     queue_bytes,
 )
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, Inline, bodies, message, put, read_queue
 
 pytestmark = pytest.mark.usefixtures("small_slices")

@@ -11,8 +11,8 @@ import pytest
 from raptormq.errors import ConfigError, StorageError
 from raptormq.storage import MessageStore, StoreConfig
 from raptormq.storage.consume_queue import ITEM_BYTES
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.wishes import Wishes
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, message, open_store, put, queue_bounds, read_queue
 
 MANY = 5000

@@ -9,8 +9,8 @@ import pytest
 from raptormq.errors import StoreDamaged
 from raptormq.storage import GetStatus, MessageStore, RecoveryReport, StoreConfig
 from raptormq.storage.consume_queue import FILLER, FILLER_SIZE, ITEM
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.wishes import Wishes
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     QUEUE_FILE_BYTES,
     SEGMENT_BYTES,

@@ -8,10 +8,10 @@ import pytest
 
 from raptormq.errors import ConfigError, DiskFull
 from raptormq.storage import GetStatus, MessageStore
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.retention import parse_hours
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import batch
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,

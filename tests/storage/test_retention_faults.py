@@ -10,8 +10,8 @@ import pytest
 
 from raptormq.errors import DiskFull, StorageError
 from raptormq.storage import MessageStore
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,

@@ -22,10 +22,10 @@ from raptormq.storage import (
     StoreConfig,
 )
 from raptormq.storage.consume_queue import ITEM
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.message_reader import SCAN_ITEMS
 from raptormq.storage.results import Boundary
 from raptormq.storage.wishes import Wishes
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     Clock,
     bodies,

@@ -14,9 +14,9 @@ import pytest
 from raptormq.storage.conversion_ledger import ConversionLedger, Entry
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.filesystem import read_file
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from raptormq.storage.paths import StorePaths
 from raptormq.storage.topic_ledger import TopicLedger
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline, open_store, until
 
 PATHS = StorePaths("/store", "/store/commitlog")

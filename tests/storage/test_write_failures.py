@@ -9,8 +9,8 @@ import pytest
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore
 from raptormq.storage.checkpoint import CHECKPOINT_BYTES
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
-from raptormq.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,

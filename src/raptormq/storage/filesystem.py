@@ -1,8 +1,8 @@
 """The seam between the store and the disk: what the store needs of files, and nothing more.
 
-Neighbours: :mod:`~raptormq.storage.real_filesystem` (Linux), :mod:`~raptormq.storage.memory_filesystem` (keeps what
-would survive a power cut apart from what was merely written), :mod:`~raptormq.storage.faulty_filesystem` (fails or
-crashes at the n-th operation).
+Neighbour: :mod:`~raptormq.storage.real_filesystem` (Linux). Tests have another two, in ``tests/storage``: a volume in
+memory that keeps what would survive a power cut apart from what was merely written, and one that fails or crashes at
+the n-th operation.
 
 What the calls do NOT promise: ``write_at``, ``truncate`` and ``allocate`` are durable only after ``sync`` of that
 file; a created, renamed or removed name is durable only after ``sync_directory`` of its folder; ``write_at`` that

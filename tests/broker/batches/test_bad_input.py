@@ -14,9 +14,9 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import SysFlag
-from raptormq.storage.memory_filesystem import MemoryFileSystem
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
 from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields
+from tests.storage.memory_filesystem import MemoryFileSystem
 
 COMPRESSED = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
 GOOD = encode_batch([(0, b"a", b"UNIQ_KEY\x01A\x02"), (0, b"b", b"UNIQ_KEY\x01B\x02")])

@@ -12,9 +12,9 @@ from raptormq.protocol.bodies.queues import QueueLockRequest, decode_kv_table, d
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
-from raptormq.storage.faulty_filesystem import FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import Peer, connected, expect_answered_once_saved, messages, running, saved
+from tests.storage.faulty_filesystem import FaultyFileSystem
 
 GROUP = b'{"groupName":"g","retryMaxTimes":3,"consumeTimeoutMinute":7}'
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)

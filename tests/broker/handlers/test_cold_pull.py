@@ -12,11 +12,11 @@ from typing import cast
 import pytest
 
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.storage.faulty_filesystem import FaultyFileSystem
 from raptormq.storage.filesystem import File
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import bodies, connected, running
+from tests.storage.faulty_filesystem import FaultyFileSystem
 
 MESSAGES = [b"%d" % number for number in range(20)]
 

@@ -17,10 +17,10 @@ from raptormq.protocol.command import RemotingCommand, decode, encode
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
-from raptormq.storage.faulty_filesystem import Fault, FaultyFileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields, settings
 from tests.broker.slow_disk import SlowDisk, saves_the_topics
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 V1_NAMES = {
     "a": "producerGroup",

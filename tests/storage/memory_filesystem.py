@@ -1,6 +1,6 @@
-"""A volume in memory that knows what would survive: for tests of crashes, and for brokers that keep nothing.
+"""A volume in memory that knows what would survive a crash.
 
-Neighbours: :mod:`~raptormq.storage.filesystem` (the promises), :mod:`~raptormq.storage.faulty_filesystem` (when things
+Neighbours: :mod:`~raptormq.storage.filesystem` (the promises), :mod:`~tests.storage.faulty_filesystem` (when things
 go wrong).
 
 Each file has its contents now and its contents at the last ``sync``; names are durable after ``sync_directory`` of
