@@ -81,7 +81,8 @@ def test_a_recovery_tells_how_much_it_has_still_to_build(concurrent: bool, monke
     clock.now += 60_000
 
     watcher = Watcher()
-    store = MessageStore(small_config(concurrent_build=concurrent), fs=survivor, clock=clock, builders=[watcher])
+    store = MessageStore(small_config(concurrent_build=concurrent), fs=survivor, clock=clock)
+    store._dispatcher.attach(watcher)
     watcher.store = store
     store.open()
 

@@ -284,7 +284,8 @@ def test_builders_see_every_record_once_and_in_order() -> None:
                 seen.extend((pending.topic, *place) for place in places)
 
     volume = MemoryFileSystem()
-    store = MessageStore(small_config(), fs=volume, clock=Clock(), builders=[Keys()])
+    store = MessageStore(small_config(), fs=volume, clock=Clock())
+    store._dispatcher.attach(Keys())
     store.open()
     put(store, message("a"), message("b"), message("c", topic="other"))
     data = encode_batch([(0, b"d", b""), (0, b"e", b"")])
@@ -293,7 +294,8 @@ def test_builders_see_every_record_once_and_in_order() -> None:
     expected = [("topic", 0, 0), ("topic", 1, 97), ("other", 0, 194), ("topic", 2, 291), ("topic", 3, 388)]
     assert seen == expected
     seen.clear()
-    again = MessageStore(small_config(), fs=volume.after_kill(), clock=Clock(), builders=[Keys()])
+    again = MessageStore(small_config(), fs=volume.after_kill(), clock=Clock())
+    again._dispatcher.attach(Keys())
     again.open()
     assert seen == expected
 

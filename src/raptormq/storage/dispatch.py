@@ -24,7 +24,7 @@ class Lag(NamedTuple):
 
 
 class IndexBuilder(Protocol):
-    """Derives something from the records of the log: consume queues, later batch queues and the key index."""
+    """Derives something from the records of the log: the queues, the key index, queues that are being converted."""
 
     def build(self, batch: AppendResult) -> None:
         """Take in the records of ``batch``; records that were taken in before may come again."""

@@ -20,7 +20,7 @@ from raptormq.storage.background import Background
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
-from raptormq.storage.dispatch import Dispatcher, IndexBuilder, Lag
+from raptormq.storage.dispatch import Dispatcher, Lag
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.flush_service import FlushCallback, FlushService
 from raptormq.storage.json_file import JsonFile
@@ -51,16 +51,9 @@ def now_ms() -> int:
 
 
 class MessageStore:
-    """A store in ``config.root_dir``; ``builders`` are told of every record after the consume queues."""
+    """A store in ``config.root_dir``."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        *,
-        fs: FileSystem | None = None,
-        clock: Callable[[], int] = now_ms,
-        builders: Sequence[IndexBuilder] = (),
-    ) -> None:
+    def __init__(self, config: StoreConfig, *, fs: FileSystem | None = None, clock: Callable[[], int] = now_ms) -> None:
         self.config = config
         self._fs: FileSystem = fs or RealFileSystem()
         self._clock = clock
@@ -80,7 +73,7 @@ class MessageStore:
             else None
         )
         self._appender = Appender(self._log, self._gate, self._queues.find_or_make, clock, config.store_host)
-        self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else []), *builders])
+        self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else [])])
         self._reader = MessageReader(self._log, self._queues)
         self._finder = MessageFinder(self._log)
         self._key_queries = KeyQueries(self._index, self._finder, self._fs) if self._index is not None else None
