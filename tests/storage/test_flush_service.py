@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore, StoreConfig, flush_service
+from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import File
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
@@ -104,6 +106,26 @@ async def test_a_failed_flush_answers_everybody_with_the_error() -> None:
     answers = await asyncio.gather(*(acknowledged(store, str(number)) for number in range(3)))
     assert {type(each) for each in answers} == {StoreReadOnly}
     assert bodies(read_queue(store)) == []
+
+
+@pytest.mark.parametrize("opened", [open_store, open_sync_store])
+async def test_a_flush_that_fails_as_nobody_expects_ends_the_writes(
+    opened: Callable[..., MessageStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flush(log: CommitLog) -> int:
+        raise ValueError("flushed in vain")
+
+    store = opened(flush_interval_ms=1)
+    monkeypatch.setattr(CommitLog, "flush", flush)
+    store.set_loop(asyncio.get_running_loop())
+    with pytest.raises(StoreReadOnly, match="could not be flushed: ValueError: flushed in vain"):
+        await store.durable(store.append([message("a")]).end_offset)
+    with pytest.raises(StoreReadOnly):
+        store.append([message("b")])
+    assert not store.stats().writable
+    assert "the thread that flushes the commit log has ended" in caplog.text
+    with pytest.raises(StoreReadOnly):
+        store.close()
 
 
 async def test_async_flush_makes_durable_by_itself() -> None:

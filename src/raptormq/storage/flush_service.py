@@ -6,12 +6,14 @@ the last one took: senders who were answered together come back together, and a 
 than it gives (PostgreSQL: ``commit_delay``). A sender who is alone never waits for this.
 
 It runs in a thread of its own; callbacks run on the event loop. A failed fdatasync may have lost pages that the kernel
-reports clean afterwards, so it is never tried again: the store is read-only until it is opened anew.
+reports clean afterwards, so it is never tried again: the store is read-only until it is opened anew. So it is when the
+thread meets what nobody expects: writes that are never flushed must not be taken.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +21,8 @@ from collections.abc import Callable
 from raptormq.errors import StorageError
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.write_gate import WriteGate
+
+logger = logging.getLogger(__name__)
 
 FlushCallback = Callable[[StorageError | None], None]
 
@@ -121,14 +125,17 @@ class FlushService:
         try:
             self._log.flush()
         except OSError as error:
-            self._gate.set_read_only(f"the commit log could not be flushed: {error.strerror or error}")
-            self._failure = self._gate.error()
+            self._fail(error.strerror or str(error))
             return True
         self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
         if self._log.flushed_offset == before:
             return False
         self._group_bytes = self._log.flushed_offset - before
         return True
+
+    def _fail(self, reason: str) -> None:
+        self._gate.set_read_only(f"the commit log could not be flushed: {reason}")
+        self._failure = self._gate.error()
 
     def _is_gathered(self) -> bool:
         return self._log.end_offset - self._log.flushed_offset >= self._group_bytes
@@ -139,14 +146,25 @@ class FlushService:
             self._gathered.wait(GATHER_SECONDS)
 
     def _run(self) -> None:
-        assert self._loop is not None
+        try:
+            self._flush_until_stopped()
+        except Exception as error:
+            logger.exception("the thread that flushes the commit log has ended")
+            self._fail(f"{type(error).__name__}: {error}")
+            self._tell_loop()
+
+    def _flush_until_stopped(self) -> None:
         while not self._stopping:
             self._wake.wait(self._interval_s)
             self._wake.clear()
             if self._sync:
                 self._gather()
             if self._flush_once() and not self._stopping:
-                self._loop.call_soon_threadsafe(self._on_loop)
+                self._tell_loop()
+
+    def _tell_loop(self) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._on_loop)
 
     def _on_loop(self) -> None:
         self._complete()
