@@ -64,6 +64,16 @@ class ColdFile(MemoryFile):
         self._volume.loaded |= {(self._path, page) for page in range(offset // PAGE, -(-(offset + size) // PAGE))}
 
 
+class Types:
+    """The topic table of a broker; what it says is in its file already."""
+
+    def set(self, topic: str, *, is_batch: bool) -> None:
+        """See :class:`~raptormq.storage.conversion_run.QueueTypes`."""
+
+    async def settled(self) -> None:
+        """See :class:`~raptormq.storage.conversion_run.QueueTypes`."""
+
+
 def aged(*, is_batch: bool = False) -> tuple[ColdDisk, MessageStore]:
     """A queue of many files, in a log of which all but the last segment is too old; nothing is in memory."""
     clock = Clock()
@@ -134,5 +144,20 @@ async def test_a_queue_that_is_deleted_while_its_items_are_fetched_has_no_bounds
     disk.before_load.set()
     assert await asked == (0, int(comes_back))
     await cleaned
+    assert disk.waits == 0
+    store.close()
+
+
+async def test_a_conversion_never_lets_the_loop_wait() -> None:
+    disk, store = aged()
+    store.set_loop(asyncio.get_running_loop())
+    remove = store._retention.run(store._clock())
+    assert remove is not None
+    remove()
+    await store.converter.order("topic", to_batch=True)
+    assert await store.converter.convert("topic", Types())
+    progress = store.converter.progress("topic")
+    assert progress is not None
+    assert (progress.phase, progress.remark, store.is_batch_topic("topic")) == ("done", "", True)
     assert disk.waits == 0
     store.close()

@@ -26,7 +26,7 @@ from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.conversion_ledger import BUILDING, SWITCHED, ConversionLedger, Entry
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.page_cache import PagesMissing, fetch
+from raptormq.storage.page_cache import COLD_ATTEMPTS, PagesMissing, fetch
 from raptormq.storage.queue_comparison import Checksums, QueueComparison
 from raptormq.storage.queue_conversion import QueueConversion
 from raptormq.storage.queue_table import QueueTable
@@ -37,8 +37,6 @@ _SLICE_S = 0.002
 """Work between two turns of the loop."""
 _PAUSE_S = 0.002
 """Time for others after it."""
-_MOST_FETCHES = 3
-"""Attempts of one slice before it waits for the disk."""
 
 
 class QueueTypes(Protocol):
@@ -202,7 +200,7 @@ class Workshop:
         while not job.wants_stop:
             until = time.monotonic() + _SLICE_S
             try:
-                while not step(wait=misses >= _MOST_FETCHES):
+                while not step(wait=misses >= COLD_ATTEMPTS):
                     misses = 0
                     if time.monotonic() > until:
                         break
