@@ -31,14 +31,17 @@ class Debtor:
         self.peer_name = name
         self.sent_bytes = 0
         self.taken_bytes = 0
+        self.kernel_bytes = 0
+        self.asked_count = 0
 
     def abort(self) -> None:
         self.is_closed = True
 
     @property
     def read_bytes(self) -> int:
-        """Of a socket without a buffer of the kernel's."""
-        return self.taken_bytes
+        """Of a socket whose kernel has some of it."""
+        self.asked_count += 1
+        return self.taken_bytes - self.kernel_bytes
 
     def take_all(self) -> None:
         self.taken_bytes = self.sent_bytes
@@ -200,6 +203,35 @@ async def test_who_waits_makes_those_leave_who_do_not_read(server: Server, caplo
         assert await asked
     assert not steady.is_closed
     assert "does not read the 15728640 bytes" in caplog.text
+
+
+async def test_who_reads_what_the_kernel_has_is_not_closed_and_is_seldom_asked(server: Server) -> None:
+    slow = server.send(Debtor(), 50 * MIB)
+    slow.taken_bytes = slow.kernel_bytes = 4 * MIB
+    server.pass_time(0)
+    for _ in range(10):
+        slow.kernel_bytes -= LEAST_PROGRESS
+        for _ in range(10):
+            server.pass_time(PATIENCE / 10)
+    assert not slow.is_closed
+    assert slow.asked_count <= 12
+    server.pass_time(PATIENCE)
+    assert slow.is_closed
+
+
+async def test_over_tls_a_little_is_encrypted_of_all_that_waits(server: Server) -> None:
+    encrypted = Debtor()
+    encrypted.is_encrypted = True
+    for _ in range(50):
+        encrypted.sent_bytes += 2 * MIB  # slices of the mapped log
+        server.budget.add(encrypted, 0)
+    assert server.budget.held_bytes == AHEAD_BYTES
+    server.send(encrypted, MIB)
+    assert server.budget.held_bytes == MIB + AHEAD_BYTES
+    encrypted.taken_bytes = encrypted.sent_bytes - 1000
+    assert server.budget.held_bytes == MIB + 1000
+    encrypted.take_all()
+    assert server.budget.held_bytes == 0
 
 
 async def test_next_to_nothing_is_no_progress(server: Server) -> None:

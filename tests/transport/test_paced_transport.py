@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import Connection
 from raptormq.transport.paced_transport import PIECE_BYTES, PacedTransport
 
 CLOSE_SECONDS = 0.05
@@ -124,6 +126,32 @@ async def test_a_close_waits_for_the_rest() -> None:
     assert (transport.is_closing(), below.calls) == (True, ["pause_reading"])
     below.has_room(9)
     assert (len(below.written), below.calls, above.told) == (2, ["pause_reading", "close"], [])
+
+
+async def test_what_is_closed_below_is_not_closed_again_and_is_aborted_if_that_does_not_end_it() -> None:
+    below, transport, _ = paced(1)
+    transport.write(bytes(PIECE_BYTES))
+    transport.close()
+    below.has_room(1)
+    below.has_room(1)
+    while "abort" not in below.calls:
+        await asyncio.sleep(0.01)
+    assert below.calls == ["pause_reading", "close", "abort"]
+
+
+async def test_a_connection_that_has_ended_below_is_not_asked_for_its_socket() -> None:
+    class Nobody:
+        def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None: ...
+
+        def closed(self, connection: Connection) -> None: ...
+
+    below = Below(1)
+    below._extra.update(socket=None, sslcontext=object())  # as uvloop answers
+    connection = Connection(Nobody())
+    connection.connection_made(below)
+    connection.send(RemotingCommand(0), memoryview(bytes(10 * PIECE_BYTES)))
+    connection._flush()
+    assert connection.read_bytes == connection.taken_bytes == PIECE_BYTES - 7
 
 
 async def test_a_peer_that_takes_nothing_does_not_hold_up_a_close() -> None:

@@ -12,8 +12,9 @@ is below again::
             the budget is free. Everybody, when nobody who waits got on for four times as long. Above the whole budget:
             the largest at once, who read last of all
 
-Counting is one comparison for an answer that is in the mapped log; sums are made anew only when so much was answered
-that they may have come to matter. `connection` is who is owed, :mod:`~raptormq.transport.frame_budget` bounds requests.
+Counting is one comparison for an answer that is in the mapped log (over TLS one sum: of all that waits for a peer a
+little is encrypted ahead); sums are made anew only when so much was answered that they may have come to matter.
+`connection` is who is owed, :mod:`~raptormq.transport.frame_budget` bounds requests.
 """
 
 from __future__ import annotations
@@ -87,19 +88,30 @@ class Debtor(Protocol):
 class _Debt:
     """What one connection is owed that takes memory."""
 
-    __slots__ = ("_parts", "at", "seen", "size")
+    __slots__ = ("_ahead", "_copied", "_parts", "at", "read", "taken")
 
     def __init__(self, now: float) -> None:
         self._parts: deque[tuple[int, int]] = deque()
         """Of each answer where it ends, counted like ``sent_bytes``, and what it takes until then."""
-        self.size = 0
-        self.seen: int | None = None
-        """What had been read when it last got on; None before the first look."""
+        self._copied = 0  # the sum of that
+        self._ahead = 0  # what TLS has encrypted
+        self.taken = 0
+        """What the kernel had taken when it last got on."""
+        self.read: int | None = None
+        """What the peer itself had taken then, or before; None before the first look."""
         self.at = now
         """When that was."""
 
+    @property
+    def size(self) -> int:
+        return self._copied + self._ahead
+
+    def encrypted(self, waiting: int) -> None:
+        """Count what is encrypted of ``waiting`` bytes."""
+        self._ahead = min(waiting, AHEAD_BYTES)
+
     def add(self, end: int, size: int) -> None:
-        self.size += size
+        self._copied += size
         if self._parts and self._parts[-1][1] + size <= _MERGED_BYTES:
             size += self._parts.pop()[1]
         self._parts.append((end, size))
@@ -107,7 +119,7 @@ class _Debt:
     def forget_taken(self, taken: int) -> None:
         parts = self._parts
         while parts and parts[0][0] <= taken:
-            self.size -= parts.popleft()[1]
+            self._copied -= parts.popleft()[1]
 
 
 class _Waiter(NamedTuple):
@@ -158,12 +170,16 @@ class AnswerBudget:
         return sum(not each.future.done() for each in self._waiting)
 
     def add(self, debtor: Debtor, size: int) -> None:
-        """Count ``size`` bytes in memory of what ``debtor`` was sent just now."""
+        """Count ``size`` bytes in memory of what ``debtor`` was sent just now, and what is encrypted of all of it."""
         debt = self._debts.get(debtor)
         if debt is None:
             debt = self._debts[debtor] = _Debt(self._clock())
-        debt.add(debtor.sent_bytes, size)
-        self._owed += size
+        before = debt.size
+        if size:
+            debt.add(debtor.sent_bytes, size)
+        if debtor.is_encrypted:
+            debt.encrypted(debtor.sent_bytes - debtor.taken_bytes)
+        self._owed += debt.size - before
         if self._owed + self._reserved > self._look_above:
             self.look()
 
@@ -235,7 +251,10 @@ class AnswerBudget:
         paid: list[Debtor] = []
         owed = 0
         for debtor, debt in self._debts.items():
-            debt.forget_taken(debtor.taken_bytes)
+            taken = debtor.taken_bytes
+            debt.forget_taken(taken)
+            if debtor.is_encrypted:
+                debt.encrypted(debtor.sent_bytes - taken)
             if debt.size:
                 owed += debt.size
             else:
@@ -252,12 +271,26 @@ class AnswerBudget:
             heapq.heapify(self._waiting)
 
     def _watch(self) -> None:
-        now = self._clock()
+        """See who has got on. What a peer itself has taken costs a system call: it is asked for at the first look, for
+        who is to be closed, and for all above the whole budget.
+        """
+        now, is_over = self._clock(), self._owed + self._reserved > self._most_bytes
         for debtor, debt in self._debts.items():
-            read = debtor.read_bytes
-            if debt.seen is None or not self._is_watching or read - debt.seen >= _LEAST_PROGRESS_BYTES:
-                debt.seen, debt.at = read, now
+            taken = debtor.taken_bytes
+            if not self._is_watching:
+                debt.read = None
+            if debt.read is None or is_over:
+                self._has_read(debtor, debt, now)
+            elif taken - debt.taken >= _LEAST_PROGRESS_BYTES:
+                debt.taken, debt.at = taken, now
         self._is_watching = True
+
+    def _has_read(self, debtor: Debtor, debt: _Debt, now: float) -> bool:
+        read = debtor.read_bytes
+        if debt.read is not None and read - debt.read < _LEAST_PROGRESS_BYTES:
+            return False
+        debt.read, debt.taken, debt.at = read, debtor.taken_bytes, now
+        return True
 
     def _close_some(self) -> None:
         now, patience, total = self._clock(), self._patience_seconds, self._owed + self._reserved
@@ -274,6 +307,8 @@ class AnswerBudget:
         for _, minus_size, _, debtor in late[:_CLOSED_AT_A_TIME]:
             if total <= enough:
                 break
+            if not (is_over or is_starved) and self._has_read(debtor, self._debts[debtor], now):
+                continue
             logger.warning(
                 "closing the connection from %s: it does not read the %d bytes of answers it is owed, and all unread"
                 " answers take %d bytes",

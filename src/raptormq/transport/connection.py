@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from socket import socket
 from ssl import SSLError
 from typing import Protocol, cast
 
@@ -27,7 +28,7 @@ from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.kernel_queue import unacknowledged_bytes
 from raptormq.transport.lazy_reading import LazyReader
 from raptormq.transport.own_requests import OwnRequests
-from raptormq.transport.paced_transport import AHEAD_BYTES, Buffer, PacedTransport
+from raptormq.transport.paced_transport import Buffer, PacedTransport
 from raptormq.transport.tls import SHUTDOWN_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -238,15 +239,13 @@ class Connection(asyncio.Protocol):
         size = sum(map(len, body))
         self.send_raw(command.encode_head(message, size), *body)
         self._out_bytes += size
-        if self.is_encrypted:
-            copied += min(size - copied, AHEAD_BYTES)
-        if copied:
+        if copied or self.is_encrypted:
             self._owe(copied)
         if self._out_bytes >= self._limits.write_high_water_bytes:
             self._flush_early()
 
     def _owe(self, size: int) -> None:
-        if size > 0 and self.answers is not None and not self._closed:
+        if (size or self.is_encrypted) and self.answers is not None and not self._closed:
             self.answers.add(self, size)
 
     def send_raw(self, *buffers: Buffer) -> None:
@@ -306,8 +305,8 @@ class Connection(asyncio.Protocol):
         """What the peer's machine has taken of it, at least: this moves with every read of a slow peer, while a kernel
         whose buffer is full takes nothing more until much of it is free. Costs a system call.
         """
-        descriptor: int = self._transport.get_extra_info("socket").fileno()
-        return self.taken_bytes - unacknowledged_bytes(descriptor)
+        own: socket | None = self._transport.get_extra_info("socket")  # None when TLS has ended and has not said so yet
+        return self.taken_bytes - (0 if own is None else unacknowledged_bytes(own.fileno()))
 
     @property
     def is_clogged(self) -> bool:

@@ -3,7 +3,8 @@
 The transports of TLS encrypt whatever they are given at once, and count neither what is encrypted and waits for the
 kernel nor the buffers that they keep at the size of the largest write: an answer of 8 MiB to a peer that does not read
 took 16 MiB until the connection ended, and counted for nothing. Here it waits as it came, for the most part as slices
-of the mapped log, and TLS has two pieces at most.
+of the mapped log, and TLS has two pieces at most. (A peer that ends its own side and reads on gets no more than these:
+TLS ends both.)
 
     connection --write--> queue --a piece--> TLS --> TCP --> kernel
          ^                  |      ^          |
@@ -40,6 +41,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
         self._high = PIECE_BYTES
         self._is_over = False  # and the protocol was told so
         self._is_closing = False
+        self._is_closed_below = False
         self._end: asyncio.TimerHandle | None = None
         self.data_received = protocol.data_received  # type: ignore[method-assign] # a call less for each read
         below.set_protocol(self)
@@ -94,7 +96,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; what waits is lost."""
         self._forget()
-        self._is_closing = True
+        self._is_closing = self._is_closed_below = True
         self._below.abort()
 
     # --- as the protocol of TLS below ---
@@ -120,8 +122,8 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
             if piece := self._next_piece():
                 self._below.write(piece)
         if self._is_closing:
-            if not self._queue:
-                self._forget()
+            if not self._queue and not self._is_closed_below:  # a second close would be taken for an abort
+                self._is_closed_below = True
                 self._below.close()
         elif not self._is_over and self._queued_bytes > self._high:
             self._is_over = True
