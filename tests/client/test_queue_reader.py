@@ -12,6 +12,7 @@ import pytest
 
 from raptormq.client import ClientConfig, ConsumerConfig, EncryptionKeys, MessageExt, MessageQueue
 from raptormq.client.instance import ClientInstance
+from raptormq.client.outages import Failure, Outages
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.pull_pace import PullPace
 from raptormq.client.pulling import PullResult
@@ -24,6 +25,7 @@ from raptormq.protocol.encryption import seal
 from raptormq.protocol.headers.offset import OffsetResponseHeader
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
 from raptormq.protocol.record import StoredMessage, encode_record
+from tests.client.eventually import eventually
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
 
 QUEUE = MessageQueue("t", "broker-0", 0)
@@ -194,6 +196,20 @@ async def test_a_broker_that_forgot_the_subscription_hears_of_it_before_the_next
     async with ScriptedPeer() as peer, reading(peer, refuse(code), records(5, 1), silence) as (_, handed):
         await handed.until(1)
         assert len(peer.received[HEART_BEAT]) >= 1
+
+
+async def test_a_broker_that_is_back_and_has_forgotten_is_read_from_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(self: Outages, queue: MessageQueue, failure: Failure, seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(Outages, "pause", pause)
+    replies = [hang_up] * 4 + [refuse(24)] * 2 + [records(5, 1), hang_up, silence]
+    async with ScriptedPeer() as peer, reading(peer, *replies) as (_, handed):
+        await handed.until(1)
+        await eventually(lambda: len(pauses) == 7)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 0.1, 0.2, 0.1]
 
 
 @pytest.mark.parametrize(

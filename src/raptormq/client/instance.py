@@ -91,6 +91,8 @@ class ClientInstance:
         self._producers: dict[str, int] = {}
         self._users = 0
         self._heartbeat_wanted = asyncio.Event()
+        self._heartbeating = asyncio.Lock()
+        self._heartbeats_begun = 0
         self._tasks = [
             background(self._heartbeats(), f"heartbeats of {self.client_id}"),
             background(self._refresh_routes(), f"routes of {self.client_id}"),
@@ -161,9 +163,17 @@ class ClientInstance:
         self._heartbeat_wanted.set()
 
     async def heartbeat(self) -> None:
-        """Tell all brokers of all known routes who this client is; failures are logged, the next turn tries again."""
-        if not self._producers and not self._consumers:
-            return
+        """Tell all brokers of all known routes who this client is; failures are logged, the next turn tries again.
+
+        Of many calls at the same time one speaks for all that came before it began.
+        """
+        begun = self._heartbeats_begun
+        async with self._heartbeating:
+            if begun == self._heartbeats_begun and (self._producers or self._consumers):
+                self._heartbeats_begun += 1
+                await self._heartbeat_to_all()
+
+    async def _heartbeat_to_all(self) -> None:
         consumers = [member.describe() for member in self._consumers.values()]
         body = HeartbeatData(self.client_id, list(self._producers), consumers).to_json()
         addresses = self._broker_addresses(with_replicas=bool(consumers))

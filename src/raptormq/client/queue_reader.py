@@ -19,6 +19,7 @@ from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.message_batch import MessageBatch
+from raptormq.client.outages import Failure, Outages
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
 from raptormq.client.pull_pace import PullPace
 from raptormq.client.pulling import UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
@@ -62,6 +63,7 @@ class QueueReader:
         local: progress of a broadcasting consumer; `None` where the broker keeps it.
         whole: whether batches are handed out, and finished, as one.
         pace: the pause between pulls then, and how long they are held; the same for all queues of the consumer.
+        outages: which brokers cannot be read from; the same.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class QueueReader:
         local: LocalOffsets | None = None,
         whole: Callable[[], bool] = lambda: False,
         pace: PullPace | None = None,
+        outages: Outages | None = None,
     ) -> None:
         self.queue = queue
         self.subscription = subscription
@@ -87,6 +90,7 @@ class QueueReader:
         self._local = local
         self._whole = whole
         self._pace = pace or PullPace()
+        self._outages = outages or Outages(group)
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
         self._room = asyncio.Event()
         self._doubt = CrcDoubt()
@@ -132,7 +136,8 @@ class QueueReader:
         self.progress = None
 
     async def _run(self) -> None:
-        failures = 0
+        failures, is_forgotten = 0, False
+        failure: Failure | None
         clock = asyncio.get_running_loop().time
         while True:
             try:
@@ -150,19 +155,22 @@ class QueueReader:
                     self._take(self.progress, result)
                 finally:
                     del result  # else the reader of each of thousands of idle queues keeps what it has brought last
-                failures = 0
+                failures, is_forgotten, failure = 0, False, None
                 pause = self._interval(clock() - asked) if was_end else 0.0
-                is_forgotten = False
+                self._outages.answered(self.queue.broker_name)
             except RaptorMQError as error:
+                was_forgotten, is_forgotten = is_forgotten, isinstance(error, ServerError) and error.code in _FORGOTTEN
+                if is_forgotten and not was_forgotten:
+                    failures = 0  # the broker is there, and knows the group after the next heartbeat
                 pause = _BACKOFF.pause(failures)
                 failures += 1
-                log.warning("group %s reads %s again in %.1f s: %s", self._group, self.queue, pause, error)
-                is_forgotten = isinstance(error, ServerError) and error.code in _FORGOTTEN
+                failure = Failure.of(error)  # the error's traceback holds what the pull has brought
                 self._broker_id = MASTER_ID
-            # Not while the error is handled: its traceback holds what the pull has brought.
             if is_forgotten:
                 await self._instance.heartbeat()
-            if pause:
+            if failure is not None:
+                await self._outages.pause(self.queue, failure, pause)
+            elif pause:
                 await asyncio.sleep(pause)
 
     def _interval(self, waited: float) -> float:

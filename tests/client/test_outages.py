@@ -1,0 +1,37 @@
+"""A broker that comes back is found by all readers as soon as by one, and an outage is told once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raptormq.client import MessageQueue
+from raptormq.client.outages import Failure, Outages
+from raptormq.errors import ConnectionClosed, ServerError
+
+LONG = 1000.0
+QUEUES = [MessageQueue("t", "b", number) for number in range(3)]
+GONE = Failure.of(ConnectionClosed("the connection ended"))
+REFUSED = Failure.of(ServerError(16, "no", "b"))
+
+
+async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    outages = Outages("g")
+    await outages.pause(QUEUES[0], GONE, 0.0)
+    pauses = [asyncio.create_task(outages.pause(queue, GONE, LONG)) for queue in QUEUES[1:]]
+    elsewhere = asyncio.create_task(outages.pause(MessageQueue("t", "c", 0), GONE, LONG))
+    refused = asyncio.create_task(outages.pause(QUEUES[0], REFUSED, LONG))
+    await asyncio.sleep(0)
+    outages.answered("b")
+    await asyncio.gather(*pauses)
+    assert not elsewhere.done()
+    assert not refused.done()
+    elsewhere.cancel()
+    refused.cancel()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 3  # two brokers, and of one of them two different things
+    assert "group g cannot read" in told[0]
+    outages.answered("b")
+    await outages.pause(QUEUES[0], GONE, LONG)  # who tries for all does not pause for so long
+    assert len(caplog.records) == 4
