@@ -72,6 +72,33 @@ async def test_a_consumer_whose_stop_was_given_up_leaves_its_group(tmp_path: Pat
             pass
 
 
+@pytest.mark.parametrize("as_task", [False, True])
+async def test_a_listener_may_stop_its_consumer(tmp_path: Path, as_task: bool) -> None:
+    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
+    tasks: list[asyncio.Task[None]] = []
+    called = asyncio.Event()
+
+    async def consume(_: list[MessageExt]) -> None:
+        if as_task:
+            tasks.append(asyncio.create_task(consumer.stop()))
+        else:
+            await consumer.stop()
+            await consumer.stop()
+        called.set()
+
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer(name_servers=cluster.name_servers) as producer:
+            await producer.send(Message("t", b"x"))
+        async with PushConsumer("g", name_servers=cluster.name_servers, config=config) as consumer:
+            consumer.subscribe("t", "*", consume)
+            await called.wait()
+        await asyncio.gather(*tasks)
+        async with AdminClient(name_servers=cluster.name_servers) as admin:
+            assert [each.lag for each in (await admin.group_progress("g", "t")).values()] == [0]
+            assert await admin.group_connections("g") is None
+
+
 async def test_a_consumer_that_starts_again_waits_for_its_end() -> None:
     consumer = PushConsumer("g", name_servers="127.0.0.1:1")
     await consumer.start()

@@ -289,6 +289,20 @@ async def test_what_fails_of_a_batch_is_given_back_and_nothing_else(listener: Ba
         assert reader.progress.commit_offset == 3
 
 
+@pytest.mark.parametrize("answer", ["yes", [3], [-4], [None], [[1]], 5, {"0": 1}, [True, False, True]])
+async def test_a_wrong_answer_is_named_with_the_right_ones(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def listener(_: MessageBatch) -> Any:
+        return answer
+
+    async with listening(WholeBatches(listener)) as (calls, reader, giving, _):
+        hand_out_batch(calls, reader, range(3))
+        await reader.until(1)
+        assert len(giving.given) == 3
+    [line] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert f"returned {answer!r}: it returns None, a ConsumeResult, or the indexes, 0 to 2 here" in line.getMessage()
+    assert line.exc_info is None
+
+
 async def test_what_nobody_takes_back_of_a_batch_comes_again_without_the_others() -> None:
     seen: list[list[tuple[int, int]]] = []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +21,7 @@ from raptormq.client import (
     SendStatus,
     selector,
 )
-from raptormq.errors import ClientClosed, ConfigError, MessageError, NoRoute
+from raptormq.errors import ClientClosed, ClientError, ConfigError, MessageError, NoRoute
 from tests.client.cluster import Cluster
 
 
@@ -162,6 +164,19 @@ async def test_callbacks_get_what_send_returns_or_raises(tmp_path: Path, auto_ba
         assert [type(outcome) for outcome in missing] == [NoRoute]
         with pytest.raises(ClientClosed):
             producer.send_with_callback(Message("t", b"x"), missing.append)
+
+
+async def test_a_callback_that_somebody_would_have_to_await_is_refused(tmp_path: Path) -> None:
+    async def callback(_: SendResult | BaseException) -> None: ...
+
+    class Callback:
+        async def __call__(self, _: SendResult | BaseException) -> None: ...
+
+    async with Cluster(tmp_path) as cluster, Producer(name_servers=cluster.name_servers) as producer:
+        for wrong in (callback, Callback(), partial(callback), None, 5):
+            for _ in range(2):
+                with pytest.raises(ClientError, match="callback is a"):
+                    producer.send_with_callback(Message("t", b"x"), cast("Any", wrong))
 
 
 async def test_oneway_messages_arrive(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raptormq.client import Message, ProducerConfig, split_messages
 from raptormq.client.outgoing import prepare_batch
-from raptormq.errors import MessageError
+from raptormq.errors import ConfigError, MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.message_id import UniqueIdFactory
 
@@ -25,9 +25,16 @@ def test_all_parts_fit_and_keep_the_order(sizes: list[int]) -> None:
         prepare_batch(part, ids, 0, ProducerConfig(max_message_bytes=2000))
 
 
-def test_a_message_larger_than_a_part_is_refused() -> None:
-    with pytest.raises(MessageError, match="does not fit a batch of 1000"):
-        list(split_messages([Message("t", b"x" * 1000)], 1000))
+def test_a_message_larger_than_a_part_is_one_of_its_own() -> None:
+    sizes = [100, 5_000, 100, 100]
+    parts = split_messages([Message("t", bytes(size)) for size in sizes], 1000)
+    assert [[len(message.body) for message in part] for part in parts] == [[100], [5_000], [100, 100]]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "1000", True])
+def test_a_size_is_a_number(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="max_bytes"):
+        list(split_messages([Message("t", b"x")], wrong))
 
 
 def test_a_part_has_no_more_messages_than_a_batch_may_have() -> None:

@@ -11,7 +11,7 @@ Neighbours: `producer`, `push_consumer`, `pull_consumer`, `admin`. Source: none,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from raptormq.client.background import background
@@ -23,14 +23,17 @@ class Ending:
     def __init__(self, what: str) -> None:
         self._what = what
         self._task: asyncio.Task[None] | None = None
+        self._ended: Collection[asyncio.Task[None]] = ()
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Go through `work` and wait for it; it is bounded by time-outs of its own."""
-        self._task = background(work, f"end of {self._what}")
+    async def run(self, work: Coroutine[Any, Any, None], ended: Collection[asyncio.Task[None]] = ()) -> None:
+        """Go through `work`, which is bounded by time-outs of its own, and wait for it, but in one of the tasks that it
+        ends.
+        """
+        self._task, self._ended = background(work, f"end of {self._what}"), ended
         await self.wait()
 
     async def wait(self) -> None:
         """Wait for what `run` has begun and nobody waits for any more."""
-        if self._task is not None:
+        if self._task is not None and asyncio.current_task() not in self._ended:
             await asyncio.shield(self._task)
-            self._task = None
+            self._task, self._ended = None, ()

@@ -49,6 +49,10 @@ class _PlainListener(ClientError):
     """What a listener has returned cannot be awaited."""
 
 
+class _WrongAnswer(ClientError):
+    """What a listener has returned says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class WholeBatches:
     """Marks a listener that gets whole batches."""
@@ -97,11 +101,12 @@ class Listening:
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._workers: list[asyncio.Task[None]] = []
+        self.workers: list[asyncio.Task[None]] = []
+        """They call listeners."""
 
     def start(self) -> None:
         """Begin to call listeners."""
-        self._workers = [
+        self.workers = [
             background(self._work(), f"listener {number} of {self._group}")
             for number in range(self._config.concurrency)
         ]
@@ -129,7 +134,7 @@ class Listening:
                 await self._idle.wait()
         except TimeoutError:
             log.warning("%d listener calls of group %s are cancelled after %g s", self._busy, self._group, timeout)
-        await cancel_all(self._workers)
+        await cancel_all(self.workers)
 
     async def _work(self) -> None:
         while True:
@@ -189,8 +194,12 @@ class Listening:
         if listener is None:
             log.warning("group %s has no listener for topic %s any more", self._group, topic)
             return messages
-        if self._is_plain(topic, listener):
-            return messages
+        return messages if self._is_plain(topic, listener) else await self._answer(topic, listener, messages)
+
+    async def _answer(
+        self, topic: str, listener: Listener | WholeBatches, messages: Sequence[MessageExt]
+    ) -> Sequence[MessageExt]:
+        """Call a listener, and take any failure of it for the wish to get all of them again."""
         try:
             if isinstance(listener, WholeBatches):
                 batch = messages if isinstance(messages, MessageBatch) else StoredMessages(messages)
@@ -200,6 +209,8 @@ class Listening:
         except _PlainListener as error:
             self._plain[topic] = listener
             log.error("topic %s is not consumed any more by group %s here: %s", topic, self._group, error)
+        except _WrongAnswer as error:
+            log.error("messages of topic %s come again to group %s: %s", topic, self._group, error)
         except TimeoutError:
             log.exception("a listener of group %s took too long, or timed out itself", self._group)
         except asyncio.CancelledError:
@@ -244,15 +255,27 @@ def _failed(messages: MessageBatch, answer: ConsumeResult | Iterable[int] | None
     """Return the messages that a listener wants again, each once.
 
     Raises:
-        IndexError: an index is that of no message.
-        TypeError: the answer is none: something else, or a list of something else, as of one truth value per message.
+        _WrongAnswer: it is none of those that `BatchListener` allows.
     """
     if answer is ConsumeResult.RECONSUME_LATER:
         return messages
     if answer is None or answer is ConsumeResult.SUCCESS:
         return ()
-    places = range(len(messages))
-    indexes = list(answer)
-    if any(isinstance(index, bool) for index in indexes):
-        raise TypeError("a batch listener names messages by their indexes, not by True and False")
-    return [messages[index] for index in sorted({places[index] for index in indexes})]
+    indexes = _indexes(answer, len(messages))
+    if indexes is None:
+        raise _WrongAnswer(
+            f"a batch listener returned {answer!r:.80}: it returns None, a ConsumeResult, or the indexes, "
+            f"0 to {len(messages) - 1} here, of the messages that are to come again"
+        )
+    return [messages[index] for index in sorted(indexes)]
+
+
+def _indexes(answer: Iterable[int], count: int) -> set[int] | None:
+    """Return them, each once; None where one is something else, such as one truth value per message."""
+    places = range(count)
+    try:
+        given = list(answer)
+        indexes = {places[each] for each in given}
+    except (IndexError, TypeError):
+        return None
+    return None if any(isinstance(each, bool) for each in given) else indexes

@@ -33,8 +33,8 @@ from raptormq.client.results import SendResult
 from raptormq.client.settings import check_setting, checked_timeout
 from raptormq.client.shipping import Shipping
 from raptormq.client.startable import Startable
-from raptormq.client.waiters import CLOSED, Callback, tell
-from raptormq.errors import ClientClosed, ClientError, ConfigError, RequestTimeout
+from raptormq.client.waiters import CLOSED, Callback, require_callback, tell
+from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
@@ -80,6 +80,8 @@ class Producer(Startable):
         self._alone: set[asyncio.Task[SendResult]] = set()
         self._announced: set[str] = set()
         """Topics whose brokers know this client."""
+        self._last_callback: object = self  # which is none
+        """It was looked at."""
         self._ending = Ending(f"a producer of {group}")
         self._ids: UniqueIdFactory
         self._send_batch: Send
@@ -195,11 +197,12 @@ class Producer(Startable):
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
-            ClientError: the callback cannot be called.
+            ClientError: the callback cannot be called, or is an async function, which nobody would await.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        if not callable(callback):
-            raise ClientError(f"a callback is a function of one argument, not {callback!r}")
+        if callback is not self._last_callback:
+            require_callback(callback)
+            self._last_callback = callback
         lane = self._lane  # which nobody has who is not running
         if lane is None or lane.add(message, queue, callback) is None:
             alone = self._send_alone(self._running(), message, queue)

@@ -17,8 +17,9 @@ Source: RocketMQ `DefaultMQPushConsumer`.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,6 +32,7 @@ from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
 from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.outages import Outages
 from raptormq.client.own_loop import require_loop
 from raptormq.client.pull_pace import PullPace
 from raptormq.client.questions import QueueState, RunningInfo
@@ -152,7 +154,8 @@ class PushConsumer:
 
     async def stop(self) -> None:
         """Let running listener calls end, commit, leave the group; does nothing the second time, bounded by
-        time-outs. When this is cancelled, by a time-out for one, it goes on in the background.
+        time-outs. When this is cancelled, by a time-out for one, it goes on in the background. In a listener it returns
+        at once, since the end waits for the listener.
 
         Raises:
             ClientClosed: this is another event loop than the one it was started in.
@@ -163,7 +166,7 @@ class PushConsumer:
         else:
             require_loop(running.loop)
             self._running = None
-            await self._ending.run(running.stop())
+            await self._ending.run(running.stop(), running.listeners)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -203,14 +206,14 @@ class _Running:
         local = LocalOffsets(folder, instance.client_id, group) if broadcasts else None
         self._commits = Commits(instance, group, config.commit_interval, local)
         self._claims = None if broadcasts else QueueClaims(instance, group)
-        pace = PullPace()
+        pace, outages = PullPace(), Outages(group)
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
             def whole() -> bool:
                 return isinstance(listeners.get(queue.topic), WholeBatches)
 
             return QueueReader(
-                instance, config, group, queue, subscription, self._listening.hand_out, local, whole, pace
+                instance, config, group, queue, subscription, self._listening.hand_out, local, whole, pace, outages
             )
 
         self.rebalancing = Rebalancing(
@@ -231,6 +234,11 @@ class _Running:
             self._claims.start()
         self.rebalancing.start()
         self._commits.start(lambda: self.rebalancing.readers)
+
+    @property
+    def listeners(self) -> Collection[asyncio.Task[None]]:
+        """The tasks that call listeners."""
+        return self._listening.workers
 
     async def stop(self) -> None:
         """End in the order that loses nothing, and repeats nothing: listeners, queues, membership."""

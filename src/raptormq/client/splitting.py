@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from raptormq.client.content import as_bytes, check_parts, misfit
 from raptormq.client.outgoing import check_sendable, encode_text
+from raptormq.client.settings import Count, check_setting
 from raptormq.errors import MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message import Message
@@ -19,11 +20,14 @@ _UNIQUE_KEY_BYTES = 66
 
 
 def split_messages(messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[list[Message]]:
-    """Yield the messages in order, in lists of at most `max_bytes` as they travel and 32,767 messages.
+    """Yield the messages in order, in lists of at most `max_bytes` as they travel and 32,767 messages; one that is
+    larger is alone in its list, and brokers take up to 4 MiB.
 
     Raises:
-        MessageError: one message alone is larger, is none, or is for another topic than those before it.
+        ConfigError: `max_bytes` is no number above 0.
+        MessageError: a message is none, or is for another topic than those before it.
     """
+    check_setting("max_bytes", max_bytes, Count)
     part: list[Message] = []
     part_bytes = 0
     topic = None
@@ -34,8 +38,6 @@ def split_messages(messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYT
             topic = message.topic
         elif message.topic != topic:
             raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
-        if size > max_bytes:
-            raise MessageError(f"a message of {size} bytes does not fit a batch of {max_bytes}")
         if part and (part_bytes + size > max_bytes or len(part) == MAX_BATCH_RECORDS):
             yield part
             part, part_bytes = [], 0

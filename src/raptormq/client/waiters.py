@@ -7,10 +7,12 @@ Neighbours: `open_batch` keeps waiters, `departures` tells them. Source: RocketM
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 
 from raptormq.client.results import SendResult
+from raptormq.errors import ClientError
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +20,18 @@ CLOSED = "the producer was closed before the broker answered"
 Callback = Callable[[SendResult | BaseException], None]
 """Called once, with what `Producer.send` would have returned or raised."""
 Waiter = asyncio.Future[SendResult] | Callback
+
+
+def require_callback(callback: object) -> None:
+    """Look whether it can be called, and needs nobody to await what it returns.
+
+    Raises:
+        ClientError: it cannot, or does.
+    """
+    if not callable(callback):
+        raise ClientError(f"a callback is a function of one argument, not {callback!r}")
+    if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004
+        raise ClientError(f"a callback is a plain function, nobody awaits {callback!r}: use submit or send for that")
 
 
 def tell_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> None:
