@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,8 @@ async def test_every_member_gets_everything_once(tmp_path: Path) -> None:
     assert [sorted(listener.bodies) for listener in listeners] == [[b"0", b"1", b"2", b"no"]] * 2
 
 
-async def test_a_member_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [{"instance_name": "always-the-same"}, {}], ids=["named", "unnamed"])
+async def test_a_member_goes_on_where_it_was(tmp_path: Path, name: dict[str, Any]) -> None:
     config = broadcasting(tmp_path / "offsets")
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
@@ -67,7 +69,7 @@ async def test_a_member_goes_on_where_it_was(tmp_path: Path) -> None:
         for number in range(2):
             await send(cluster, b"%d" % number)
             listener = Listener()
-            client = ClientConfig(cluster.name_servers, instance_name="always-the-same")
+            client = ClientConfig(cluster.name_servers, **name)
             async with PushConsumer("g", client_config=client, config=config) as consumer:
                 consumer.subscribe("t", "*", listener)
                 await listener.until(1)
@@ -105,3 +107,28 @@ async def test_progress_of_many_queues_is_written_together(tmp_path: Path, monke
     assert len(writes) <= 2
     again = LocalOffsets(tmp_path, "me", "g")
     assert [again.get(queue) for queue in queues] == list(range(100))
+
+
+async def test_members_without_a_name_have_a_file_each_and_the_next_ones_take_them_up(tmp_path: Path) -> None:
+    queue = MessageQueue("t", "b", 0)
+    first, second = (LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g") for _ in range(2))
+    await first.put(queue, 1)
+    await second.put(queue, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.2.3.4@DEFAULT", "1.2.3.4@DEFAULT-2"]
+    assert LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "other").get(queue) is None
+    first.close()
+    first.close()
+    assert LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g").get(queue) == 1
+    with pytest.raises(ClientError, match=r"offsets cannot be kept in .*set ConsumerConfig\.offset_folder"):
+        LocalOffsets(tmp_path / "1.2.3.4@DEFAULT" / "g" / "lock", "1.2.3.4@DEFAULT", "g")
+
+
+async def test_a_second_consumer_that_cannot_start_holds_no_file(tmp_path: Path) -> None:
+    client, config = ClientConfig("127.0.0.1:1"), broadcasting(tmp_path)
+    async with PushConsumer("g", client_config=client, config=config):
+        with pytest.raises(ClientError, match="has a consumer"):
+            await PushConsumer("g", client_config=client, config=config).start()
+        [free] = [path for path in tmp_path.iterdir() if path.name.endswith("-2")]
+        third = LocalOffsets(tmp_path, free.name.removesuffix("-2"), "g")
+        assert len(list(tmp_path.iterdir())) == 2
+        third.close()

@@ -60,8 +60,14 @@ class MessageModel(enum.Enum):
     """Each message to each of them; progress is kept on the member's machine, what fails is not delivered again."""
 
 
+class GeneratedName(str):
+    """An instance name that nobody has chosen: the next process has another."""
+
+    __slots__ = ()
+
+
 def _new_instance_name() -> str:
-    return f"{os.getpid()}#{time.time_ns()}#{next(_instances)}"
+    return GeneratedName(f"{os.getpid()}#{time.time_ns()}#{next(_instances)}")
 
 
 def _name_servers_from_environment() -> tuple[str, ...]:
@@ -148,7 +154,7 @@ class ProducerConfig:
     """How messages are sent."""
 
     send_timeout: Seconds = 3.0
-    """One deadline over all attempts of a send."""
+    """One deadline over all attempts of a send; the time that a message has waited for its batch does not count."""
     retries: CountOrZero = 2
     """Further attempts after the first has failed (retryTimesWhenSendFailed)."""
     avoid_failed_broker: SecondsOrZero = 30.0
@@ -204,7 +210,7 @@ class ConsumerConfig:
     message_model: MessageModel = MessageModel.CLUSTERING
     """Whether members share the messages or all get every one."""
     offset_folder: str | Path = "~/.rocketmq_offsets"
-    """Where a broadcasting member keeps its progress, below its client id."""
+    """Where a broadcasting member keeps its progress, below its address and instance name, `DEFAULT` if none is set."""
     concurrency: Count = 20
     """Listener calls at the same time, over all queues (consumeThreadMin)."""
     consume_batch: Count = 1

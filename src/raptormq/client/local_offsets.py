@@ -1,29 +1,59 @@
 """Progress of a broadcasting consumer, which is its own and stays on its machine.
 
-File `<folder>/<client id>/<group>/offsets.json`, in the Java client's form: `{"offsetTable":{{queue}:offset}}`. The
-client id holds the process unless `ClientConfig.instance_name` is set: only then does the next process find the file.
+File `<folder>/<client id>/<group>/offsets.json`, in the Java client's form: `{"offsetTable":{{queue}:offset}}`. Where
+nobody has set `ClientConfig.instance_name` the id is the Java client's for broadcasting, `<ip>@DEFAULT`, so that the
+next process goes on where this one was; of several at the same time the others are `<ip>@DEFAULT-2` and so on, each
+held by a lock on the file `lock` beside it.
 Neighbours: `commits` writes, `queue_reader` asks. Source: RocketMQ `LocalFileOffsetStore`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+from itertools import count
 from pathlib import Path
 
 from raptormq.errors import ClientError, ProtocolError
 from raptormq.protocol.bodies.queue_offsets import decode_offsets, encode_offsets
 from raptormq.protocol.message import MessageQueue
 
+DEFAULT_NAME = "DEFAULT"
+"""Second half of the client id of who has no name of its own."""
+
+
+def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
+    """Return the first of the ids that no consumer on this machine has now, and the descriptor that holds it."""
+    for number in count(1):
+        name = client_id if number == 1 else f"{client_id}-{number}"
+        try:
+            (folder / name / group).mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder / name / group / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ClientError(
+                f"offsets cannot be kept in {folder}: {error.strerror}; set ConsumerConfig.offset_folder"
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return name, lock
+    raise AssertionError
+
 
 class LocalOffsets:
     """The offsets of one consumer.
 
     Raises:
-        ClientError: the file is there and cannot be read.
+        ClientError: the file is there and cannot be read, or its folder cannot be made.
     """
 
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
+        self._lock: int | None = None
+        if client_id.partition("@")[2] == DEFAULT_NAME:
+            client_id, self._lock = _free_id(folder, client_id, group)
         self._path = folder / client_id / group / "offsets.json"
         self._writing = asyncio.Lock()
         self._noted = self._written = 0
@@ -33,7 +63,14 @@ class LocalOffsets:
         except FileNotFoundError:
             self._offsets = {}
         except (OSError, ProtocolError) as error:
+            self.close()
             raise ClientError(f"the offsets in {self._path} cannot be read: {error}") from error
+
+    def close(self) -> None:
+        """Let another consumer go on with the file."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def get(self, queue: MessageQueue) -> int | None:
         """Return where to go on, None in a queue that is new."""

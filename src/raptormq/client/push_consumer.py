@@ -26,12 +26,12 @@ from typing import Self
 
 from raptormq.client.async_functions import require_async
 from raptormq.client.commits import Commits
-from raptormq.client.config import ClientConfig, ConsumerConfig, MessageModel
+from raptormq.client.config import ClientConfig, ConsumerConfig, GeneratedName, MessageModel
 from raptormq.client.ending import Ending
 from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
-from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.local_offsets import DEFAULT_NAME, LocalOffsets
 from raptormq.client.outages import Outages
 from raptormq.client.own_loop import require_loop
 from raptormq.client.pull_pace import PullPace
@@ -202,19 +202,16 @@ class _Running:
         self._subscriptions = subscriptions
         self._listening = Listening(config, group, listeners.get, Redelivery(instance, group, config))
         broadcasts = config.message_model is MessageModel.BROADCASTING
-        folder = Path(config.offset_folder).expanduser()
-        local = LocalOffsets(folder, instance.client_id, group) if broadcasts else None
-        self._commits = Commits(instance, group, config.commit_interval, local)
+        self._local = _local_offsets(instance, config, group) if broadcasts else None
+        self._commits = Commits(instance, group, config.commit_interval, self._local)
         self._claims = None if broadcasts else QueueClaims(instance, group)
-        pace, outages = PullPace(), Outages(group)
+        hand_out, local, pace, outages = self._listening.hand_out, self._local, PullPace(), Outages(group)
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
             def whole() -> bool:
                 return isinstance(listeners.get(queue.topic), WholeBatches)
 
-            return QueueReader(
-                instance, config, group, queue, subscription, self._listening.hand_out, local, whole, pace, outages
-            )
+            return QueueReader(instance, config, group, queue, subscription, hand_out, local, whole, pace, outages)
 
         self.rebalancing = Rebalancing(
             instance,
@@ -228,7 +225,11 @@ class _Running:
 
     def start(self) -> None:
         """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
-        self._instance.join_consumers(self._group, self)
+        try:
+            self._instance.join_consumers(self._group, self)
+        except ClientError:
+            self._close_local()
+            raise
         self._listening.start()
         if self._claims is not None:
             self._claims.start()
@@ -247,8 +248,13 @@ class _Running:
         if self._claims is not None:
             await self._claims.stop()
         await self.rebalancing.stop()
+        self._close_local()
         await self._instance.leave_consumers(self._group)
         await self._instance.release()
+
+    def _close_local(self) -> None:
+        if self._local is not None:
+            self._local.close()
 
     def describe(self) -> ConsumerData:
         """Return what heartbeats say about this consumer."""
@@ -295,3 +301,10 @@ class _Running:
         """Call the listener of the message's topic."""
         done = await self._listening.consume_directly(message)
         return ("CR_SUCCESS", "") if done else ("CR_LATER", "the listener failed or asked for the message again")
+
+
+def _local_offsets(instance: ClientInstance, config: ConsumerConfig, group: str) -> LocalOffsets:
+    client_id = instance.client_id
+    if isinstance(instance.config.instance_name, GeneratedName):
+        client_id = f"{client_id.partition('@')[0]}@{DEFAULT_NAME}"
+    return LocalOffsets(Path(config.offset_folder).expanduser(), client_id, group)

@@ -133,4 +133,5 @@ class OwnRequests:
         limit, since, connection = self._limits.silence_seconds, self.owed_since, self._connection
         if limit is not None and since is not None and now - since >= limit and not connection.is_closed:
             logger.warning("dropping %s: nothing came from it for %.1f s", connection.peer_name, now - since)
+            self.fail(ConnectionClosed, f"no answer: nothing came from {connection.peer_name} for {now - since:.1f} s")
             connection.abort()
