@@ -268,7 +268,7 @@ class _Core:
         self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
         self.locks = QueueLocks(config.policies.queue_lock_ms)
         self.registry = ClientRegistry[Connection]()
-        self.resets = OffsetResets(self.registry, self.statistics)
+        self.resets = OffsetResets(self.registry, self.statistics, steady_ms)
         self.settling = _Settling(tables, registrar)
         self.conversions = Conversions(store, self.topics, self.settling)
         self.dispatcher = Dispatcher(store)

@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 
 BUCKET_MS = 100
 """Width of a time bucket: an empty answer comes at most this much later than its client asked for."""
+MAX_WAIT_MS = 300_000
+"""Longest time a pull is held, whatever it asks for."""
 LONG_MS = 10_000
 _LONG_STEP = 50
 """Pulls that wait for so long and longer, as most do, end together every 5 s, as RocketMQ's do: their clients pull

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.offset_resets import PULLED_AGAIN_MS
+from raptormq.broker.steady_clock import steady_ms
 from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -49,18 +51,37 @@ async def test_the_next_pull_learns_of_a_reset_and_commits_until_then_are_ignore
         assert (await stored_offset(peer)).ext_fields["offset"] == "3"
 
 
-@pytest.mark.parametrize(("is_member", "stored"), [(False, "3"), (True, "0")])
+@pytest.mark.parametrize(("subscribed", "stored"), [(None, "3"), ("t", "0"), ("another", "3")])
 async def test_commits_of_who_has_not_pulled_count_unless_a_member_will(
-    tmp_path: Path, is_member: bool, stored: str
+    tmp_path: Path, subscribed: str | None, stored: str
 ) -> None:
     """Spark only commits: it pulls by another name, and would never take the reset."""
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1", b"2"])
         assert (await commit(peer, 1)).code == 0
-        if is_member:
-            await peer.heartbeat("me", "consumers", "t")
+        if subscribed is not None:
+            await peer.heartbeat("me", "consumers", subscribed)
         assert (await reset(peer)).code == 0
         assert (await stored_offset(peer)).ext_fields["offset"] == "0"
+        assert (await commit(peer, 3)).code == 0
+        assert (await stored_offset(peer)).ext_fields["offset"] == stored
+
+
+@pytest.mark.parametrize(("is_member", "stored"), [(False, "3"), (True, "0")])
+async def test_commits_count_again_when_nobody_has_pulled_for_longer_than_a_pull_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_member: bool, stored: str
+) -> None:
+    """Who pulled before the reset may be gone, and no heartbeat would say so; a member may only be slow."""
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1", b"2"])
+        if is_member:
+            await peer.heartbeat("me", "consumers", "t")
+        await peer.pull("t", 0)
+        assert (await reset(peer)).code == 0
+        assert (await commit(peer, 3)).code == 0
+        assert (await stored_offset(peer)).ext_fields["offset"] == "0"
+        assert broker._assembly is not None
+        monkeypatch.setattr(broker._assembly.pulls._resets, "_steady_clock", lambda: steady_ms() + PULLED_AGAIN_MS)
         assert (await commit(peer, 3)).code == 0
         assert (await stored_offset(peer)).ext_fields["offset"] == stored
 

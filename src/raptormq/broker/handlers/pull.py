@@ -29,7 +29,7 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
-from raptormq.broker.hold import BUCKET_MS, LONG_MS, HeldPull, PullHolds
+from raptormq.broker.hold import BUCKET_MS, LONG_MS, MAX_WAIT_MS, HeldPull, PullHolds
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
@@ -49,8 +49,6 @@ from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, answer, failure
 
-MAX_WAIT_MS = 300_000
-"""Longest time a pull is held, whatever it asks for."""
 _MANY = 128
 """So many idle consumers, and more, are read lazily."""
 _MUCH = 128 * 1024
