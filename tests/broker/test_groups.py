@@ -48,11 +48,28 @@ def test_a_file_of_another_shape_is_an_error(saved: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{}, {"groupName": "g", "retryQueueNums": "x"}, {"groupName": "g", "retryQueueNums": 99_999}, 3]
+    "value",
+    [
+        {},
+        {"groupName": None},
+        {"groupName": 7},
+        {"groupName": "g", "retryQueueNums": "x"},
+        {"groupName": "g", "retryQueueNums": 99_999},
+        {"groupName": "g", "consumeEnable": "maybe"},
+        3,
+    ],
 )
 def test_a_bad_group_is_an_error(value: Any) -> None:
     with pytest.raises(BodyError):
         GroupConfig.from_dict(value)
+
+
+def test_flags_that_are_text_say_what_they_say() -> None:
+    """A script that quotes every value; fastjson reads them all the same."""
+    flags = dict.fromkeys(("consumeEnable", "consumeBroadcastEnable", "notifyConsumerIdsChangedEnable"), "false")
+    group = GroupConfig.from_dict({"groupName": "g", **flags})
+    read = group.consume_enable, group.consume_broadcast_enable, group.notify_consumer_ids_changed_enable
+    assert read == (False, False, False)
 
 
 def test_what_is_forbidden_is_kept_and_goes_with_its_group() -> None:

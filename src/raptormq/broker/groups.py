@@ -16,10 +16,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.members import flag_at, text_at
 from raptormq.protocol.bodies.topic_config import DataVersion
 
 MAX_RETRY_QUEUES = 1_024
 _READING = 4
+_ACTED_ON = frozenset(
+    {
+        "consumeBroadcastEnable",
+        "consumeEnable",
+        "groupName",
+        "notifyConsumerIdsChangedEnable",
+        "retryMaxTimes",
+        "retryQueueNums",
+    }
+)
 
 
 @dataclass(slots=True)
@@ -63,17 +74,16 @@ class GroupConfig:
             BodyError: not a group, or a number that is out of bounds.
         """
         try:
-            rest = dict(value)
             group = cls(
-                str(rest.pop("groupName")),
-                bool(rest.pop("consumeEnable", True)),
-                bool(rest.pop("consumeBroadcastEnable", True)),
-                int(rest.pop("retryQueueNums", 1)),
-                int(rest.pop("retryMaxTimes", 16)),
-                bool(rest.pop("notifyConsumerIdsChangedEnable", True)),
-                rest,
+                text_at(value, "groupName"),
+                flag_at(value, "consumeEnable", True),
+                flag_at(value, "consumeBroadcastEnable", True),
+                int(value.get("retryQueueNums", 1)),
+                int(value.get("retryMaxTimes", 16)),
+                flag_at(value, "notifyConsumerIdsChangedEnable", True),
+                {name: each for name, each in value.items() if name not in _ACTED_ON},
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a consumer group: {value!r:.80}") from error
         if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
             raise BodyError(f"retryQueueNums {group.retry_queue_nums} is outside 0..{MAX_RETRY_QUEUES}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.members import list_at
+from raptormq.protocol.bodies.members import flag_at, list_at, text_at
 from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_request
 from raptormq.protocol.tags import parse_expression, tag_hash
@@ -49,18 +49,18 @@ class Subscription:
     def from_dict(cls, value: Any) -> Subscription:
         """Read the JSON object; raises :class:`BodyError`."""
         try:
-            kind = str(value.get("expressionType") or "TAG")
+            kind = text_at(value, "expressionType", "TAG")
             nothing = "*" if kind == "TAG" or value.get("subString") is None else ""
             return cls(
-                str(value["topic"]),
-                str(value.get("subString") or nothing),
+                text_at(value, "topic"),
+                text_at(value, "subString", nothing),
                 frozenset(str(tag) for tag in list_at(value, "tagsSet")),
                 frozenset(int(code) for code in list_at(value, "codeSet")),
                 int(value.get("subVersion") or 0),
                 kind,
-                bool(value.get("classFilterMode")),
+                flag_at(value, "classFilterMode"),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a subscription: {value!r:.80}") from error
 
 
@@ -95,15 +95,15 @@ class ConsumerData:
         """The same, a subscription at a time."""
         try:
             read = cls(
-                str(value["groupName"]),
-                str(value.get("consumeType") or "CONSUME_PASSIVELY"),
-                str(value.get("messageModel") or "CLUSTERING"),
-                str(value.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
+                text_at(value, "groupName"),
+                text_at(value, "consumeType", "CONSUME_PASSIVELY"),
+                text_at(value, "messageModel", "CLUSTERING"),
+                text_at(value, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
             )
             for item in list_at(value, "subscriptionDataSet"):
                 read.subscriptions.append(Subscription.from_dict(item))
                 yield
-        except (AttributeError, KeyError, TypeError) as error:
+        except AttributeError as error:
             raise BodyError(f"not consumer data: {value!r:.80}") from error
         return read
 
@@ -141,17 +141,17 @@ class HeartbeatData:
         value = loads_request(data)
         try:
             read = cls(
-                str(value["clientID"]),
+                text_at(value, "clientID"),
                 fingerprint=int(value.get("heartbeatFingerprint") or 0),
-                without_sub=bool(value.get("withoutSub")),
+                without_sub=flag_at(value, "withoutSub"),
             )
             for producer in list_at(value, "producerDataSet"):
-                read.producer_groups.append(str(producer["groupName"]))
+                read.producer_groups.append(text_at(producer, "groupName"))
                 yield
             for consumer in list_at(value, "consumerDataSet"):
                 read.consumers.append((yield from ConsumerData.reading(consumer)))
                 yield
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a heartbeat: {data!r:.80}") from error
         return read
 

@@ -1,4 +1,7 @@
-"""Lists and objects that are members of a body, where Java writes ``null``, or leaves out, what is empty."""
+"""Members of a body by what they have to be, where Java writes ``null``, or leaves out, what is empty.
+
+Flags are read as tolerantly as Java's fastjson reads them (``TypeUtils.castToBoolean``).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from raptormq.errors import BodyError
+
+_FLAGS = {"true": True, "1": True, "y": True, "t": True, "false": False, "0": False, "n": False, "f": False}
 
 
 def list_at(body: Mapping[str, Any], name: str) -> list[Any]:
@@ -26,3 +31,33 @@ def object_at(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BodyError(f"{name} is not an object: {value!r:.80}")
     return value
+
+
+def text_at(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Return the string ``name`` of ``body``, ``default`` where it is empty; raises :class:`BodyError` for anything
+    else, and when it is missing and there is no default.
+    """
+    value = body.get(name)
+    if default is not None and (value is None or value == ""):
+        return default
+    if not isinstance(value, str):
+        raise BodyError(f"{name} is not a string: {value!r:.80}")
+    return value
+
+
+def flag_at(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Return the flag ``name`` of ``body``, which may be a number or text; raises :class:`BodyError` for what fastjson
+    would not read as one.
+    """
+    value = body.get(name)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return int(value) == 1
+    text = value.lower() if isinstance(value, str) else value
+    if text is None or text in ("", "null"):
+        return default
+    flag = _FLAGS.get(text) if isinstance(text, str) else None
+    if flag is None:
+        raise BodyError(f"{name} is neither true nor false: {value!r:.80}")
+    return flag

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.members import list_at, object_at
+from raptormq.protocol.bodies.members import list_at, object_at, text_at
 from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object, loads_request
 from raptormq.protocol.message import MessageQueue
@@ -24,8 +24,8 @@ def queue_to_dict(queue: MessageQueue) -> dict[str, Any]:
 def queue_from_dict(value: Any) -> MessageQueue:
     """Read the JSON object of a queue; raises :class:`BodyError`."""
     try:
-        return MessageQueue(str(value["topic"]), str(value["brokerName"]), int(value["queueId"]))
-    except (KeyError, TypeError, ValueError) as error:
+        return MessageQueue(text_at(value, "topic"), text_at(value, "brokerName"), int(value["queueId"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BodyError(f"not a queue: {value!r:.80}") from error
 
 

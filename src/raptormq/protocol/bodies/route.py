@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.members import list_at, object_at
+from raptormq.protocol.bodies.members import list_at, object_at, text_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigTable
 
@@ -41,8 +41,8 @@ class BrokerData:
         """Read the JSON object; raises :class:`BodyError`."""
         try:
             addrs = {int(key): str(addr) for key, addr in object_at(value, "brokerAddrs").items()}
-            return cls(str(value.get("cluster") or ""), str(value["brokerName"]), addrs)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            return cls(text_at(value, "cluster", ""), text_at(value, "brokerName"), addrs)
+        except (AttributeError, ValueError) as error:
             raise BodyError(f"not a broker group: {value!r:.80}") from error
 
 
@@ -71,8 +71,8 @@ class QueueData:
         """Read the JSON object; raises :class:`BodyError`."""
         try:
             reads, writes, perm = (int(value[name]) for name in ("readQueueNums", "writeQueueNums", "perm"))
-            return cls(str(value["brokerName"]), reads, writes, perm, int(value.get("topicSysFlag") or 0))
-        except (KeyError, TypeError, ValueError) as error:
+            return cls(text_at(value, "brokerName"), reads, writes, perm, int(value.get("topicSysFlag") or 0))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BodyError(f"not queue data: {value!r:.80}") from error
 
 

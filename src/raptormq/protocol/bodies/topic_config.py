@@ -10,7 +10,7 @@ from enum import IntFlag
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.members import object_at
+from raptormq.protocol.bodies.members import flag_at, object_at, text_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 
 
@@ -98,16 +98,16 @@ class TopicConfig:
         """
         try:
             return cls(
-                str(value["topicName"]),
+                text_at(value, "topicName"),
                 int(value.get("readQueueNums", 16)),
                 int(value.get("writeQueueNums", 16)),
                 int(value.get("perm", READ_WRITE)),
-                str(value.get("topicFilterType", "SINGLE_TAG")),
+                text_at(value, "topicFilterType", "SINGLE_TAG"),
                 int(value.get("topicSysFlag", 0)),
-                bool(value.get("order", False)),
+                flag_at(value, "order"),
                 {key: str(text) for key, text in object_at(value, "attributes").items()},
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a topic configuration: {value!r:.80}") from error
 
     def to_json(self) -> bytes:
