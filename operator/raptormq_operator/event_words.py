@@ -5,19 +5,27 @@ what it speaks of is still missing, and it has to be about this very object:
 
 no pod                   FailedCreate of its StatefulSet             a quota, an admission rule, a claim that is refused
 a pod without a node     ProvisioningFailed of its volume claims     a StorageClass that is not there, a full cloud
-a pod that never ran     FailedMount, FailedAttachVolume,            a Secret that is not there, a disk elsewhere,
+a pod without a sandbox  FailedMount, FailedAttachVolume,            a Secret that is not there, a disk elsewhere,
                          FailedCreatePodSandBox of it                a network that has no address left
+
+A pod has its sandbox once its volumes are mounted and its network is there: it may still pull its image for long. Where
+the kubelet does not say so (before Kubernetes 1.29), what never ran counts as without one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.pod_words import PODS_MAX, cut, joined
 
+_HAS_SANDBOX = "PodReadyToStartContainers"
 _KEEP_FROM_RUNNING = frozenset({"FailedAttachVolume", "FailedCreatePodSandBox", "FailedMount"})
+
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Subject(NamedTuple):
@@ -60,7 +68,7 @@ def listen(warnings: Sequence[tuple[Subject, Sequence[Manifest]]]) -> str:
     for subject, events in warnings:
         newest = max((event for event in events if _explains(event, subject)), key=_time, default=None)
         if newest is not None:
-            said.append((subject.pod, cut(_message(newest))))
+            said.append((subject.pod, cut(_message(newest) or str(newest["reason"]))))
     return joined(said)
 
 
@@ -71,7 +79,7 @@ def _explains(event: Manifest, subject: Subject) -> bool:
     if subject.kind == "StatefulSet":  # it names the pod, others of the set may have had their own trouble
         return reason == "FailedCreate" and f"Pod {subject.pod} " in _message(event)
     if subject.kind == "PersistentVolumeClaim":
-        return reason == "ProvisioningFailed" and _time(event) >= subject.since
+        return reason == "ProvisioningFailed" and _time(event) >= _read(subject.since)
     return reason in _KEEP_FROM_RUNNING
 
 
@@ -87,17 +95,25 @@ def _claims(pod: Manifest) -> list[str]:
 
 
 def _has_begun(pod: Manifest) -> bool:
-    """Whether a container runs or ever ran."""
-    containers = pod.get("status", {}).get("containerStatuses", [])
+    """Whether a container runs, ever ran, or could: nothing that keeps one from running is missing any more."""
+    status = pod.get("status", {})
+    if any(one["type"] == _HAS_SANDBOX and one["status"] == "True" for one in status.get("conditions", [])):
+        return True
+    containers = status.get("containerStatuses", [])
     return any(one.get("restartCount") or "waiting" not in one.get("state", {}) for one in containers)
 
 
 def _message(event: Manifest) -> str:
-    return str(event.get("message", "")).strip()
+    return str(event.get("message") or "").strip()
 
 
-def _time(event: Manifest) -> str:
-    """When it was last seen (RFC 3339); who writes events fills in one of these."""
+def _time(event: Manifest) -> datetime:
+    """When it was last seen; who writes events fills in one of these, some with a fraction of the second."""
     series: Manifest = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    return next((str(time) for time in times if time), "")
+    return next((_read(time) for time in times if time), _NEVER)
+
+
+def _read(time: str) -> datetime:
+    """Read a time as the API server writes it (RFC 3339, UTC)."""
+    return datetime.fromisoformat(time)

@@ -31,6 +31,11 @@ def pod(*, node: str | None = "n", **container: Any) -> dict[str, Any]:
     }
 
 
+def ready_to_start(which: dict[str, Any], said: str) -> dict[str, Any]:
+    condition = {"type": "PodReadyToStartContainers", "status": said}
+    return which | {"status": which["status"] | {"conditions": [condition]}}
+
+
 def going(which: dict[str, Any]) -> dict[str, Any]:
     return which | {"metadata": which["metadata"] | {"deletionTimestamp": MADE}}
 
@@ -53,8 +58,10 @@ def create(message: str = f"create Pod {POD} in StatefulSet {SET} failed", **mor
         ([pod(state={"terminated": {"exitCode": 1}})], []),
         ([pod(restartCount=1)], []),
         ([going(pod())], []),
+        ([ready_to_start(pod(), "True")], []),
+        ([ready_to_start(pod(), "False")], [OF_POD]),
     ],
-    ids=["not made", "without a node", "has not begun", "runs", "ended", "begins again", "goes"],
+    ids=["not made", "without a node", "has not begun", "runs", "ended", "begins again", "goes", "pulls", "mounts"],
 )
 def test_whose_events_may_explain_it(pods: list[dict[str, Any]], found: list[Subject]) -> None:
     assert subjects([workload()], pods) == found
@@ -73,6 +80,7 @@ def test_each_pod_of_a_set_is_looked_for_as_far_as_there_is_room() -> None:
     [
         (OF_SET, [create()]),
         (OF_CLAIM, [event("ProvisioningFailed", uid="c1")]),
+        (OF_CLAIM, [event("ProvisioningFailed", lastTimestamp=None, eventTime="2026-01-01T00:00:05.250000Z")]),
         (OF_POD, [event("FailedMount")]),
         (OF_POD, [event("FailedAttachVolume")]),
         (OF_POD, [event("FailedCreatePodSandBox")]),
@@ -96,6 +104,17 @@ def test_what_explains_it(subject: Subject, events: list[dict[str, Any]]) -> Non
 )
 def test_what_does_not(subject: Subject, other: dict[str, Any]) -> None:
     assert listen([(subject, [other])]) == ""
+
+
+def test_fractions_of_a_second_count_and_may_be_left_out() -> None:
+    times = ["2026-01-01T00:00:05Z", "2026-01-01T00:00:05.700000Z", "2026-01-01T00:00:05.250000Z"]
+    said = [event("FailedMount", time, lastTimestamp=None, eventTime=time) for time in times]
+    assert listen([(OF_POD, said)]) == f"{POD}: {times[1]}"
+
+
+@pytest.mark.parametrize("message", [None, ""])
+def test_an_event_without_a_message_has_a_reason(message: str | None) -> None:
+    assert listen([(OF_POD, [event("FailedMount") | {"message": message}])]) == f"{POD}: FailedMount"
 
 
 @pytest.mark.parametrize("name", ["lastTimestamp", "eventTime"])
