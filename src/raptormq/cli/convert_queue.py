@@ -77,13 +77,15 @@ def convert_queue(
 
     with _explained_interrupt(topic, watching=to is not None):
         states, refusals = with_admin(name_servers, timeout_s, run)
+    lines = {name: f"{name}: {_words(state)}" for name, state in states.items()}
+    missed = [name for name, state in states.items() if to not in (None, state.queue_type)]
+    refusals += [lines[name] for name in missed]
     if output == "json":
         print_json({name: _as_json(state) for name, state in states.items()})
     else:
-        for name, state in states.items():
-            click.echo(f"{name}: {_words(state)}")
-    if to is not None:
-        refusals += [f"{name}: {_words(state)}" for name, state in states.items() if state.queue_type != to]
+        for name, line in lines.items():
+            if name not in missed:  # else the error says it
+                click.echo(line)
     if refusals:
         raise CommandFailed("; ".join(refusals))
 
