@@ -140,3 +140,11 @@ def test_a_name_that_is_not_allowed_is_one_line(raptormq: Run, dev_server: Any, 
     assert done.returncode == 2
     assert done.stderr.startswith(b"raptormq: ")
     assert done.stderr.count(b"\n") == 1
+
+
+def test_keys_that_cannot_be_read_are_nothing_to_commands_that_need_none(
+    raptormq: Run, dev_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAPTORMQ_ENCRYPTION_KEY_FOLDER", "/nope")
+    done = raptormq("topic", "list", "-n", dev_server.address("namesrv"))
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.client import encryption_keys
+from raptormq.client import ClientConfig, encryption_keys
 from raptormq.client.encryption_keys import (
     FOLDER_VARIABLE,
     KEYS_VARIABLE,
@@ -72,6 +72,25 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert isinstance(keys, EnvironmentKeys)
     assert keys.current() == ("a", b"a" * 24)
     assert keys.key("b") == b"b" * 32
+
+
+def test_keys_that_cannot_be_read_are_an_error_only_for_who_needs_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "later"
+    monkeypatch.delenv(KEYS_VARIABLE, raising=False)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    keys = ClientConfig("127.0.0.1:9876").keys
+    assert keys is not None
+    with pytest.raises(ConfigError, match=f"the folder of keys {folder} cannot be read"):
+        keys.current()
+    with pytest.raises(KeyMissing, match=f"with the key 'k': the folder of keys {folder} cannot be read"):
+        keys.key("k")
+    folder.mkdir()
+    (folder / "current").write_text("k", encoding="utf-8")
+    (folder / "k").write_text(text(b"k"), encoding="utf-8")
+    assert keys.key("k") == b"k" * 32
+    assert keys.current() == ("k", b"k" * 32)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ class ClientConfig:
 
     keys: EncryptionKeys | None = field(default_factory=keys_from_environment)
     """What messages are encrypted and decrypted with; default: the keys in RAPTORMQ_ENCRYPTION_KEYS, else those in the
-    folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else none."""
+    folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else none. Where these cannot be read, who needs a key learns of it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))

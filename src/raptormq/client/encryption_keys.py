@@ -21,6 +21,8 @@ import logging
 import os
 import re
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -155,16 +157,49 @@ class KeyFolder(_ReadKeys):
         return _Loaded(current, keys)
 
 
+class UnreadKeys:
+    """Keys of the environment that could not be read: who encrypts and decrypts nothing need not hear of it. They are
+    tried again each time when something needs them.
+    """
+
+    def __init__(self, read: Callable[[], EncryptionKeys]) -> None:
+        self._read = read
+        self._keys: EncryptionKeys | None = None
+
+    def current(self) -> tuple[str, bytes]:
+        """Return name and bytes of the key to encrypt with; raises `ConfigError` while they cannot be read."""
+        return self._found().current()
+
+    def key(self, key_id: str) -> bytes:
+        """Return a key; raises `KeyMissing` when it is not there, or while they cannot be read."""
+        try:
+            keys = self._found()
+        except ConfigError as error:
+            raise KeyMissing(f"a message is encrypted with the key {key_id!r}: {error}") from error
+        return keys.key(key_id)
+
+    def _found(self) -> EncryptionKeys:
+        if self._keys is None:
+            self._keys = self._read()
+        return self._keys
+
+
 def keys_from_environment() -> EncryptionKeys | None:
     """Return the keys that RAPTORMQ_ENCRYPTION_KEYS holds, or the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER; else `None`.
-
-    Raises:
-        ConfigError: they cannot be used.
+    Keys that cannot be used are an error for who needs them.
     """
-    if os.environ.get(KEYS_VARIABLE):
-        return EnvironmentKeys()
     folder = os.environ.get(FOLDER_VARIABLE)
-    return KeyFolder(folder) if folder else None
+    read: Callable[[], EncryptionKeys]
+    if os.environ.get(KEYS_VARIABLE):
+        read = EnvironmentKeys
+    elif folder:
+        read = partial(KeyFolder, folder)
+    else:
+        return None
+    try:
+        return read()
+    except ConfigError:
+        return UnreadKeys(read)
 
 
 def _text(path: Path) -> str:
