@@ -105,6 +105,8 @@ def test_keys_that_cannot_be_read_are_an_error_only_for_who_needs_them(
         f"k={text(b'k', 33)}",
         f"={text(b'k')}",
         f"{'k' * 256}={text(b'k')}",
+        f"k={text(b'k')}\nk={text(b'k')}",
+        f"k={text(b'k')},j={text(b'j')},k ={text(b'l')}",
     ],
 )
 def test_files_that_hold_no_usable_key_are_refused(tmp_path: Path, content: str) -> None:
@@ -118,5 +120,16 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for make in (KeyFile, KeyFolder):
         with pytest.raises(ConfigError, match="cannot be read"):
             make(tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="has no key ''"):
+    with pytest.raises(ConfigError, match="holds no key; one is a file"):
+        KeyFolder(tmp_path)
+
+
+@pytest.mark.parametrize("current", [None, "", "k3"])
+def test_a_folder_says_what_to_put_into_current(tmp_path: Path, current: str | None) -> None:
+    for name in ("k1", "k2"):
+        (tmp_path / name).write_text(text(b"k"), encoding="utf-8")
+    if current is not None:
+        (tmp_path / "current").write_text(current, encoding="utf-8")
+    expected = "no key 'k3'" if current else "no file 'current' with the name of the key to encrypt with: k1, k2"
+    with pytest.raises(ConfigError, match=expected):
         KeyFolder(tmp_path)

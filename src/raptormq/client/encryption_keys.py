@@ -152,6 +152,15 @@ class KeyFolder(_ReadKeys):
         files = {name: _text(self._path / name).strip() for name in names if not name.startswith(".")}
         current = files.pop(_CURRENT, "")
         keys = {name: _key(name, text, self._source) for name, text in files.items()}
+        if not keys:
+            raise ConfigError(
+                f"{self._path} holds no key; one is a file with 16, 24 or 32 bytes in base64, named as it"
+            )
+        if not current:
+            known = ", ".join(keys)
+            raise ConfigError(
+                f"{self._path} has no file {_CURRENT!r} with the name of the key to encrypt with: {known}"
+            )
         if current not in keys:
             raise ConfigError(f"{self._path} has no key {current!r}, which its file {_CURRENT!r} names")
         return _Loaded(current, keys)
@@ -213,8 +222,10 @@ def _parse(text: str, source: str) -> _Loaded:
     keys: dict[str, bytes] = {}
     for line in re.split(r"[\n,]", re.sub(r"#[^\n]*", "", text)):
         if line.strip():
-            name, _, value = line.partition("=")
-            keys[name.strip()] = _key(name.strip(), value.strip(), source)
+            name, value = (part.strip() for part in line.partition("=")[::2])
+            if name in keys:
+                raise ConfigError(f"{source} has two keys with the name {name!r}; nobody could say which is meant")
+            keys[name] = _key(name, value, source)
     if not keys:
         raise ConfigError(f"{source} holds no key; one is NAME = BASE64")
     return _Loaded(next(iter(keys)), keys)
