@@ -117,6 +117,13 @@ def test_attributes_may_be_written_as_for_mqadmin(raptormq: Run, dev_server: Any
     assert described(raptormq, address, "whole")["brokers"]["broker-a"]["attributes"] == {"queue.type": "BatchCQ"}
 
 
+def test_an_attribute_that_is_given_twice_is_one_line(raptormq: Run) -> None:
+    twice = ("--attribute", "queue.type=SimpleCQ", "--attribute", "+queue.type=BatchCQ")
+    done = raptormq("topic", "create", "t", *twice, "-n", "127.0.0.1:1")
+    assert done.returncode == 2
+    assert done.stderr == b"raptormq: --attribute queue.type is given twice; see raptormq topic create --help\n"
+
+
 def test_system_topics_are_listed_on_demand(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
     shown, everything = listed(raptormq, address), listed(raptormq, address, "--all")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from raptormq.cli.admin_call import with_admin
@@ -78,6 +80,7 @@ def create(
     would hide messages so is refused without --yes.
     """
     to_read = read_queues or queues
+    wanted = _attributes(attributes)
 
     async def run(admin: AdminClient) -> dict[str, TopicChange]:
         if to_read is not None and not yes:
@@ -87,7 +90,7 @@ def create(
             to_read,
             write_queues or queues,
             perm=PERMISSIONS[perm] if perm is not None else None,
-            attributes={key.removeprefix("+"): value for key, value in attributes},  # mqadmin writes +KEY=VALUE
+            attributes=wanted,
             order=order,
         )
 
@@ -97,6 +100,16 @@ def create(
         if addresses:
             where = f" on {', '.join(addresses)}" if len(addresses) < len(changes) else ""
             click.echo(f"topic {name} is {words}{where}")
+
+
+def _attributes(given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in given:
+        name = key.removeprefix("+")  # mqadmin writes +KEY=VALUE
+        if name in found:
+            raise click.UsageError(f"--attribute {name} is given twice")
+        found[name] = value
+    return found
 
 
 async def _refuse_hiding(admin: AdminClient, name: str, read_queues: int) -> None:
