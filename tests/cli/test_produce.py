@@ -33,6 +33,12 @@ def test_every_line_becomes_one_message(raptormq: Run, dev_server: Any, batch: s
     assert sorted(message["body"] for message in consumed(raptormq, address, topic)) == sorted(lines)
 
 
+@pytest.mark.parametrize("topic", ["%RETRY%again", "%DLQ%again"])
+def test_a_topic_of_a_group_takes_the_lines_one_by_one(raptormq: Run, dev_server: Any, topic: str) -> None:
+    done = raptormq("produce", topic, "-n", dev_server.address("namesrv"), stdin=b"a\nb\nc\nd\ne\n")
+    assert (done.returncode, done.stderr) == (0, f"5 messages sent to {topic}\n".encode())
+
+
 def test_keys_tag_and_a_file(raptormq: Run, dev_server: Any, tmp_path: Path) -> None:
     address = dev_server.address("namesrv")
     (tmp_path / "input").write_bytes(b"a\n\xff\n")

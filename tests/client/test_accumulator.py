@@ -93,6 +93,7 @@ async def test_an_old_batch_leaves_and_a_message_without_company_is_sent_as_a_si
 async def test_what_may_not_be_merged_goes_by_itself() -> None:
     lane = make_lane(Broker(), batch_max_bytes=1000)
     assert lane.add(Message("%RETRY%g", b"x"), None) is None
+    assert lane.add(Message("%DLQ%g", b"x"), None) is None
     assert lane.add(Message("t", b"x", properties={"DELAY": "3"}), None) is None
     assert lane.add(Message("t", b"x", properties={"TIMER_DELAY_MS": "3000"}), None) is None
     assert lane.add(Message("t", b"x", delay=Delay.by(3)), None) is None

@@ -129,6 +129,14 @@ async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_h
         assert [len(each.write_queues) for each in changes] == [2]
 
 
+@pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])
+async def test_topics_that_brokers_make_of_groups_will_have_one_queue(topic: str) -> None:
+    """Whatever the default topic has; the first dead letter would not find its queue else."""
+    async with table() as (routes, peer, _):
+        peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
+        assert len((await routes.find_for_sending(topic, 4)).write_queues) == 1
+
+
 async def test_one_send_is_enough_to_find_the_route_of_a_new_topic() -> None:
     async with table() as (routes, peer, changes):
         peer.on(ASK, only(TBW102=route(8, peer, perm=7)))

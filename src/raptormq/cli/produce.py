@@ -19,7 +19,7 @@ from raptormq.cli.options import name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
 from raptormq.client import Message, Producer
 from raptormq.errors import RaptorMQError
-from raptormq.protocol.topic_names import check_topic
+from raptormq.protocol.topic_names import check_topic, is_derived_topic
 
 GROUP = "raptormq-cli"
 BATCH_BYTES_MAX = 256 * 1024
@@ -68,7 +68,7 @@ Examples:
     type=click.IntRange(1, 10_000),
     default=32,
     show_default=True,
-    help="Send up to this many lines with one request; 1 sends each by itself.",
+    help="Send up to this many lines with one request; 1 sends each by itself, as to %RETRY% and %DLQ% topics.",
 )
 @name_servers_option
 @timeout_option
@@ -88,7 +88,7 @@ def produce(
     is away while no other takes the message; it does not wait for one to come back.
     """
     check_topic(topic)  # now: the first line may be long in coming
-    job = Job(topic, tag, keys, batch_size, timeout_s)
+    job = Job(topic, tag, keys, 1 if is_derived_topic(topic) else batch_size, timeout_s)
     totals = Totals()
     try:
         with explaining(name_servers), progress(f"→ {topic}", _size_of(file)) as advance:

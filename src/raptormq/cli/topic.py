@@ -14,7 +14,7 @@ from raptormq.cli.output import print_json
 from raptormq.cli.topic_description import as_json, print_description
 from raptormq.client import AdminClient, ClusterInfo, MessageQueue, TopicChange, TopicConfig, TopicOffset
 from raptormq.errors import NoRoute
-from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from raptormq.protocol.topic_names import is_derived_topic, is_system_topic
 
 PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
 WORDS = {
@@ -216,4 +216,4 @@ def delete(name: str, yes: bool, name_servers: str, timeout_s: float) -> None:
 
 
 def _is_internal(name: str) -> bool:
-    return is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return is_system_topic(name) or is_derived_topic(name)

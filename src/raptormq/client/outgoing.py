@@ -23,7 +23,7 @@ from raptormq.protocol.message import DELAYS, Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.tags import TAG_SEPARATOR
-from raptormq.protocol.topic_names import NOT_SENDABLE, RETRY_PREFIX, check_topic
+from raptormq.protocol.topic_names import NOT_SENDABLE, check_topic, is_derived_topic
 
 _SETTABLE = DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
@@ -91,13 +91,13 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
 
 @lru_cache(maxsize=4096)
 def is_mergeable_topic(topic: str) -> bool:
-    """Whether messages to a topic may be merged with others; those to retry topics may not.
+    """Whether messages to a topic may be merged with others; those to retry topics and dead letters may not.
 
     Raises:
         MessageError: see `check_sendable`.
     """
     check_sendable(topic)
-    return not topic.startswith(RETRY_PREFIX)
+    return not is_derived_topic(topic)
 
 
 def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
@@ -182,8 +182,8 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
         )
     first = messages[0]
     check_sendable(first.topic)
-    if first.topic.startswith(RETRY_PREFIX):
-        raise MessageError("a batch cannot go to a retry topic")
+    if is_derived_topic(first.topic):
+        raise MessageError(f"a batch cannot go to {first.topic}: retry topics and dead letters take single messages")
     message_ids: list[str] = []
     body = encode_batch(_records(messages, ids, now_ms, message_ids))
     if len(body) > config.max_message_bytes:

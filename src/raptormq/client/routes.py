@@ -21,7 +21,7 @@ from raptormq.protocol.bodies.route import TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.route import RouteRequestHeader
-from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, is_derived_topic
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,8 @@ class RouteTable:
         found = await self._ask(AUTO_CREATE_TOPIC)
         if found is None:
             raise NoRoute(f"{NoRoute.to(topic)}, and none creates topics by itself")
-        route = self._borrowed[topic] = topic_queues(topic, found, most_queues=default_topic_queues)
+        most_queues = 1 if is_derived_topic(topic) else default_topic_queues
+        route = self._borrowed[topic] = topic_queues(topic, found, most_queues=most_queues)
         return route
 
     async def _ask(self, topic: str) -> TopicRoute | None:

@@ -62,6 +62,13 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+def is_derived_topic(topic: str) -> bool:
+    """True for the retry topic and the dead letters of a group, which brokers make with one queue; they take messages
+    one by one.
+    """
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
 def is_system_topic(topic: str) -> bool:
     """True for topics that the broker itself owns."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
@@ -84,7 +91,7 @@ def topic_fault(topic: str) -> str | None:
 
 
 def _max_length(topic: str) -> int:
-    return MAX_DERIVED_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH
+    return MAX_DERIVED_TOPIC_LENGTH if is_derived_topic(topic) else MAX_TOPIC_LENGTH
 
 
 def check_topic(topic: str) -> None:

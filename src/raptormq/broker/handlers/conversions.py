@@ -11,7 +11,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
 from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
-from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from raptormq.protocol.topic_names import is_derived_topic, is_system_topic
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -46,7 +46,7 @@ class ConversionHandlers:
     async def _start(self, topic: str, queue_type: str | None) -> None:
         if queue_type not in (BATCH_CQ, SIMPLE_CQ):
             raise _invalid(f"queueType {queue_type!r} is not {BATCH_CQ} or {SIMPLE_CQ}")
-        if is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if is_system_topic(topic) or is_derived_topic(topic):
             raise _invalid(f"the queues of {topic}, which the broker fills itself, cannot be converted")
         try:
             await self._conversions.order(topic, to_batch=queue_type == BATCH_CQ)

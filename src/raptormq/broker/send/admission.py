@@ -42,7 +42,7 @@ from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
-from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, RETRY_PREFIX
+from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, is_derived_topic
 from raptormq.storage.delay_levels import parse_delay_levels
 from raptormq.storage.log_batch import PendingBatch, PendingList, PendingRecord
 from raptormq.transport.router import Refused
@@ -232,7 +232,7 @@ class Admission:
         topic, queue_id, sys_flag, born, born_host, _, _ = place
         if len(request.body) > self._max_body_bytes:
             self._refuse_size()
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or len(topic) > 127:
+        if is_derived_topic(topic) or len(topic) > 127:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to topic {topic}")
         if sys_flag & _TRANSACTION:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")

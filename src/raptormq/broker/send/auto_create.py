@@ -6,7 +6,7 @@ from raptormq.broker.config import Policies
 from raptormq.broker.topics import TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, topic_fault
+from raptormq.protocol.topic_names import is_derived_topic, topic_fault
 from raptormq.transport.router import Refused
 
 MAX_TOPICS = 200_000
@@ -28,7 +28,7 @@ class TopicCreator:
         """
         if (fault := topic_fault(topic)) is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if is_derived_topic(topic):
             config = TopicConfig(topic, 1, 1)
             self._topics.put(config)
             return config
