@@ -34,7 +34,7 @@ def test_accepted(text: str | None, current: dict[str, str] | None, expected: di
         ("+cleanup.policy=COMPACTION", None, "comes later"),
         ("+message.type=MIXED", None, "comes later"),
         ("+queue.type=Other", None, "value is not in set: [SimpleCQ, BatchCQ] (queue.type=Other)"),
-        ("+colour=red", None, "unsupported key: colour"),
+        ("+colour=red", None, "unsupported key: colour; a topic may have cleanup.policy, message.type, queue.type"),
         ("queue.type=SimpleCQ", None, "neither +key=value nor -key"),
         ("+queue.type", None, "neither +key=value nor -key"),
         ("-queue.type=SimpleCQ", None, "neither +key=value nor -key"),

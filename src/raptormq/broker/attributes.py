@@ -57,7 +57,7 @@ def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dic
     for key in changes.keys() | removed:
         attribute = _ATTRIBUTES.get(key)
         if attribute is None:
-            raise MessageError(f"unsupported key: {key}")
+            raise MessageError(f"unsupported key: {key}; a topic may have {', '.join(sorted(_ATTRIBUTES))}")
         if key in changes and key in removed:
             raise MessageError(f"topic attribute {key} is both set and removed")
         if key in removed and current is None:
