@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.client import Message, ProducerConfig
+from raptormq.client import Message, MessageExt, MessageQueue, ProducerConfig
 from raptormq.client.outgoing import prepare_batch, prepare_message
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
@@ -114,7 +114,10 @@ def test_a_batch_whose_messages_have_no_keys_has_none() -> None:
         ([Message("%RETRY%g", b"")], "a batch cannot go to %RETRY%g: retry topics and dead letters take single"),
         ([Message("%DLQ%g", b"")], "a batch cannot go to %DLQ%g: retry topics and dead letters take single messages"),
         ([Message("t", b"x" * 600), Message("t", b"x" * 600)], "larger than 1000"),
-        ([Message("t", b"", properties={"TRAN_MSG": "true"})], "TRAN_MSG belong"),
+        (
+            [Message("t", b"", properties={"TRAN_MSG": "true"})],
+            "TRAN_MSG belong to the system: TransactionProducer in place",
+        ),
         ([Message("no topic", b"")], "no topic"),
         ([Message("SELF_TEST_TOPIC", b"")], "SELF_TEST_TOPIC"),
         ([Message("t", b"", tags="a\x01b")], "separators"),
@@ -138,7 +141,14 @@ def test_a_batch_has_no_more_messages_than_brokers_can_count() -> None:
         (Message("", b""), "blank"),
         (Message("t" * 128, b""), r"longer than topic max length. \(128 characters, at most 127\)"),
         (Message("t", b"x" * 1001), "1001 bytes"),
-        (Message("t", b"", properties={"RETRY_TOPIC": "x", "CLUSTER": "y"}), "CLUSTER, RETRY_TOPIC"),
+        (
+            Message("t", b"", properties={"RETRY_TOPIC": "x", "CLUSTER": "y"}),
+            "CLUSTER, RETRY_TOPIC belong to the system: of a mess",
+        ),
+        (
+            Message("t", b"", properties={"TAGS": "x", "KEYS": "y"}),
+            "system: keys= in place of KEYS, tags= in place of TAGS",
+        ),
         (Message("t", b"", properties={"a": ""}), "empty value"),
         (Message("t", b"", keys=("a\x02b",)), "separators"),
         (Message("SCHEDULE_TOPIC_XXXX", b""), "brokers"),
@@ -149,6 +159,16 @@ def test_a_batch_has_no_more_messages_than_brokers_can_count() -> None:
 def test_a_message_that_breaks_a_rule_is_refused_with_the_rule(message: Message, rule: str) -> None:
     with pytest.raises(MessageError, match=rule):
         prepare_message(message, ids(), NOW_MS, ProducerConfig(max_message_bytes=1000))
+
+
+def test_what_was_received_is_sent_on_with_the_properties_of_the_application() -> None:
+    properties = {"region": "north", "KEYS": "k1 k2", "TAGS": "a", "WAIT": "true", "UNIQ_KEY": "id", "CLUSTER": "c"}
+    more = {"DELAY": "3", "RETRY_TOPIC": "t", "__SHARDINGKEY": "s", "__ENCRYPTION_KEY": "k", "__INNER_IDS": "i"}
+    received = MessageExt("t", b"body", properties | more, MessageQueue("t", "b", 0), 7, 8, "id", "offset id", 1, 2)
+    message = Message("u", received.body, received.tags, received.keys, received.user_properties)
+    sent = decode_properties(prepare_message(message, ids(), NOW_MS, DEFAULT).properties)
+    assert sent.pop("UNIQ_KEY") != "id"
+    assert sent == {"region": "north", "KEYS": "k1 k2", "TAGS": "a", "WAIT": "true"}
 
 
 def test_a_delay_may_be_asked_for() -> None:

@@ -28,7 +28,16 @@ from raptormq.protocol.topic_names import NOT_SENDABLE, check_topic, is_derived_
 _SETTABLE = DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
-_REFUSED = (names.RESERVED - _SETTABLE) | {names.ENCRYPTION_KEY_ID, names.INNER_IDS}
+_REFUSED = names.SYSTEM - _SETTABLE
+_INSTEAD = {
+    names.KEYS: "keys=",
+    names.TAGS: "tags=",
+    names.WAIT: "wait_stored=",
+    names.TRANSACTION_PREPARED: "TransactionProducer",
+    names.CORRELATION_ID: "Producer.request",
+    names.REPLY_TO_CLIENT: "Producer.request",
+}
+"""What an application that names a property of the system is likely to want."""
 
 
 @dataclass(slots=True)
@@ -266,11 +275,19 @@ def _common_properties(message: Message) -> str:
         except TypeError:  # no text, and nothing that could be looked up
             raise misfit(message) from None
     if message.properties and not _REFUSED.isdisjoint(message.properties):
-        taken = ", ".join(sorted(_REFUSED & message.properties.keys()))
-        raise MessageError(f"the property names {taken} belong to the system")
+        raise _taken(sorted(_REFUSED & message.properties.keys()))
     properties = message.all_properties()
     properties.pop(names.UNIQUE_KEY, None)
     return encode_text(properties)
+
+
+def _taken(found: Sequence[str]) -> MessageError:
+    """Return the error for properties with the system's names."""
+    instead = [f"{_INSTEAD[name]} in place of {name}" for name in found if name in _INSTEAD]
+    forwarded = "of a message that is sent on take its user_properties"
+    return MessageError(
+        f"the property names {', '.join(found)} belong to the system: {', '.join([*instead, forwarded])}"
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -115,7 +115,8 @@ class MessageExt:
     """A message as it was stored, with where it is.
 
     ``message_id`` is the producer's unique key where there is one, else the offset id; times are milliseconds since
-    1970; ``body`` is decompressed.
+    1970; ``body`` is decompressed. ``properties`` are all there are, the system's too, ``user_properties`` the
+    application's own.
     """
 
     topic: str
@@ -142,3 +143,8 @@ class MessageExt:
         """The keys, possibly none."""
         words = self.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
         return tuple(word for word in words if word)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The application's own properties alone: what a message that is sent on can take along."""
+        return {name: value for name, value in self.properties.items() if name not in names.SYSTEM}

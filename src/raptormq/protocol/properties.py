@@ -125,6 +125,8 @@ RESERVED = frozenset(
     }
 )
 """Names that an application may not set as its own properties."""
+SYSTEM = RESERVED | {ENCRYPTION_KEY_ID, INNER_IDS}
+"""The same with ours: what is not among them is the application's."""
 
 _INT_MAX = (1 << 31) - 1
 _INT_DIGITS = len(str(_INT_MAX))
