@@ -20,6 +20,7 @@ from raptormq.client import (
     ProducerConfig,
     sealing,
 )
+from raptormq.client.encryption_keys import FOLDER_VARIABLE, KEYS_VARIABLE
 from raptormq.client.instance import ClientInstance
 from raptormq.client.received import decode_batches, decode_messages
 from raptormq.client.redelivery import Redelivery
@@ -241,6 +242,14 @@ async def test_who_sends_learns_that_the_source_of_the_application_failed(
 def test_who_encrypts_needs_keys() -> None:
     with pytest.raises(ConfigError, match="encrypt needs keys"):
         Producer("g", config=ProducerConfig(encrypt=True), client_config=ClientConfig("127.0.0.1:1", keys=None))
+
+
+def test_who_encrypts_learns_at_once_that_the_keys_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEYS_VARIABLE, raising=False)
+    monkeypatch.setenv(FOLDER_VARIABLE, "/nope")
+    Producer("g", name_servers="127.0.0.1:1")
+    with pytest.raises(ConfigError, match="the folder of keys /nope cannot be read"):
+        Producer("g", name_servers="127.0.0.1:1", config=ProducerConfig(encrypt=True))
 
 
 async def test_a_failed_message_of_an_encrypted_batch_is_sent_on_encrypted() -> None:

@@ -211,6 +211,18 @@ def keys_from_environment() -> EncryptionKeys | None:
         return UnreadKeys(read)
 
 
+def require_keys(keys: EncryptionKeys | None) -> None:
+    """Tell who is going to encrypt at once what is wrong.
+
+    Raises:
+        ConfigError: there are no keys, or those of the environment cannot be read.
+    """
+    if keys is None:
+        raise ConfigError(f"encrypt needs keys: set ClientConfig.keys or {KEYS_VARIABLE}")
+    if isinstance(keys, UnreadKeys):
+        keys.current()
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")

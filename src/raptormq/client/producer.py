@@ -23,6 +23,7 @@ from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
 from raptormq.client.content import as_messages
 from raptormq.client.delivery import Delivery
 from raptormq.client.departures import Send
+from raptormq.client.encryption_keys import require_keys
 from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing, prepare_batch, prepare_message
@@ -34,7 +35,7 @@ from raptormq.client.settings import check_setting, checked_timeout
 from raptormq.client.shipping import Shipping
 from raptormq.client.startable import Startable
 from raptormq.client.waiters import CLOSED, Callback, require_callback, tell
-from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
+from raptormq.errors import ClientClosed, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
@@ -72,8 +73,8 @@ class Producer(Startable):
         given: dict[str, Any] = {name: value for name, value in batching.items() if value is not None}
         self._config = replace(config or ProducerConfig(), **given)
         self._client_config = ClientConfig.choose(client_config, name_servers)
-        if self._config.encrypt and self._client_config.keys is None:
-            raise ConfigError("encrypt needs keys: set ClientConfig.keys or RAPTORMQ_ENCRYPTION_KEYS")
+        if self._config.encrypt:
+            require_keys(self._client_config.keys)
         self._instance: ClientInstance | None = None
         self._delivery: Delivery | None = None
         self._lane: Lane | None = None
