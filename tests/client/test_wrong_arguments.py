@@ -50,6 +50,12 @@ def test_a_group_is_text(wrong: Any) -> None:
             make(wrong)
 
 
+@pytest.mark.parametrize("make", [Producer, BlockingProducer])
+def test_an_argument_that_producers_do_not_have_is_named(make: Any) -> None:
+    with pytest.raises(TypeError, match="a producer has no argument foo; settings are auto_batch, batch_max_bytes, "):
+        make("g", name_servers="127.0.0.1:1", foo=None)
+
+
 def test_none_is_no_group() -> None:
     wrong: Any = None
     for make in (Producer, PushConsumer, BlockingProducer):

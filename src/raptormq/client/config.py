@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -187,6 +187,20 @@ class ProducerConfig:
         check_settings(self)
         if self.auto_batch and self.batch_max_bytes > self.max_message_bytes:
             raise ConfigError("batch_max_bytes must not be larger than max_message_bytes")
+
+    def with_batching(self, batching: BatchSettings) -> ProducerConfig:
+        """Return these settings with those of `batching` that are not `None`.
+
+        Raises:
+            ConfigError: one is not of its kind.
+            TypeError: there is no such setting.
+        """
+        given: dict[str, Any] = {name: value for name, value in batching.items() if value is not None}
+        unknown = sorted(batching.keys() - {each.name for each in fields(self)})
+        if unknown:
+            known = ", ".join(BatchSettings.__annotations__)
+            raise TypeError(f"a producer has no argument {', '.join(unknown)}; settings are {known}, or in config=")
+        return replace(self, **given)
 
 
 class BatchSettings(TypedDict, total=False):

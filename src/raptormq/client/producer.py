@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 from raptormq.client.accumulator import Lane
 from raptormq.client.batch_sending import BatchSending
@@ -56,6 +55,7 @@ class Producer(Startable):
         MessageError: `group` is not a group name.
         ConfigError: an address is not `host:port`, another argument is not of its kind, or there are no keys to encrypt
             with.
+        TypeError: there is no such argument.
     """
 
     def __init__(
@@ -70,8 +70,7 @@ class Producer(Startable):
         check_group(group)
         check_setting("config", config, ProducerConfig | None)
         self._group = group
-        given: dict[str, Any] = {name: value for name, value in batching.items() if value is not None}
-        self._config = replace(config or ProducerConfig(), **given)
+        self._config = (config or ProducerConfig()).with_batching(batching)
         self._client_config = ClientConfig.choose(client_config, name_servers)
         if self._config.encrypt:
             require_keys(self._client_config.keys)
