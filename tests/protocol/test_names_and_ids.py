@@ -111,7 +111,7 @@ def test_offset_ids_round_trip(address: object, port: int, physical_offset: int)
     assert set(text) <= set(string.hexdigits.upper())
 
 
-@pytest.mark.parametrize("text", ["", "xyz", "0" * 31, "g" * 32, "0" * 57])
+@pytest.mark.parametrize("text", ["", "xyz", "0" * 31, "g" * 32, "0" * 57, "00 " * 10 + "00", "\u0660" * 32])
 def test_damaged_offset_ids_are_refused(text: str) -> None:
     with pytest.raises(MessageError):
         message_id.parse_offset_id(text)

@@ -7,6 +7,7 @@ pid u16 | class loader hash i32 | ms since the month began i32 | counter u16``; 
 
 from __future__ import annotations
 
+import binascii
 import ipaddress
 import struct
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def parse_offset_id(text: str) -> OffsetId:
     if len(text) not in (32, 56):
         raise MessageError(f"an offset message id has 32 or 56 hexadecimal digits: {text[:60]!r}")
     try:
-        data = bytes.fromhex(text)
+        data = binascii.unhexlify(text)  # bytes.fromhex would skip spaces
     except ValueError as error:
         raise MessageError(f"not an offset message id: {text[:60]!r}") from error
     port, physical_offset = _PLACE.unpack(data[-12:])
