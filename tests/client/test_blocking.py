@@ -158,6 +158,15 @@ def test_a_wait_is_bounded_and_the_work_is_cancelled() -> None:
         thread.run(forever(), 1)
 
 
+def test_messages_are_found(name_servers: str) -> None:
+    with BlockingProducer("p", name_servers=name_servers) as producer:
+        sent = producer.send(Message("found", b"17 books", keys=("17",)))
+    with BlockingAdminClient(name_servers=name_servers) as admin:
+        [found] = admin.find_messages("found", "17", count=1)
+        assert (found.body, found.message_id) == (b"17 books", sent.message_id)
+        assert admin.message(sent.offset_message_id) == found
+
+
 @pytest.mark.parametrize(
     ("blocking", "awaited"),
     [(BlockingProducer, Producer), (BlockingPullConsumer, PullConsumer), (BlockingAdminClient, AdminClient)],

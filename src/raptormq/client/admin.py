@@ -1,10 +1,10 @@
-"""`AdminClient`: topics, routes and brokers, for operators, command lines and tests.
+"""`AdminClient`: topics, messages, groups and brokers, for operators, command lines and tests.
 
     async with AdminClient(name_servers="127.0.0.1:9876") as admin:
         await admin.create_topic("orders", read_queues=8, write_queues=8)
 
-Neighbours: `name_servers` for what name servers know; the rest goes to broker addresses. Source: RocketMQ
-`DefaultMQAdminExt`.
+Neighbours: `name_servers` for what name servers know, `message_search`; the rest goes to broker addresses. Source:
+RocketMQ `DefaultMQAdminExt`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig
 from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
+from raptormq.client.message_search import MOST_FOUND, message_at, messages_with_key
 from raptormq.client.results import TopicChange
+from raptormq.client.settings import LONG_MAX
 from raptormq.client.startable import Startable
 from raptormq.errors import ClientClosed, NoRoute, ServerError
 from raptormq.protocol.bodies.conversion import QueueConversionState
@@ -41,7 +43,7 @@ from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
 from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader, RouteRequestHeader
 from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, CreateTopicRequestHeader, TopicRequestHeader
-from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, check_topic
 
 
@@ -194,6 +196,32 @@ class AdminClient(Startable):
                 command = request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic))
                 stats |= decode_topic_stats((await self._ask_broker(address, command)).body)
         return stats
+
+    # --- messages ---
+
+    async def find_messages(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, count: int = MOST_FOUND
+    ) -> list[MessageExt]:
+        """Return the newest messages of a topic, at most `count` (1 to 64), that have a key, or that id (`message_id`),
+        and were stored between two times, in ms since 1970; in the order of their store times.
+
+        Raises:
+            NoRoute: the topic does not exist, or no broker that has it is up.
+            ServerError: 14 where nothing but batches that are encrypted as a whole has the key.
+            RecordError, KeyMissing: one cannot be decrypted, inflated or taken apart.
+            ConfigError: an argument is not what it has to be.
+        """
+        return await messages_with_key(self._running(), topic, key, begin_ms, end_ms, count)
+
+    async def message(self, offset_message_id: str) -> MessageExt | None:
+        """Return the message with the id that a broker gave (`offset_message_id`: address and place), of a batch the
+        first one, `None` when it is not there any more. The broker is asked at the address in the id.
+
+        Raises:
+            MessageError: this is no such id.
+            ServerError, RecordError, KeyMissing: as `find_messages`.
+        """
+        return await message_at(self._running(), offset_message_id, await self.cluster_info())
 
     # --- consumer groups ---
 

@@ -280,6 +280,8 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     topic_config = _blocking(AdminClient.topic_config)
     convert_queue = _blocking(AdminClient.convert_queue)
     topic_stats = _blocking(AdminClient.topic_stats)
+    find_messages = _blocking(AdminClient.find_messages)
+    message = _blocking(AdminClient.message)
     groups = _blocking(AdminClient.groups)
     group_progress = _blocking(AdminClient.group_progress)
     reset_group = _blocking(AdminClient.reset_group)

@@ -1,0 +1,120 @@
+"""Messages by key and by id: what brokers are asked, and what of their answers was asked for.
+
+An index of keys holds hashes, and a broker may answer with all of a batch that is stored whole, so every message is
+looked at here.
+Neighbours: `admin` offers the calls, `received` decodes. Source: RocketMQ `MQAdminImpl`, codes 12 and 33.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from raptormq.client.answers import require_success
+from raptormq.client.background import finish_all
+from raptormq.client.encryption_keys import EncryptionKeys
+from raptormq.client.instance import ClientInstance
+from raptormq.client.received import decode_messages
+from raptormq.client.settings import Limits, Milliseconds, check_setting
+from raptormq.errors import MessageError, NoRoute, ServerError
+from raptormq.protocol.bodies.route import ClusterInfo
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.offset import ViewMessageRequestHeader
+from raptormq.protocol.headers.query import QueryMessageRequestHeader
+from raptormq.protocol.inner_ids import unpack_ids
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, UNIQUE_KEY, find_property
+from raptormq.protocol.record import StoredMessage, decode_record, iter_records
+
+MOST_FOUND = 64
+"""Messages that a broker returns at most, whatever it is asked for (``maxMsgsNumBatch``)."""
+_NOTHING_THERE = "can not find message by the offset"
+"""What brokers remark, in RocketMQ's words; the code that comes with it says no more than that something is wrong."""
+
+
+async def messages_with_key(
+    instance: ClientInstance, topic: str, key: str, begin_ms: int, end_ms: int, count: int
+) -> list[MessageExt]:
+    """Return the newest messages of a topic that have a key or an id, in the order of their store times.
+
+    Raises: as `AdminClient.find_messages`.
+    """
+    check_setting("topic", topic, str)
+    check_setting("key", key, str)
+    check_setting("begin_ms", begin_ms, Milliseconds)
+    check_setting("end_ms", end_ms, Milliseconds)
+    check_setting("count", count, Annotated[int, Limits(MOST_FOUND)])
+    route = await instance.routes.refresh(topic)
+    if route is None:
+        raise NoRoute.to(topic)
+    found: dict[tuple[MessageQueue, int], MessageExt] = {}
+    refused: list[ServerError] = []
+
+    async def ask(broker_name: str, address: str) -> None:
+        # With a smaller number, of the newest batch the broker would send the first messages.
+        header = QueryMessageRequestHeader(topic, key, MOST_FOUND, begin_ms, end_ms)
+        command = request(RequestCode.QUERY_MESSAGE, header)
+        answer = await instance.pool.request(address, command, instance.config.request_timeout)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return
+        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # only encrypted batches; another broker may have more
+            refused.append(ServerError(answer.code, answer.remark, address))
+            return
+        body = require_success(answer, address).body
+        for message in _with_key(body, topic, key, broker_name, instance.config.keys):
+            found[message.queue, message.queue_offset] = message  # once, though its KEYS may have a word twice
+
+    replicas = ((name, route.replica(name)) for name in route.brokers)
+    await finish_all(ask(name, address) for name, address in replicas if address is not None)
+    if refused and not found:
+        raise refused[0]
+    in_order = sorted(found.values(), key=lambda each: (each.store_timestamp, each.queue, each.queue_offset))
+    return in_order[-count:]
+
+
+async def message_at(instance: ClientInstance, offset_message_id: str, brokers: ClusterInfo) -> MessageExt | None:
+    """Return the message with an offset id, `None` when its broker has none there; `brokers` tell the broker's name.
+
+    Raises: as `AdminClient.message`.
+    """
+    check_setting("offset_message_id", offset_message_id, str)
+    place = parse_offset_id(offset_message_id)
+    if not 0 < place.port < 1 << 16 or place.physical_offset < 0:
+        raise MessageError(f"{offset_message_id} names no broker: it is not the id that a broker gives a message")
+    address = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
+    command = request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset))
+    answer = await instance.pool.request(address, command, instance.config.request_timeout)
+    if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
+        return None
+    body = require_success(answer, address).body
+    record = decode_record(body, check_crc=False)
+    names = (each.broker_name for each in brokers.brokers.values() if address in each.broker_addrs.values())
+    queue = MessageQueue(record.topic, next(names, ""), record.queue_id)
+    return decode_messages(body, queue, keys=instance.config.keys)[0]
+
+
+def _with_key(body: bytes, topic: str, key: str, broker_name: str, keys: EncryptionKeys | None) -> Iterator[MessageExt]:
+    """Yield the messages of an answer that have the key; a record that has not is not decoded, be it damaged or not.
+
+    Raises:
+        RecordError: the records are damaged or cut, or a body cannot be inflated.
+        KeyMissing: a body is encrypted with a key that is not there.
+    """
+    data, end = memoryview(body), 0
+    for record in iter_records(body, check_crc=False):
+        start, end = end, end + record.total_size
+        if record.topic != topic or not _has(record, key):
+            continue
+        messages = decode_messages(data[start:end], MessageQueue(topic, broker_name, record.queue_id), keys=keys)
+        own = [message for message in messages if key in message.keys or key == message.message_id]
+        # All messages of a batch have its id, and may have none of their own.
+        yield from messages if not own and key == find_property(record.properties, UNIQUE_KEY) else own
+
+
+def _has(record: StoredMessage, key: str) -> bool:
+    """Whether a message, or a batch that is stored whole, says that it has the key, or a message with that id."""
+    text = record.properties
+    words = (find_property(text, KEYS) or "").split(KEY_SEPARATOR)
+    return key in words or key == find_property(text, UNIQUE_KEY) or key in unpack_ids(text)
