@@ -23,6 +23,7 @@ NO_FILTER = "The broker does not support consumer to filter message by SQL92"
             ServerError(1, "The broker does not support consumer to filter message by SQL92"),
             "enablePropertyFilter=true",
         ),
+        (ServerError(14, "messages 0 to 2 of the queue are encrypted as one with the key 'k1'"), "raptormq consume"),
     ],
 )
 def test_failures_of_beginners_get_a_hint(error: RaptorMQError, hint: str) -> None:

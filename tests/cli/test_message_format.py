@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from raptormq.cli.message_format import as_json, raw
+import pytest
+
+from raptormq.cli.message_format import as_json, preview, raw
 from raptormq.client import MessageExt, MessageQueue
 
 
@@ -37,6 +39,7 @@ def test_json_is_one_line_with_all_there_is() -> None:
         "queue_id": 3,
         "queue_offset": 7,
         "message_id": "id",
+        "offset_message_id": "offset-id",
         "born_timestamp": 1,
         "store_timestamp": 2,
         "tag": "a",
@@ -51,3 +54,17 @@ def test_a_body_that_is_not_text_comes_in_base64() -> None:
     assert value["body_base64"] == "/wA="
     assert "body" not in value
     assert (value["tag"], value["keys"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"", ""),
+        ("grüße\n\x1b[31man\talle".encode(), "grüße  [31man alle"),
+        (b"x" * 40, "x" * 40),
+        (b"x" * 41, "x" * 39 + "…"),
+        (b"\xff" * 100, "(100 bytes)"),
+    ],
+)
+def test_what_a_table_shows_of_a_body(body: bytes, shown: str) -> None:
+    assert preview(message(body)) == shown

@@ -12,6 +12,8 @@ _KEYS_HINT = (
 )
 _NO_PROPERTY_FILTER = "does not support consumer to filter message by SQL92"
 """What brokers remark, in RocketMQ's words."""
+_BATCH_ENCRYPTED = "are encrypted as one"
+"""What ours remark of messages that they would have to take out of a batch."""
 
 
 class CommandFailed(RaptorMQError):
@@ -20,7 +22,8 @@ class CommandFailed(RaptorMQError):
 
 @contextmanager
 def explaining(name_servers: str) -> Iterator[None]:
-    """Add a hint to the network errors, missing routes and keys, and filters that are switched off, that pass through.
+    """Add a hint to the network errors, missing routes and keys, filters that are switched off, and batches that no
+    broker can look into, that pass through.
 
     Raises:
         CommandFailed: in place of these.
@@ -43,6 +46,10 @@ def explaining(name_servers: str) -> Iterator[None]:
     except KeyMissing as error:
         raise CommandFailed(f"{error}; {_KEYS_HINT}") from error
     except ServerError as error:
-        if _NO_PROPERTY_FILTER not in error.remark:
+        if _NO_PROPERTY_FILTER in error.remark:
+            hint = "set enablePropertyFilter=true in broker.conf to switch it on"
+        elif _BATCH_ENCRYPTED in error.remark:
+            hint = f"'raptormq consume' prints them; {_KEYS_HINT}"
+        else:
             raise
-        raise CommandFailed(f"{error}; set enablePropertyFilter=true in broker.conf to switch it on") from error
+        raise CommandFailed(f"{error}; {hint}") from error

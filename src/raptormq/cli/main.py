@@ -34,6 +34,7 @@ Examples:
         "broker": ("raptormq.cli.broker:broker", "Run a broker."),
         "produce": ("raptormq.cli.produce:produce", "Send the lines of a file or of stdin."),
         "consume": ("raptormq.cli.consume:consume", "Print the messages of a topic."),
+        "message": ("raptormq.cli.message:message", "Find messages by key or id, and show them."),
         "topic": ("raptormq.cli.topic:topic", "Create, list, describe and delete topics."),
         "group": ("raptormq.cli.group:group", "Show consumer groups, their members and their lag; reset a group."),
         "convert-queue": ("raptormq.cli.convert_queue:convert_queue", "Convert queues to BatchCQ, or back."),

@@ -1,4 +1,4 @@
-"""Received messages as output: the body alone, or one JSON object per line."""
+"""Messages as output: the body alone, or as much of it as fits a table, or a JSON object."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import orjson
 
 from raptormq.client import MessageExt
 
+_PREVIEW_CHARS = 40
+
 
 def raw(message: MessageExt) -> bytes:
     """Return the body and a line feed."""
@@ -16,13 +18,19 @@ def raw(message: MessageExt) -> bytes:
 
 
 def as_json(message: MessageExt) -> bytes:
-    """Return one line of JSON; a body that is not UTF-8 text comes as ``body_base64`` instead of ``body``."""
-    fields: dict[str, Any] = {
+    """Return one line of JSON with the :func:`fields`."""
+    return orjson.dumps(fields(message), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def fields(message: MessageExt) -> dict[str, Any]:
+    """Return the message as a JSON value; a body that is not UTF-8 text is ``body_base64`` instead of ``body``."""
+    named: dict[str, Any] = {
         "topic": message.topic,
         "broker": message.queue.broker_name,
         "queue_id": message.queue.queue_id,
         "queue_offset": message.queue_offset,
         "message_id": message.message_id,
+        "offset_message_id": message.offset_message_id,
         "born_timestamp": message.born_timestamp,
         "store_timestamp": message.store_timestamp,
         "tag": message.tags,
@@ -30,7 +38,17 @@ def as_json(message: MessageExt) -> bytes:
         "properties": message.properties,
     }
     try:
-        fields["body"] = message.body.decode("utf-8")
+        named["body"] = message.body.decode("utf-8")
     except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(message.body).decode("ascii")
-    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        named["body_base64"] = base64.b64encode(message.body).decode("ascii")
+    return named
+
+
+def preview(message: MessageExt) -> str:
+    """Return how the body begins, on one line; its length where it is not UTF-8 text."""
+    try:
+        text = message.body.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"({len(message.body)} bytes)"
+    shown = "".join(each if each.isprintable() else " " for each in text[: _PREVIEW_CHARS + 1])
+    return shown if len(shown) <= _PREVIEW_CHARS else f"{shown[: _PREVIEW_CHARS - 1]}…"

@@ -1,0 +1,163 @@
+"""``raptormq message``: single messages, found by key or id."""
+
+from __future__ import annotations
+
+import click
+
+from raptormq.cli.admin_call import with_admin
+from raptormq.cli.hints import CommandFailed
+from raptormq.cli.message_format import fields, preview
+from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
+from raptormq.cli.output import Cell, moment, print_json, print_table
+from raptormq.client import AdminClient, MessageExt
+from raptormq.client.message_search import MOST_FOUND
+from raptormq.client.settings import LONG_MAX
+from raptormq.errors import MessageError
+
+_TIMES = {"earliest": 0, "latest": LONG_MAX}
+"""What brokers are told, where they expect a time."""
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  raptormq message find orders 17
+  raptormq message find orders customer-42 --from 2024-05-01T12:00:00Z -o json | jq '.[].body'
+  raptormq message show 7F00000100002A9F0000000000000000
+  raptormq message show 0A0000010000000000000000000000FF --topic orders"""
+)
+def message() -> None:
+    """Find messages by key or id, and show them."""
+
+
+@message.command(
+    epilog="""\b
+Examples:
+  raptormq message find orders 17
+  raptormq message find orders 17 --from 2024-05-01T12:00:00Z --to 2024-05-01T13:00:00Z
+  raptormq message find orders customer-42 --count 5 -o json | jq '.[].body'"""
+)
+@click.argument("topic")
+@click.argument("key")
+@click.option(
+    "--count", type=click.IntRange(1, MOST_FOUND), default=MOST_FOUND, show_default=True, help="The newest so many."
+)
+@click.option(
+    "--from",
+    "begin",
+    type=start_position,
+    default="earliest",
+    show_default=True,
+    metavar="earliest|TIMESTAMP",
+    help="Only those stored at this time or later; it is in milliseconds since 1970 or like 2024-05-01T12:00:00Z.",
+)
+@click.option(
+    "--to",
+    "end",
+    type=start_position,
+    default="latest",
+    show_default=True,
+    metavar="latest|TIMESTAMP",
+    help="Only those stored at this time or before.",
+)
+@output_option
+@name_servers_option
+@timeout_option
+def find(
+    topic: str,
+    key: str,
+    count: int,
+    begin: str | int,
+    end: str | int,
+    output: str,
+    name_servers: str,
+    timeout_s: float,
+) -> None:
+    """List the messages of TOPIC with the key or id KEY.
+
+    They come in the order in which they were stored; the table has the beginning of each body, JSON the whole of it.
+    Keys for what is encrypted are taken as by 'raptormq consume'.
+    """
+    begin_ms, end_ms = (_TIMES[each] if isinstance(each, str) else each for each in (begin, end))
+
+    async def search(admin: AdminClient) -> list[MessageExt]:
+        return await admin.find_messages(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
+
+    found = with_admin(name_servers, timeout_s, search)
+    if not found:
+        when = "" if (begin, end) == ("earliest", "latest") else f" and was stored from {begin} to {end}"
+        raise CommandFailed(f"no message of topic {topic} has the key or id {key}{when}")
+    if output == "json":
+        print_json([fields(each) for each in found])
+    else:
+        columns = ["stored", "broker", "queue", "offset", "message id", "tag", "keys", "body"]
+        print_table(columns, map(_row, found))
+
+
+@message.command(
+    epilog="""\b
+Examples:
+  raptormq message show 7F00000100002A9F0000000000000000
+  raptormq message show 0A0000010000000000000000000000FF --topic orders -o json"""
+)
+@click.argument("message_id", metavar="ID")
+@click.option("--topic", help="Topic of the message, for an id that its producer gave.")
+@output_option
+@name_servers_option
+@timeout_option
+def show(message_id: str, topic: str | None, output: str, name_servers: str, timeout_s: float) -> None:
+    """Show the message ID with its properties and its body.
+
+    An id that a broker gave (offset_message_id in JSON) names broker and place; that of a batch leads to the first
+    message. For an id that a producer gave (message_id) the topic is needed, too; a message that was stored twice is
+    shown twice. Keys for what is encrypted are taken as by 'raptormq consume'.
+    """
+
+    async def look_up(admin: AdminClient) -> list[MessageExt]:
+        if topic is not None:
+            return await admin.find_messages(topic, message_id)
+        there = await admin.message(message_id)
+        return [] if there is None else [there]
+
+    try:
+        found = with_admin(name_servers, timeout_s, look_up)
+    except MessageError as error:
+        raise CommandFailed(f"{error}; for one that a producer gives, name the topic with --topic") from error
+    if not found:
+        raise CommandFailed(f"no message{'' if topic is None else f' of topic {topic}'} has the id {message_id}")
+    if output == "json":
+        print_json([fields(each) for each in found])
+    else:
+        for each in found:
+            _print(each)
+
+
+def _row(found: MessageExt) -> list[Cell]:
+    """Return the line of a message in the table."""
+    place: list[Cell] = [found.queue.broker_name, found.queue.queue_id, found.queue_offset]
+    return [moment(found.store_timestamp), *place, found.message_id, found.tags, _keys(found), preview(found)]
+
+
+def _print(found: MessageExt) -> None:
+    """Write everything there is about a message, at the end its body as it is."""
+    click.echo(f"message {found.message_id} of topic {found.topic}")
+    print_table(
+        ["broker", "queue", "offset", "stored", "born", "tag", "keys"],
+        [
+            [
+                found.queue.broker_name or None,
+                found.queue.queue_id,
+                found.queue_offset,
+                moment(found.store_timestamp),
+                moment(found.born_timestamp),
+                found.tags,
+                _keys(found),
+            ]
+        ],
+    )
+    print_table(["property", "value"], sorted(found.properties.items()))
+    click.echo(found.body)
+
+
+def _keys(found: MessageExt) -> str | None:
+    return " ".join(found.keys) or None

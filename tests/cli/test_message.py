@@ -1,0 +1,146 @@
+"""`raptormq message`: find and show."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raptormq.client import BlockingProducer, ClientConfig, Message, ProducerConfig, SendResult
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+BODIES = [b"17 books", "ein grüner Stift, und noch viel mehr als in die Spalte passt".encode(), b"\xff\x00"]
+
+
+@pytest.fixture(scope="module")
+def address(raptormq: Run, dev_server: Any) -> str:
+    """The name server of a broker with a topic of each type, `searched` and `searched-whole`."""
+    namesrv: str = dev_server.address("namesrv")
+    assert raptormq("topic", "create", "searched", "-n", namesrv).returncode == 0
+    done = raptormq(
+        "topic", "create", "searched-whole", "--queues", "1", "--attribute", "queue.type=BatchCQ", "-n", namesrv
+    )
+    assert done.returncode == 0, done.stderr
+    return namesrv
+
+
+@pytest.fixture(scope="module", params=["searched", "searched-whole"])
+def sent(request: pytest.FixtureRequest, address: str) -> SendResult:
+    """Three messages sent as a list, the keys of which are `all`, one of their own and `grün`."""
+    listed = [
+        Message(request.param, body, "paid", ("all", f"k{n}", "grün"), {"n": str(n)}) for n, body in enumerate(BODIES)
+    ]
+    with BlockingProducer(name_servers=address) as producer:
+        return producer.send_batch(listed)
+
+
+def found(raptormq: Run, address: str, *arguments: str) -> list[dict[str, Any]]:
+    done = raptormq("message", *arguments, "-o", "json", "-n", address)
+    assert done.returncode == 0, done.stderr
+    messages: list[dict[str, Any]] = json.loads(done.stdout)
+    return messages
+
+
+def test_messages_are_found_by_key_and_by_id(raptormq: Run, address: str, sent: SendResult) -> None:
+    topic, ids = sent.queue.topic, sent.message_id.split(",")
+    by_key = found(raptormq, address, "find", topic, "grün")
+    assert [each["message_id"] for each in by_key] == ids
+    assert [each["body"] for each in by_key[:2]] == [body.decode() for body in BODIES[:2]]
+    assert base64.b64decode(by_key[2]["body_base64"]) == BODIES[2]
+    assert (by_key[1]["queue_offset"], by_key[1]["keys"], by_key[1]["tag"]) == (1, ["all", "k1", "grün"], "paid")
+    assert found(raptormq, address, "find", topic, "k1") == by_key[1:2]
+    assert found(raptormq, address, "find", topic, ids[1]) == by_key[1:2]
+    assert found(raptormq, address, "find", topic, "all", "--count", "2") == by_key[1:]
+    assert found(raptormq, address, "show", ids[1], "--topic", topic) == by_key[1:2]
+    assert found(raptormq, address, "show", by_key[1]["offset_message_id"]) == by_key[1:2]
+    stored = str(by_key[0]["store_timestamp"])
+    assert found(raptormq, address, "find", topic, "all", "--from", stored, "--to", stored) == by_key
+
+
+def test_the_table_has_a_line_for_each(raptormq: Run, address: str, sent: SendResult) -> None:
+    done = raptormq("message", "find", sent.queue.topic, "all", "-n", address)
+    assert done.returncode == 0, done.stderr
+    head, _, *lines = [line for line in done.stdout.decode().splitlines() if line.strip()]
+    assert head.split() == ["stored", "broker", "queue", "offset", "message", "id", "tag", "keys", "body"]
+    assert [line.split()[4] for line in lines] == ["0", "1", "2"]
+    assert [line.split("grün  ", 1)[1].strip() for line in lines] == [
+        "17 books",
+        "ein grüner Stift, und noch viel mehr al…",
+        "(2 bytes)",
+    ]
+
+
+def test_a_message_is_shown_with_its_properties_and_its_body_as_it_is(
+    raptormq: Run, address: str, sent: SendResult
+) -> None:
+    topic, ids = sent.queue.topic, sent.message_id.split(",")
+    done = raptormq("message", "show", ids[2], "--topic", topic, "-n", address)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"message {ids[2]} of topic {topic}\n".encode())
+    assert done.stdout.endswith(b"\n\xff\x00\n")
+    assert {tuple(line.split()) for line in done.stdout[: -len(BODIES[2])].decode("utf-8", "replace").splitlines()} >= {
+        ("n", "2"),
+        ("KEYS", "all", "k2", "grün"),
+        ("UNIQ_KEY", ids[2]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["find", "searched", "nothing"], "no message of topic searched has the key or id nothing"),
+        (
+            ["find", "searched", "all", "--to", "1970-01-02"],
+            "no message of topic searched has the key or id all and was stored from earliest to 86400000",
+        ),
+        (["find", "never-created", "k"], "'raptormq topic list' shows the topics there are"),
+        (["show", "0A" * 16, "--topic", "searched"], f"no message of topic searched has the id {'0A' * 16}"),
+        (["show", "0A" * 16], "for one that a producer gives, name the topic with --topic"),
+        (["show", "k"], "for one that a producer gives, name the topic with --topic"),
+        (
+            ["find", "searched", "k", "--count", "65"],
+            "65 is not in the range 1<=x<=64; see raptormq message find --help",
+        ),
+        (["find", "searched"], "Missing argument 'KEY'; see raptormq message find --help"),
+    ],
+)
+def test_what_is_not_there_is_one_line(raptormq: Run, address: str, arguments: list[str], line: str) -> None:
+    done = raptormq("message", *arguments, "-n", address)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().startswith("raptormq: ")
+    assert done.stderr.decode().endswith(f"{line}\n")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_place_where_nothing_is(raptormq: Run, address: str, sent: SendResult) -> None:
+    nowhere = sent.offset_message_id.split(",")[0][:16] + "0000FFFFFFFFFFFF"
+    done = raptormq("message", "show", nowhere, "-n", address)
+    assert (done.returncode, done.stderr.decode()) == (2, f"raptormq: no message has the id {nowhere}\n")
+
+
+class OneKey:
+    """The same key for ever."""
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", bytes(32)
+
+    def key(self, key_id: str) -> bytes:
+        assert key_id == "k1"
+        return bytes(32)
+
+
+def test_encrypted_messages_want_their_key(raptormq: Run, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ClientConfig(address, keys=OneKey())
+    with BlockingProducer(config=ProducerConfig(encrypt=True), client_config=client) as producer:
+        producer.send(Message("searched", b"secret", keys=("hidden",)))
+    done = raptormq("message", "find", "searched", "hidden", "-n", address)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"RAPTORMQ_ENCRYPTION_KEYS" in done.stderr
+    monkeypatch.setenv("RAPTORMQ_ENCRYPTION_KEYS", f"k1={base64.b64encode(bytes(32)).decode()}")
+    [message] = found(raptormq, address, "find", "searched", "hidden")
+    assert message["body"] == "secret"
