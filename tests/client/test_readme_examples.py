@@ -75,6 +75,7 @@ def test_the_python_program(name_server: str) -> None:
         ("Later", ""),
         ("With a local transaction", "TransactionState.COMMIT True"),
         ("Topics and figures", "'invoices'"),
+        ("Messages by key and id", "b'18 books'"),
     ],
 )
 def test_the_programs_of_the_client_page(name_server: str, title: str, printed: str) -> None:
@@ -82,4 +83,4 @@ def test_the_programs_of_the_client_page(name_server: str, title: str, printed: 
 
 
 def test_every_program_of_the_client_page_is_tried() -> None:
-    assert len(PROGRAMS) == CLIENT_PAGE.count("```python") == 7
+    assert len(PROGRAMS) == CLIENT_PAGE.count("```python") == 8
