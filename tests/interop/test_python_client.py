@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -263,6 +264,47 @@ async def test_encrypted_batches(name_servers: str, queue_type: str) -> None:
     async with PullConsumer(name_servers=name_servers) as stranger:
         with pytest.raises(KeyMissing, match="'k1', and this client has no keys"):
             (await stranger.pull(queue, 0)).messages()
+
+
+async def found_by(admin: AdminClient, topic: str, key: str, count: int = 1) -> list[MessageExt]:
+    """Search until so many are found: RocketMQ indexes a message after it has answered the send."""
+    while len(found := await admin.find_messages(topic, key)) < count:
+        await asyncio.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+@pytest.mark.parametrize("kind", ["plain", "compressed", "encrypted"])
+async def test_messages_are_found_by_key_and_by_place(name_servers: str, queue_type: str, kind: str) -> None:
+    """RocketMQ answers with batches as they are stored, and finds them by the keys that they carry as a whole."""
+    topic = f"found-{queue_type}-{kind}"
+    await create_topic(name_servers, topic, 1, queue_type=queue_type)
+    merging = ProducerConfig(auto_batch=True, batch_max_delay_ms=50, compress_over_bytes=64)
+    config = replace(merging, compress_batches=kind == "compressed", encrypt=kind == "encrypted")
+    client = ClientConfig(name_servers, keys=OneKey())
+    bodies = [b"%d again and again " % number * 30 for number in range(8)]
+    async with (
+        Producer("p", config=config, client_config=client) as producer,
+        AdminClient(client_config=client) as admin,
+    ):
+        await producer.send(Message(topic, b"alone", keys=("grün", "all")))
+        for part in (range(4), range(4, 8)):
+            merged = [producer.submit(Message(topic, bodies[n], "T", (f"k{n}", "all"))) for n in part]
+            sent = await asyncio.gather(*merged)
+        [single] = await found_by(admin, topic, "grün")
+        assert single.body == b"alone"
+        assert await admin.find_messages(topic, single.message_id) == [single]
+        assert await admin.message(single.offset_message_id) == single
+        assert await admin.find_messages(topic, "nothing") == []
+        in_order = await found_by(admin, topic, "all", 9)
+        assert sorted(each.body for each in in_order) == sorted([b"alone", *bodies])
+        assert [each.queue_offset for each in in_order] == [*range(9)]
+        if queue_type == "BatchCQ":
+            [found] = await found_by(admin, topic, "k6")
+            assert (found.body, found.queue_offset, found.tags) == (bodies[6], 7, "T")
+            there = await admin.message(sent[0].offset_message_id)
+            assert there is not None
+            assert (there.body, there.queue) == (bodies[4], found.queue)
 
 
 async def test_a_group_consumes_everything_retries_and_goes_on_later(name_servers: str) -> None:
