@@ -19,7 +19,7 @@ from raptormq.storage.filesystem import Buffer
 from raptormq.storage.index_file import IndexFile
 from raptormq.storage.index_search import LINKS, FileSearch
 from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.message_finder import MessageFinder
+from raptormq.storage.message_finder import KeyQuery, MessageFinder
 from raptormq.storage.page_cache import PagesMissing
 from raptormq.storage.store import MessageStore
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
@@ -158,7 +158,7 @@ async def test_a_frequent_key_costs_the_loop_little_at_once(
     monkeypatch.setattr(IndexFile, "entry", counted)
     monkeypatch.setattr(MemoryFile, "read_cached", cold_once)
     clients = asyncio.create_task(others())
-    found = await store._key_queries.find("t", "hot", (0, clock.now - 30_000), 9, runner)
+    found = await store._key_queries.find(KeyQuery("t", "hot", 0, clock.now - 30_000), 9, runner)
     clients.cancel()
     assert [decode_record(each).body for each in found] == [b"first"]
     assert links < 3 * LINKS

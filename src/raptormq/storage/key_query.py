@@ -15,7 +15,7 @@ from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.index_search import LINKS, FileSearch
 from raptormq.storage.key_index import KeyIndex
-from raptormq.storage.message_finder import MessageFinder
+from raptormq.storage.message_finder import KeyQuery, MessageFinder
 from raptormq.storage.page_cache import with_pages
 
 _READ_AT_ONCE = 16
@@ -34,10 +34,8 @@ class KeyQueries:
     filesystem: FileSystem
     one_looks_through: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def find(
-        self, topic: str, key: str, times: tuple[int, int], limit: int, runner: Runner | None
-    ) -> list[Buffer]:
-        """Return up to ``limit`` records of ``topic`` stored within ``times`` (ms) that have ``key``, the newest first.
+    async def find(self, query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
+        """Return up to ``limit`` records with a key, the newest first.
 
         Raises:
             StorageError: a batch takes too much work, or the disk cannot read the index.
@@ -47,7 +45,7 @@ class KeyQueries:
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
         """Places of what is found, and of some others: a message may have a key twice."""
-        for search in self.index.searches(topic, key, *times):
+        for search in self.index.searches(*query[:4]):
             while not search.is_done and len(found) < limit:
                 try:
                     offsets = await self._turn(search, runner)
@@ -57,7 +55,7 @@ class KeyQueries:
                 for start in range(0, len(offsets), _READ_AT_ONCE):
                     piece = [each for each in offsets[start : start + _READ_AT_ONCE] if each not in seen]
                     try:
-                        records = await self._read(piece, topic, key, times, limit - len(found), runner)
+                        records = await self._read(piece, query, limit - len(found), runner)
                     except BatchEncrypted as error:  # older messages with the key may be readable
                         refused, records = error, []
                     if records:
@@ -78,11 +76,9 @@ class KeyQueries:
         async with self.one_looks_through:
             return await runner.run(search.look_through, self.filesystem)
 
-    async def _read(
-        self, offsets: Sequence[int], topic: str, key: str, times: tuple[int, int], limit: int, runner: Runner | None
-    ) -> list[Buffer]:
+    async def _read(self, offsets: Sequence[int], query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
         return await with_pages(
-            lambda wait: self.finder.with_key(offsets, topic, key, times, limit, wait=wait),
+            lambda wait: self.finder.with_key(offsets, query, limit, wait=wait),
             runner,
             self.filesystem,
             _READ_ATTEMPTS,

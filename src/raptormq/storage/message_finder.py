@@ -2,7 +2,8 @@
 
 Messages of a batch that is stored whole are found like any other: by the places that
 :mod:`~raptormq.storage.batch_records` gives them, by their own unique keys and words as far as the index has
-them, and by the unique key of the batch, which all of them share. Nothing here returns a wrapper.
+them, and by the unique key of the batch, which all of them share. Nothing here returns a wrapper, but one that is
+encrypted to who takes it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from raptormq.errors import BatchEncrypted, RecordError
 from raptormq.protocol.inner_batch import inner_count
@@ -40,6 +42,19 @@ _MAGIC_AT = 4
 _MAGICS = [magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2)]
 
 
+class KeyQuery(NamedTuple):
+    """What a query by key is for."""
+
+    topic: str
+    key: str
+    """A unique key, or a word of KEYS."""
+    begin: int
+    end: int
+    """Store times in ms, both included."""
+    takes_encrypted: bool = False
+    """Batches that are encrypted as a whole are answered as they are; else they are refused."""
+
+
 class MessageFinder:
     """Looks messages up in ``log``; without ``wait``, methods raise PagesMissing where the disk would have to be waited
     for.
@@ -49,7 +64,9 @@ class MessageFinder:
         self._log = log
         self._unpacker = BatchUnpacker()
 
-    def message_at(self, physical: int, unique_key: str | None = None, *, wait: bool) -> Buffer | None:
+    def message_at(
+        self, physical: int, unique_key: str | None = None, *, takes_encrypted: bool = False, wait: bool
+    ) -> Buffer | None:
         """Return the record of the message at a log offset, None when there is none.
 
         At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for.
@@ -60,7 +77,7 @@ class MessageFinder:
         record = self._record_at(physical, wait)
         if record is None:
             return self._inside(physical, wait)
-        if not is_wrapper(record):
+        if not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
             return record
         _require_readable(record)
         messages, _ = self._unpacker.messages(record, physical, wait=wait)
@@ -106,10 +123,8 @@ class MessageFinder:
             at += _MAGIC_AT - 1
         return None
 
-    def with_key(
-        self, offsets: Iterable[int], topic: str, key: str, times: tuple[int, int], limit: int, *, wait: bool
-    ) -> list[Buffer]:
-        """Return up to ``limit`` of the messages at ``offsets`` that really have ``key``, once each.
+    def with_key(self, offsets: Iterable[int], query: KeyQuery, limit: int, *, wait: bool) -> list[Buffer]:
+        """Return up to ``limit`` of the messages at ``offsets`` that really have the key, once each.
 
         Raises:
             BatchEncrypted: nothing but encrypted batches has it.
@@ -117,6 +132,7 @@ class MessageFinder:
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
+        key = query.key
         room = AT_ONCE_BYTES
         for offset in offsets:
             if len(found) >= limit:
@@ -128,10 +144,15 @@ class MessageFinder:
                 message = decode_record(data, check_crc=False)
             except RecordError:
                 continue
-            if message.topic == topic and times[0] <= message.store_timestamp <= times[1]:
+            if message.topic == query.topic and query.begin <= message.store_timestamp <= query.end:
                 if is_encrypted(data):
+                    if not (_has(message, key) or _holds(message, key)):
+                        continue
+                    if query.takes_encrypted:
+                        found.append(data)
+                        continue
                     with suppress(RecordError):
-                        refused = _refusal(message) if _has(message, key) or _holds(message, key) else refused
+                        refused = _refusal(message)
                 elif is_wrapper(data):
                     messages, unpacked = self._unpacker.messages(data, offset, wait=wait, room=room)
                     room -= unpacked

@@ -28,7 +28,7 @@ from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.key_query import KeyQueries
 from raptormq.storage.lifecycle import OpenStore, open_store
 from raptormq.storage.log_batch import Appended, AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
-from raptormq.storage.message_finder import MessageFinder
+from raptormq.storage.message_finder import KeyQuery, MessageFinder
 from raptormq.storage.message_reader import MessageReader
 from raptormq.storage.page_cache import PagesMissing, with_pages
 from raptormq.storage.page_warmer import PageWarmer
@@ -280,24 +280,33 @@ class MessageStore:
             return 0
         return self._reader.offset_by_time(queue, timestamp_ms, upper=boundary is Boundary.UPPER, wait=wait)
 
-    async def message_at_cold(self, physical_offset: int, unique_key: str | None = None) -> Buffer | None:
+    async def message_at_cold(
+        self, physical_offset: int, unique_key: str | None = None, *, takes_encrypted: bool = False
+    ) -> Buffer | None:
         """Return the stored record of the message at a log offset, None when there is none.
 
-        At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for.
+        At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for; with
+        ``takes_encrypted`` the whole of an encrypted one.
         """
-        return await self._warmed(lambda wait: self._finder.message_at(physical_offset, unique_key, wait=wait))
+        return await self._warmed(
+            lambda wait: self._finder.message_at(
+                physical_offset, unique_key, takes_encrypted=takes_encrypted, wait=wait
+            )
+        )
 
     async def stored_at_cold(self, physical_offset: int) -> int | None:
         """Return the store time (ms) of the record at a log offset, None when there is none."""
         return await self._warmed(lambda wait: self._finder.stored_at(physical_offset, wait=wait))
 
-    async def find_by_key(self, topic: str, key: str, begin: int, end: int, limit: int) -> list[Buffer]:
+    async def find_by_key(
+        self, topic: str, key: str, begin: int, end: int, limit: int, *, takes_encrypted: bool = False
+    ) -> list[Buffer]:
         """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
-        their unique key or as a word of KEYS, the newest first.
+        their unique key or as a word of KEYS, the newest first; with ``takes_encrypted`` also encrypted batches.
         """
         if self._key_queries is None:
             return []
-        return await self._key_queries.find(topic, key, (begin, end), limit, self._background)
+        return await self._key_queries.find(KeyQuery(topic, key, begin, end, takes_encrypted), limit, self._background)
 
     def index_end(self) -> tuple[int, int]:
         """Return store time (ms) and log offset of the newest message that is found by its keys."""

@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand
+from raptormq.protocol.language import Language
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
-from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
+from tests.broker.batches.batch_peer import TIMEOUT, create_topic, named, old_pull, send_batch
 from tests.broker.harness import Peer, bodies, connected, messages, running
 
 LEVELS = {"messageDelayLevel": "1s 1s 1s 1h", "maxHashSlotNum": "100", "maxIndexNum": "1000"}
 
 
-async def query(peer: Peer, key: str, *, unique: bool = False) -> RemotingCommand:
+async def query(peer: Peer, key: str, *, unique: bool = False, language: Language = Language.PYTHON) -> RemotingCommand:
     fields = {"topic": "b", "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-    return await peer.call(RequestCode.QUERY_MESSAGE, fields | {"_UNIQUE_KEY_QUERY": str(unique).lower()})
+    text = {name: str(value) for name, value in fields.items()} | {"_UNIQUE_KEY_QUERY": str(unique).lower()}
+    command = RemotingCommand(RequestCode.QUERY_MESSAGE, text, language=language, version=PROTOCOL_VERSION)
+    return await peer.connection.request(command, TIMEOUT)
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -5,6 +5,7 @@ is nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from raptormq.protocol.batch import encode_batch
@@ -22,11 +23,23 @@ KEYED = PROPERTIES + "KEYS\x01k1 k2\x02" + MARK
 REMARK = "messages 0 to 2 of the queue are encrypted as one with the key 'k1'"
 
 
-async def java_pull(peer: Peer, offset: int, **more: object) -> RemotingCommand:
-    """Pull like the official Java client, which takes batches apart."""
-    text = {name: str(value) for name, value in (pull_fields("b", offset) | more).items()}
-    command = RemotingCommand(RequestCode.PULL_MESSAGE, text, language=Language.JAVA, version=PROTOCOL_VERSION)
+async def java_call(peer: Peer, code: int, fields: Mapping[str, object]) -> RemotingCommand:
+    """Ask like the official Java client, which takes batches apart."""
+    text = {name: str(value) for name, value in fields.items()}
+    command = RemotingCommand(code, text, language=Language.JAVA, version=PROTOCOL_VERSION)
     return await peer.connection.request(command, TIMEOUT)
+
+
+async def java_pull(peer: Peer, offset: int, **more: object) -> RemotingCommand:
+    return await java_call(peer, RequestCode.PULL_MESSAGE, pull_fields("b", offset) | more)
+
+
+async def java_query(peer: Peer, key: str, *, unique: bool = False) -> RemotingCommand:
+    return await query(peer, key, unique=unique, language=Language.JAVA)
+
+
+async def java_view(peer: Peer, offset: int) -> RemotingCommand:
+    return await java_call(peer, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
 
 
 async def test_who_looks_for_a_message_in_one_is_told_of_the_key(tmp_path: Path) -> None:
@@ -35,12 +48,12 @@ async def test_who_looks_for_a_message_in_one_is_told_of_the_key(tmp_path: Path)
         sent = await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
         place = parse_offset_id(sent.ext_fields["msgId"]).physical_offset
         refused = [
-            await query(peer, "k2"),
-            await query(peer, "BATCH", unique=True),
-            *[await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place + inside}) for inside in (0, 1, 3)],
+            await java_query(peer, "k2"),
+            await java_query(peer, "BATCH", unique=True),
+            *[await java_view(peer, place + inside) for inside in (0, 1, 3)],
             await send_back(peer, place, originMsgId="A"),
         ]
-        unknown = await query(peer, "k3")
+        unknown = await java_query(peer, "k3")
     assert [answer.code for answer in refused] == [ResponseCode.SERVICE_NOT_AVAILABLE] * len(refused)
     assert [REMARK in str(answer.remark) for answer in refused] == [True] * len(refused)
     assert unknown.code == ResponseCode.QUERY_NOT_FOUND
@@ -51,9 +64,27 @@ async def test_who_asks_by_the_id_of_a_message_inside_is_told_too(tmp_path: Path
     async with running(tmp_path) as broker, connected(broker) as peer:
         await create_topic(peer)
         await send_wrapped(peer, SEALED, INNER_BATCH, f"{KEYED}__INNER_IDS\x01{ids[0]}*3\x02")
-        answers = [await query(peer, each, unique=True) for each in ids]
+        answers = [await java_query(peer, each, unique=True) for each in ids]
     told, unknown = ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.QUERY_NOT_FOUND
     assert [answer.code for answer in answers] == [told, told, told, unknown]
+
+
+async def test_who_takes_them_apart_gets_them_as_they_are(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        sent = await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
+        await peer.send("b", b"readable", 0, "KEYS\x01k1\x02UNIQ_KEY\x01X\x02")
+        place = parse_offset_id(sent.ext_fields["msgId"]).physical_offset
+        found = [
+            await query(peer, "k2"),
+            await query(peer, "BATCH", unique=True),
+            await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place}),
+        ]
+        both = await query(peer, "k1")
+        unknown = await query(peer, "k3")
+    assert [bodies(answer) for answer in found] == [[SEALED]] * 3
+    assert sorted(bodies(both)) == sorted([SEALED, b"readable"])
+    assert unknown.code == ResponseCode.QUERY_NOT_FOUND
 
 
 async def test_messages_that_can_be_read_are_found_beside_it(tmp_path: Path) -> None:
@@ -63,7 +94,7 @@ async def test_messages_that_can_be_read_are_found_beside_it(tmp_path: Path) -> 
             await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
             if number == 1:
                 await peer.send("b", b"readable", 0, "KEYS\x01k1\x02UNIQ_KEY\x01X\x02")
-        assert bodies(await query(peer, "k1")) == [b"readable"]
+        assert bodies(await java_query(peer, "k1")) == [b"readable"]
 
 
 async def test_no_place_behind_its_messages_is_one_of_them(tmp_path: Path) -> None:
@@ -71,7 +102,7 @@ async def test_no_place_behind_its_messages_is_one_of_them(tmp_path: Path) -> No
         await create_topic(peer)
         sent = await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
         place = parse_offset_id(sent.ext_fields["msgId"]).physical_offset
-        answer = await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place + 4})
+        answer = await java_view(peer, place + 4)
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -79,7 +110,7 @@ async def test_a_body_that_is_cut_before_its_key_is_encrypted_all_the_same(tmp_p
     async with running(tmp_path) as broker, connected(broker) as peer:
         await create_topic(peer)
         await send_wrapped(peer, SEALED[:6], INNER_BATCH, KEYED)
-        answers = [await java_pull(peer, 0), await query(peer, "k1")]
+        answers = [await java_pull(peer, 0), await java_query(peer, "k1")]
     assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
     assert all("are encrypted as one:" in str(answer.remark) for answer in answers)
 

@@ -8,6 +8,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import ViewMessageRequestHeader
 from raptormq.protocol.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader
+from raptormq.protocol.inner_batch import understands_encrypted_batches
 from raptormq.storage.store import MessageStore
 from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
@@ -38,7 +39,7 @@ class RecordHandlers:
         """33: the record that starts at a physical offset, which the offset id of its message holds."""
         with Reading(connection.answers, connection) as reading:
             await _room(reading)
-            record = await self._store.message_at_cold(header.offset)
+            record = await self._store.message_at_cold(header.offset, takes_encrypted=_takes_encrypted(command))
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
             if not command.is_oneway:
@@ -58,7 +59,8 @@ class RecordHandlers:
     ) -> RemotingCommand | None:
         limit = UNIQUE_KEY_LIMIT if header.unique_key_query else min(header.max_num, LIMIT)
         records = await self._store.find_by_key(
-            header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit
+            *(header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit),
+            takes_encrypted=_takes_encrypted(command),
         )
         timestamp, offset = self._store.index_end()
         found = QueryMessageResponseHeader(timestamp, offset)
@@ -74,6 +76,11 @@ class RecordHandlers:
         if not command.is_oneway:
             connection.send(response_to(command, header=found), *records[:count])
         return None
+
+
+def _takes_encrypted(command: RemotingCommand) -> bool:
+    """Whether the client takes batches apart that are encrypted as a whole; others are told that they cannot."""
+    return understands_encrypted_batches(command.language, command.version)
 
 
 async def _room(reading: Reading) -> None:
