@@ -6,6 +6,8 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +68,7 @@ def listed(raptormq: Run, address: str, *options: str) -> list[dict[str, Any]]:
 
 
 async def with_a_member(
-    address: str, group: str, model: MessageModel, ask: Callable[[], dict[str, Any]]
+    address: str, group: str, ask: Callable[[], dict[str, Any]], broadcasting_in: Path | None = None
 ) -> dict[str, Any]:
     """Return what `ask` tells while a consumer of the group runs that has been given a message it does not finish."""
     came, go = asyncio.Event(), asyncio.Event()
@@ -77,7 +79,9 @@ async def with_a_member(
 
     async with Producer("p", name_servers=address) as producer:
         await producer.send(Message(f"of-{group}", b"1", tags="paid"))
-    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, message_model=model)
+    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
+    if broadcasting_in is not None:
+        config = replace(config, message_model=MessageModel.BROADCASTING, offset_folder=broadcasting_in)
     consumer = PushConsumer(group, name_servers=address, config=config)
     consumer.subscribe(f"of-{group}", "paid || refunded", listen)
     async with consumer:
@@ -95,7 +99,7 @@ def test_members_and_what_they_have_not_finished(raptormq: Run, dev_server: Any)
         tables.append(raptormq("group", "describe", "workers", "-n", address).stdout.decode())
         return described(raptormq, address, "workers")
 
-    group = asyncio.run(with_a_member(address, "workers", MessageModel.CLUSTERING, ask))
+    group = asyncio.run(with_a_member(address, "workers", ask))
     [member] = group["members"]
     assert (member["language"], group["message_model"], group["lag"]) == ("PYTHON", "CLUSTERING", 1)
     assert group["subscriptions"]["of-workers"] == "paid || refunded"
@@ -106,7 +110,7 @@ def test_members_and_what_they_have_not_finished(raptormq: Run, dev_server: Any)
     assert [member["client_id"], member["address"], "PYTHON"] in [line.split() for line in table.splitlines()]
 
 
-def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any) -> None:
+def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any, tmp_path: Path) -> None:
     address = dev_server.address("namesrv")
 
     def ask() -> dict[str, Any]:
@@ -118,7 +122,7 @@ def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any)
             "reset": raptormq(*reset),
         }
 
-    told = asyncio.run(with_a_member(address, "hearers", MessageModel.BROADCASTING, ask))
+    told = asyncio.run(with_a_member(address, "hearers", ask, tmp_path))
     assert told["table"].startswith("group hearers: 1 member, broadcasting: each keeps its own progress")
     assert told["described"]["lag"] is None
     assert [(line["members"], line["lag"]) for line in told["listed"]] == [(1, None)]
