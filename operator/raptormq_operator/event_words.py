@@ -23,8 +23,6 @@ from raptormq_operator.pod_words import PODS_MAX, cut, joined
 
 _HAS_SANDBOX = "PodReadyToStartContainers"
 _KEEP_FROM_RUNNING = frozenset({"FailedAttachVolume", "FailedCreatePodSandBox", "FailedMount"})
-
-
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 

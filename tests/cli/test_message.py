@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from raptormq.client import BlockingProducer, ClientConfig, Message, ProducerConfig, SendResult
+from tests.client.one_key import OneKey
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -121,17 +122,6 @@ def test_a_place_where_nothing_is(raptormq: Run, address: str, sent: SendResult)
     nowhere = sent.offset_message_id.split(",")[0][:16] + "0000FFFFFFFFFFFF"
     done = raptormq("message", "show", nowhere, "-n", address)
     assert (done.returncode, done.stderr.decode()) == (2, f"raptormq: no message has the id {nowhere}\n")
-
-
-class OneKey:
-    """The same key for ever."""
-
-    def current(self) -> tuple[str, bytes]:
-        return "k1", bytes(32)
-
-    def key(self, key_id: str) -> bytes:
-        assert key_id == "k1"
-        return bytes(32)
 
 
 def test_encrypted_messages_want_their_key(raptormq: Run, address: str, monkeypatch: pytest.MonkeyPatch) -> None:

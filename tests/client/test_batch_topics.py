@@ -24,23 +24,13 @@ from raptormq.client import (
 from raptormq.protocol.codes import RequestCode
 from tests.broker.harness import connected, messages
 from tests.client.cluster import Cluster
+from tests.client.one_key import OneKey
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.1, rebalance_interval=0.2)
 QUEUE = MessageQueue("t", "broker-0", 0)
 PLAIN = ProducerConfig(auto_batch=True, batch_max_delay_ms=20)
 COMPRESSED = ProducerConfig(auto_batch=True, batch_max_delay_ms=20, compress_batches=True)
 ENCRYPTED = ProducerConfig(auto_batch=True, batch_max_delay_ms=20, encrypt=True)
-
-
-class OneKey:
-    """The same key for ever."""
-
-    def current(self) -> tuple[str, bytes]:
-        return "k1", bytes(32)
-
-    def key(self, key_id: str) -> bytes:
-        assert key_id == "k1"
-        return bytes(32)
 
 
 def client(cluster: Cluster) -> ClientConfig:

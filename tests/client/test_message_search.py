@@ -20,8 +20,9 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message_id import encode_host, ids_from, offset_id
 from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.cluster import Cluster
+from tests.client.one_key import OneKey
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route
-from tests.client.test_batch_topics import COMPRESSED, ENCRYPTED, PLAIN, OneKey, client
+from tests.client.test_batch_topics import COMPRESSED, ENCRYPTED, PLAIN, client
 from tests.clock import Clock
 
 QUEUE = MessageQueue("t", "broker-0", 0)

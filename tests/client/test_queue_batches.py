@@ -21,19 +21,9 @@ from raptormq.client import (
 from raptormq.protocol.codes import RequestCode
 from raptormq.transport.pool import ConnectionPool
 from tests.client.cluster import Cluster
+from tests.client.one_key import OneKey
 
 QUEUES = 40
-
-
-class OneKey:
-    """The same key for ever."""
-
-    def current(self) -> tuple[str, bytes]:
-        return "k1", bytes(32)
-
-    def key(self, key_id: str) -> bytes:
-        assert key_id == "k1"
-        return bytes(32)
 
 
 class Requests:

@@ -28,6 +28,7 @@ from raptormq.client import (
     SendStatus,
 )
 from raptormq.errors import KeyMissing, NoRoute, ServerError
+from tests.client.one_key import OneKey
 from tests.interop.make_reference import PATIENCE
 from tests.interop.rocketmq_java import RocketMQServers, build
 
@@ -230,17 +231,6 @@ async def test_compressed_batches(name_servers: str, queue_type: str, compressio
     assert [message.queue_offset for message in messages] == list(range(12))
     assert all(message.sys_flag & 0x1 for message in messages[4:])
     assert all(bool(message.sys_flag & 0x80) is (queue_type == "BatchCQ") for message in messages)
-
-
-class OneKey:
-    """The same key for ever."""
-
-    def current(self) -> tuple[str, bytes]:
-        return "k1", bytes(32)
-
-    def key(self, key_id: str) -> bytes:
-        assert key_id == "k1"
-        return bytes(32)
 
 
 @pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])

@@ -25,8 +25,8 @@ from raptormq.protocol.headers.query import QueryMessageRequestHeader
 from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.message_id import parse_offset_id
-from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, UNIQUE_KEY, find_property
-from raptormq.protocol.record import StoredMessage, decode_record, iter_records
+from raptormq.protocol.properties import UNIQUE_KEY, find_property, has_key
+from raptormq.protocol.record import decode_record, iter_records
 
 MOST_FOUND = 64
 """Messages that a broker returns at most, whatever it is asked for (``maxMsgsNumBatch``)."""
@@ -105,16 +105,10 @@ def _with_key(body: bytes, topic: str, key: str, broker_name: str, keys: Encrypt
     data, end = memoryview(body), 0
     for record in iter_records(body, check_crc=False):
         start, end = end, end + record.total_size
-        if record.topic != topic or not _has(record, key):
+        text = record.properties
+        if record.topic != topic or not (has_key(text, key) or key in unpack_ids(text)):
             continue
         messages = decode_messages(data[start:end], MessageQueue(topic, broker_name, record.queue_id), keys=keys)
         own = [message for message in messages if key in message.keys or key == message.message_id]
         # All messages of a batch have its id, and may have none of their own.
-        yield from messages if not own and key == find_property(record.properties, UNIQUE_KEY) else own
-
-
-def _has(record: StoredMessage, key: str) -> bool:
-    """Whether a message, or a batch that is stored whole, says that it has the key, or a message with that id."""
-    text = record.properties
-    words = (find_property(text, KEYS) or "").split(KEY_SEPARATOR)
-    return key in words or key == find_property(text, UNIQUE_KEY) or key in unpack_ids(text)
+        yield from messages if not own and key == find_property(text, UNIQUE_KEY) else own

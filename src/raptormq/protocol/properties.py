@@ -189,6 +189,11 @@ def find_property(text: str, name: str) -> str | None:
     return (text[start:end] if end >= 0 else text[start:]) or None
 
 
+def has_key(text: str, key: str) -> bool:
+    """Whether the text form of a message's properties has a key: its unique one, or a word of KEYS."""
+    return key in (find_property(text, KEYS) or "").split(KEY_SEPARATOR) or key == find_property(text, UNIQUE_KEY)
+
+
 def find_number(text: str, name: str) -> int | None:
     """Return a property that is a number from 0 to 2^31 - 1, None where it is missing or anything else."""
     number = natural(find_property(text, name), _INT_DIGITS)

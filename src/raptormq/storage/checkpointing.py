@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -159,42 +159,36 @@ class Checkpointing:
         return Slices(self._write_tails, _QUEUES_PER_STEP)
 
     def _write_tails(self, limit: int) -> bool:
-        try:
-            done = self.queues.flush(limit)
-        except OSError as error:
-            self.gate.fail(_QUEUES, f"cannot write to the consume queues in {self.paths.queues}", error)
-        self.gate.clear_full(_QUEUES)
-        return done
+        with self._told(_QUEUES, f"cannot write to the consume queues in {self.paths.queues}"):
+            return self.queues.flush(limit)
 
     def _enter_keys(self, enter: Callable[[], None]) -> None:
-        try:
+        with self._told(_KEYS, f"cannot make a file of the index in {self.paths.key_index}"):
             enter()
-        except OSError as error:
-            self.gate.fail(_KEYS, f"cannot make a file of the index in {self.paths.key_index}", error)
-        self.gate.clear_full(_KEYS)
 
     def _write_index(self, limit: int) -> bool:
         assert self.index is not None
-        try:
-            done = self.index.flush(limit)
-        except OSError as error:
-            self.gate.fail(_INDEX, f"cannot write to the index in {self.paths.key_index}", error)
-        self.gate.clear_full(_INDEX)
-        return done
+        with self._told(_INDEX, f"cannot write to the index in {self.paths.key_index}"):
+            return self.index.flush(limit)
 
     def _run_sync(self, sync: SyncJob) -> None:
         try:
             sync.run()
-        except OSError as error:
+        except OSError as error:  # else there is still no room for the rest
             self.gate.fail(_CHECKPOINT, f"cannot make the consume queues in {self.paths.root} durable", error)
 
     def _run_job(self, job: DurabilityJob) -> None:
+        with self._told(_CHECKPOINT, f"cannot write the checkpoint in {self.paths.root}"), self.one_job:
+            job.run()
+
+    @contextlib.contextmanager
+    def _told(self, source: str, what: str) -> Iterator[None]:
+        """Tell the gate what a write came to: ``what`` cannot be done, or there is room for ``source``."""
         try:
-            with self.one_job:
-                job.run()
+            yield
         except OSError as error:
-            self.gate.fail(_CHECKPOINT, f"cannot write the checkpoint in {self.paths.root}", error)
-        self.gate.clear_full(_CHECKPOINT)
+            self.gate.fail(source, what, error)
+        self.gate.clear_full(source)
 
     # --- between two checkpoints ---
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from raptormq.errors import BatchEncrypted, RecordError
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.inner_ids import unpack_ids
-from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, PAIR_SEPARATOR, UNIQUE_KEY, find_property
+from raptormq.protocol.properties import PAIR_SEPARATOR, UNIQUE_KEY, find_property, has_key
 from raptormq.protocol.record import (
     BLANK_BYTES,
     MAGIC_V1,
@@ -146,7 +146,7 @@ class MessageFinder:
                 continue
             if message.topic == query.topic and query.begin <= message.store_timestamp <= query.end:
                 if is_encrypted(data):
-                    if not (_has(message, key) or _holds(message, key)):
+                    if not (has_key(message.properties, key) or _holds(message, key)):
                         continue
                     if query.takes_encrypted:
                         found.append(data)
@@ -157,7 +157,7 @@ class MessageFinder:
                     messages, unpacked = self._unpacker.messages(data, offset, wait=wait, room=room)
                     room -= unpacked
                     found += map(encode_record, _in_batch(message, messages, key))
-                elif _has(message, key):
+                elif has_key(message.properties, key):
                     found.append(data)
         if refused is not None and not found:
             raise refused
@@ -186,11 +186,6 @@ def _refusal(wrapper: StoredMessage) -> BatchEncrypted:
     return refusal(wrapper.body, wrapper.queue_offset, inner_count(wrapper.properties))
 
 
-def _has(message: StoredMessage, key: str) -> bool:
-    words = (find_property(message.properties, KEYS) or "").split(KEY_SEPARATOR)
-    return key in words or key == find_property(message.properties, UNIQUE_KEY)
-
-
 def _holds(wrapper: StoredMessage, key: str) -> bool:
     """Whether a batch that cannot be looked into says that a message of it has the unique key."""
     return key in unpack_ids(wrapper.properties)
@@ -198,8 +193,8 @@ def _holds(wrapper: StoredMessage, key: str) -> bool:
 
 def _in_batch(wrapper: StoredMessage, messages: list[StoredMessage], key: str) -> list[StoredMessage]:
     """Return the messages of a batch that have ``key``: those with it, else all of them when the batch has it."""
-    own = [message for message in messages if _has(message, key)]
-    if own or not _has(wrapper, key):
+    own = [message for message in messages if has_key(message.properties, key)]
+    if own or not has_key(wrapper.properties, key):
         return own
     if key == find_property(wrapper.properties, UNIQUE_KEY):
         return [_with_key(message, key) for message in messages]
