@@ -74,15 +74,15 @@ def route(topic_queues: int, *peers: ScriptedPeer, perm: int = 6, unreachable: s
 
 
 class ScriptedPeer:
-    """A server on a free port of 127.0.0.1."""
+    """A server on a port of 127.0.0.1, by default a free one; one with a port of its own can be started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.received: dict[int, list[RemotingCommand]] = defaultdict(list)
         self.connections: set[Connection] = set()
         self._script: dict[int, list[Reply]] = {}
         self._arrived = asyncio.Condition()
         self._notifying: set[asyncio.Task[None]] = set()
-        self._server = Server(self, "127.0.0.1", 0)
+        self._server = Server(self, "127.0.0.1", port)
 
     @property
     def address(self) -> str:
@@ -119,11 +119,19 @@ class ScriptedPeer:
         async with self._arrived:
             self._arrived.notify_all()
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
+        """Serve from now on."""
         await self._server.start()
+
+    async def stop(self) -> None:
+        """Hang up on everybody."""
+        await self._server.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._server.stop()
+        await self.stop()

@@ -23,6 +23,7 @@ from raptormq.client import (
     ProducerConfig,
     PullConsumer,
     PushConsumer,
+    SendStatus,
 )
 from raptormq.errors import RaptorMQError, TransportError
 
@@ -115,6 +116,19 @@ async def test_nothing_acknowledged_is_lost_when_the_broker_is_killed_in_the_mid
         await sending
         async with progress:
             await progress.wait_for(lambda: set(seen) == expected)
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+async def test_sends_outlive_the_restart_of_their_broker(server: DevServer, auto_batch: bool) -> None:
+    config = ProducerConfig(auto_batch=auto_batch, send_timeout=60)
+    async with server, Producer("p", name_servers=server.name_servers, config=config) as producer:
+        await producer.send(Message("t", b"before"))
+        queues = [None, *await producer.queues("t")]
+        await server.kill()
+        sending = [producer.submit(Message("t", b"meanwhile"), queue=queue) for queue in queues]
+        await server.start()
+        results = await asyncio.gather(*sending)
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
 
 
 async def test_a_frozen_broker_costs_the_time_of_the_call_and_no_more(server: DevServer) -> None:

@@ -11,6 +11,8 @@ import pytest
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendStatus
 from raptormq.errors import ConnectError, NoRoute, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import Connection
 from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route, silence, stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -147,7 +149,67 @@ async def test_all_brokers_gone_is_an_error_in_time(free_port: int) -> None:
         peer.on(ROUTE, route(2, unreachable=f"127.0.0.1:{free_port}"))
         async with Producer("p", name_servers=peer.address) as producer:
             with pytest.raises(ConnectError, match=str(free_port)):
-                await producer.send(HELLO)
+                await producer.send(HELLO, timeout=0.5)
+
+
+async def test_a_broker_that_comes_back_in_time_costs_no_attempt(free_port: int) -> None:
+    async with ScriptedPeer() as names, ScriptedPeer(free_port) as broker:
+        names.on(ROUTE, route(1, broker))
+        broker.on(SEND, hang_up, hang_up, stored(5))
+        async with Producer("p", name_servers=names.address) as producer:
+            await producer.queues("t")
+            await broker.stop()
+            sending = asyncio.create_task(producer.send(HELLO, timeout=60))
+            await names.wait_for(ROUTE, 6)  # asked again before each attempt
+            await broker.start()
+            assert (await sending).queue_offset == 5
+        assert len(broker.received[SEND]) == 3
+
+
+async def test_a_topic_whose_brokers_are_all_gone_is_waited_for() -> None:
+    async with ScriptedPeer() as peer:
+        none = refuse(ResponseCode.TOPIC_NOT_EXIST)
+        peer.on(ROUTE, route(1, peer), *[none] * 20, route(1, peer))
+        peer.on(SEND, stored(5))
+        async with Producer("p", name_servers=peer.address) as producer:
+            await producer.queues("t")
+            peer.on(SEND, hang_up, hang_up, stored(6))
+            assert (await producer.send(HELLO, timeout=60)).queue_offset == 6
+        assert len(peer.received[ROUTE]) >= 22
+
+
+async def test_without_retries_nobody_is_waited_for(free_port: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, unreachable=f"127.0.0.1:{free_port}"))
+        async with Producer("p", config=ProducerConfig(retries=0), name_servers=peer.address) as producer:
+            with pytest.raises(ConnectError, match=str(free_port)):
+                await producer.send(HELLO, timeout=60)
+
+
+@pytest.mark.parametrize("key", [None, "order-1"])
+async def test_a_topic_that_was_made_again_with_fewer_queues_costs_no_message(key: str | None) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(8, peer), route(1, peer))
+
+        def judge(connection: Connection, request: RemotingCommand) -> None:
+            reply = stored(5) if request.ext_fields["e"] == "0" else refuse(ResponseCode.INVALID_PARAMETER)
+            reply(connection, request)
+
+        peer.on(SEND, judge)
+        async with Producer("p", name_servers=peer.address) as producer:
+            await producer.queues("t")
+            results = [await producer.send(HELLO, key=key) for _ in range(8)]
+        assert {result.queue.queue_id for result in results} == {0}
+
+
+async def test_a_queue_that_was_asked_for_is_not_replaced_by_another() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(8, peer), route(1, peer))
+        peer.on(SEND, refuse(ResponseCode.INVALID_PARAMETER))
+        async with Producer("p", name_servers=peer.address) as producer:
+            with pytest.raises(ServerError, match="as the script says"):
+                await producer.send(HELLO, queue=MessageQueue("t", "broker-0", 7))
+        assert len(peer.received[SEND]) == 1
 
 
 async def test_a_broker_that_moved_is_found_again(free_port: int) -> None:
@@ -159,10 +221,10 @@ async def test_a_broker_that_moved_is_found_again(free_port: int) -> None:
         assert result.queue_offset == 5
 
 
-async def test_no_name_server_is_an_error_in_time(free_port: int) -> None:
+async def test_who_never_found_a_name_server_learns_it_soon(free_port: int) -> None:
     async with Producer("p", name_servers=f"127.0.0.1:{free_port}") as producer:
         with pytest.raises(TransportError, match=str(free_port)):
-            await producer.send(HELLO)
+            await producer.send(HELLO, timeout=60)
 
 
 async def test_a_silent_name_server_is_an_error_in_time() -> None:

@@ -315,6 +315,20 @@ async def test_a_connection_that_breaks_is_made_again() -> None:
     assert [result.queue_offset for result in results] == [100, 100]
 
 
+async def test_a_broker_that_comes_back_in_time_costs_no_attempt(free_port: int) -> None:
+    async with ScriptedPeer() as names, ScriptedPeer(free_port) as broker:
+        config = ProducerConfig(auto_batch=True, retries=1, send_timeout=60)
+        async with Producer("g", config=config, name_servers=names.address) as producer:
+            names.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(8, broker))
+            broker.on(SHIPPED, hang_up, shipped())
+            await producer.queues("t")
+            await broker.stop()
+            results = submit(producer, 0, 1)
+            await names.wait_for(RequestCode.GET_ROUTEINFO_BY_TOPIC, 6)  # asked again before each attempt
+            await broker.start()
+            assert [result.queue_offset for result in await asyncio.gather(*results)] == [100, 100]
+
+
 async def test_a_broker_that_nobody_knows_has_no_route() -> None:
     async with ScriptedPeer() as peer, producing(peer) as producer:
         lost = [producer.submit(Message("t", b"x"), queue=MessageQueue("t", "gone", number)) for number in range(2)]

@@ -156,7 +156,9 @@ class ProducerConfig:
     send_timeout: Seconds = 3.0
     """One deadline over all attempts of a send; the time that a message has waited for its batch does not count."""
     retries: CountOrZero = 2
-    """Further attempts after the first has failed (retryTimesWhenSendFailed)."""
+    """Further attempts after the first has failed (retryTimesWhenSendFailed). Those that find no broker of the topic
+    any more, because it restarts for instance, are not counted and go on until `send_timeout` is over; 0 allows none.
+    """
     avoid_failed_broker: SecondsOrZero = 30.0
     """A broker that failed gets no messages for this long while another one serves the topic."""
     default_topic_queues: Count = 4

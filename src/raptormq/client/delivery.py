@@ -1,10 +1,11 @@
 """Attempts of one send: which broker next, how long, and when to give up.
 
-One deadline covers all attempts. A message whose queue is free goes to another broker after a failure; one bound to
-a queue or a key is tried again where it belongs, after a pause. An attempt that is not the last gets half of the
-time that is left: a silent broker must not use up what the next one needs. An attempt that timed out may still have
-been stored, so a message can arrive twice with the same unique id; it is never lost silently.
-Neighbours: `outgoing` before, `selector` for the choice. Source: RocketMQ `DefaultMQProducerImpl.sendDefaultImpl`.
+A message whose queue is free goes to another broker after a failure; one bound to a queue or a key is tried again
+where it belongs, after a pause. An attempt that timed out may still have been stored, so a message can arrive twice
+with the same unique id; it is never lost silently. A broker that knows no such queue, because the topic was made again
+with fewer, is believed when the route says so too: the message goes to another queue.
+Neighbours: `outgoing` before, `selector` for the choice, `attempts` for their number and time.
+Source: RocketMQ `DefaultMQProducerImpl.sendDefaultImpl`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from raptormq.client.backoff import Backoff
+from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import check_place
 from raptormq.client.instance import ClientInstance
@@ -23,8 +24,8 @@ from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.sealing import Sealing
 from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
-from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode
+from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from raptormq.protocol.message import MessageQueue
@@ -37,7 +38,6 @@ STATUSES = {status.value: status for status in SendStatus}
 """What the codes of answers to messages that are stored mean."""
 # Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
-_BACKOFF = Backoff(0.05, 1.0)
 _ONEWAYS_PER_TURN = 64
 
 
@@ -79,9 +79,8 @@ class Delivery:
         pool, in_flight = self._instance.pool, self._instance.in_flight
         size = len(outgoing.body)
         tried: set[str] = set()
-        attempts_left = 1 + self._config.retries
+        attempts = Attempts(self._config.retries, deadline, clock)
         while True:
-            attempts_left -= 1
             target: MessageQueue | None = None
             try:
                 topic_queues = self._routes.known(outgoing.topic)
@@ -93,24 +92,22 @@ class Delivery:
                 if not in_flight.try_take(size):
                     await self.take_room(size, deadline)
                 try:
-                    left = deadline - clock()
-                    left = left / 2 if attempts_left else left
                     connection = pool.open_connection(address)
                     if connection is not None:
-                        answer = await connection.request(command, left)
+                        answer = await connection.request(command, attempts.seconds())
                     else:
-                        answer = await pool.request(address, command, left)
+                        answer = await pool.request(address, command, attempts.seconds())
                 finally:
                     in_flight.give_back(size)
                 return self._result(outgoing, target, address, answer)
             except RaptorMQError as error:
                 self.note_failure(outgoing.topic, target, error, clock())
-                if not attempts_left or not may_succeed_later(error):
-                    raise
-                pause = 0.0
-                if target is None or target.broker_name in tried or queue is not None or key is not None:
-                    pause = _BACKOFF.pause(self._config.retries - attempts_left)
-                if deadline - clock() <= pause:
+                pause = None
+                if may_succeed_later(error) or (queue is None and await self._is_no_more(target, error, deadline)):
+                    is_free = target is not None and target.broker_name not in tried and queue is None and key is None
+                    found_nobody = self.found_nobody(outgoing.topic, error)
+                    pause = attempts.another(found_nobody=found_nobody, elsewhere=is_free)
+                if pause is None:
                     raise
                 if target is not None:
                     tried.add(target.broker_name)
@@ -241,6 +238,21 @@ class Delivery:
             queues = topic_queues.write_queues
             return turns.pick_for_batch(queues, now) if stays else turns.pick(queues)
         return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried)
+
+    def found_nobody(self, topic: str, error: RaptorMQError) -> bool:
+        """Whether an attempt reached no broker of a topic that had some: one restarts, or another one takes over.
+
+        Who never got as far may have the wrong name servers, and learns that soon.
+        """
+        return isinstance(error, ConnectError | NoRoute) and self._routes.was_known(topic)
+
+    async def _is_no_more(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
+        """Whether a broker refused a queue that its topic has no more, now that the route is known again."""
+        if target is None or not isinstance(error, ServerError) or error.code != ResponseCode.INVALID_PARAMETER:
+            return False
+        await self.refresh(target.topic, (deadline - self._loop.time()) / 2)
+        found = self._routes.known(target.topic)
+        return found is not None and target not in found.write_queues
 
     def note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
         """Avoid a broker that failed, and look where the topic is now."""

@@ -44,6 +44,7 @@ class RouteTable:
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
+        self._once_known: set[str] = set()
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
         self._next_fetch_at: dict[str, float] = {}
@@ -51,6 +52,10 @@ class RouteTable:
     def known(self, topic: str) -> TopicQueues | None:
         """Return the route without asking anyone; the hot path of producers."""
         return self._routes.get(topic) or self._borrowed.get(topic)
+
+    def was_known(self, topic: str) -> bool:
+        """Whether the topic has had a route; a name server that knows one no more may have lost its brokers alone."""
+        return topic in self._once_known
 
     @property
     def any_borrowed(self) -> bool:
@@ -154,6 +159,7 @@ class RouteTable:
             self._routes.pop(topic, None)
             return None
         route = topic_queues(topic, found)
+        self._once_known.add(topic)
         self._borrowed.pop(topic, None)
         if self._routes.get(topic) != route:
             self._routes[topic] = route

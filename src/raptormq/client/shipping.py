@@ -1,9 +1,9 @@
 """Requests for several queues of one broker, and their attempts (code 30320, `raptormq.protocol.queue_batches`).
 
-What `delivery` does for one message is done here for all parts of a request: one deadline covers all attempts, an
-attempt that is not the last gets half of the time that is left, and the parts that another attempt may cure are tried
-again; so are all of them where the broker has too much to do. Every part belongs to a queue, so there is nowhere else
-to go. A broker that does not know such requests is remembered for a while; what was meant for it is sent part by part.
+What `delivery` does for one message is done here for all parts of a request: the parts that another attempt may cure
+are tried again; so are all of them where the broker has too much to do. Every part belongs to a queue, so there is
+nowhere else to go. A broker that does not know such requests is remembered for a while; what was meant for it is sent
+part by part.
 Neighbours: `accumulator` says what leaves together, `batch_sending` and `sealing` say in which form.
 """
 
@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from raptormq.client.backoff import Backoff
+from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_later
 from raptormq.client.departures import Outcome, Parcel
@@ -37,7 +37,6 @@ from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
 ASK_AGAIN_S = 600.0
 """How long a broker that does not know such requests is believed to stay so."""
-_BACKOFF = Backoff(0.05, 1.0)
 
 
 class Shipping:
@@ -80,13 +79,11 @@ class Shipping:
         deadline = clock() + timeout  # not before: compressing is no fault of the broker's
         outcomes: list[Outcome] = [RequestTimeout("there was no time to send")] * len(parcels)
         waiting = list(range(len(parcels)))
-        attempts_left = 1 + self._config.retries
+        attempts = Attempts(self._config.retries, deadline, clock)
         while True:
-            attempts_left -= 1
-            left = deadline - clock()
             chosen = [formed[index] for index in waiting]
             try:
-                results = await self._attempt(chosen, left / 2 if attempts_left else left, deadline)
+                results = await self._attempt(chosen, attempts.seconds(), deadline)
             except ServerError as error:
                 if len(waiting) == len(parcels):
                     raise
@@ -94,12 +91,17 @@ class Shipping:
             for index, result in zip(waiting, results, strict=True):
                 outcomes[index] = result
             waiting = [index for index in waiting if _is_worth_another(outcomes[index])]
-            pause = _BACKOFF.pause(self._config.retries - attempts_left)
-            if not waiting or not attempts_left or deadline - clock() <= pause:
+            if not waiting:
+                return outcomes
+            topic, cause = formed[waiting[0]][0].topic, outcomes[waiting[0]]
+            # Nobody was found for any of them, or for none.
+            found_nobody = isinstance(cause, RaptorMQError) and self._delivery.found_nobody(topic, cause)
+            pause = attempts.another(found_nobody=found_nobody)
+            if pause is None:
                 return outcomes
             await asyncio.sleep(pause)
             with contextlib.suppress(RaptorMQError):  # the next attempt will say so
-                await self._delivery.refresh(formed[waiting[0]][0].topic, (deadline - clock()) / 2)
+                await self._delivery.refresh(topic, (deadline - clock()) / 2)
 
     async def _attempt(self, parcels: Sequence[Parcel], left: float, deadline: float) -> Sequence[Outcome]:
         """Send once; an error of the way there is the outcome of all."""
