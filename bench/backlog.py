@@ -24,7 +24,7 @@ from tests.interop.rocketmq_java import JavaBuild, build, java
 
 FULL, QUICK = 1_000_000, 50_000
 GOAL = 1.0
-_TIMEOUT_SECONDS = 900.0
+_TIMEOUT_S = 900.0
 HEADER = ["1 KiB messages", "msg/s", "s", "broker CPU s per 1M", "resident MB", "of it private"]
 
 
@@ -78,7 +78,7 @@ def _run(built: JavaBuild, system: System, servers: RunningSystem, count: int, f
         options=["-Xms1g", "-Xmx1g", f"-Duser.home={folder}"],
         on_line=line,
     )
-    found = next(text for text in program.finish(_TIMEOUT_SECONDS) if text.startswith("result "))
+    found = next(text for text in program.finish(_TIMEOUT_S) if text.startswith("result "))
     seen = json.loads(found.removeprefix("result "))
     now = memory(pid)
     return Run(system, seen["messages"], seen["seconds"], used[1] - used[0], now.resident, now.anonymous)

@@ -28,15 +28,15 @@ from tests.interop.rocketmq_java import ProcessError
 FULL, QUICK = 500, 20
 GROUP_SIZE = 10
 CPU_GOAL_PERCENT, MEMORY_GOAL_MB = 10, 400
-_SETTLE_SECONDS = 40.0
+_SETTLE_S = 40.0
 """Longer than any period of the load: its first requests come all at once."""
-_WINDOW_SECONDS = 20.0
+_WINDOW_S = 20.0
 """The period of the pulls, which a group sends all at once: every window has the same share of them."""
 _WINDOWS = 6
-_START_SECONDS = 120.0
+_START_S = 120.0
 
 
-def measure(groups: int, *, settle: float = _SETTLE_SECONDS, seconds: float = _WINDOW_SECONDS) -> list[Figure]:
+def measure(groups: int, *, settle: float = _SETTLE_S, seconds: float = _WINDOW_S) -> list[Figure]:
     """Connect the consumers of `groups` groups, then watch the broker."""
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     descriptors = ["prlimit", "--nofile=20000:20000"]

@@ -23,9 +23,9 @@ from raptormq.protocol.frame import FrameDecoder
 
 GROUP_SIZE = 10
 TOPIC = "idle"
-HEARTBEAT_SECONDS, MEMBERS_SECONDS, PROGRESS_SECONDS, HOLD_MS = 30.0, 20.0, 5.0, 15_000
+HEARTBEAT_S, MEMBERS_S, PROGRESS_S, HOLD_MS = 30.0, 20.0, 5.0, 15_000
 _AT_ONCE = 100
-_ENOUGH_SECONDS = 60.0
+_ENOUGH_S = 60.0
 
 
 class Consumer(asyncio.Protocol):
@@ -43,9 +43,9 @@ class Consumer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
-        self._every(HEARTBEAT_SECONDS, self._heartbeat)
-        self._every(MEMBERS_SECONDS, self._members)
-        self._every(PROGRESS_SECONDS, self._progress)
+        self._every(HEARTBEAT_S, self._heartbeat)
+        self._every(MEMBERS_S, self._members)
+        self._every(PROGRESS_S, self._progress)
         self._ask_for_messages()
 
     def data_received(self, data: bytes) -> None:
@@ -106,7 +106,7 @@ async def main(address: str, groups: int) -> None:
     async def connect(group: int, number: int) -> None:
         async with slots:
             _, consumer = await loop.create_connection(lambda: Consumer(group, number), host, int(port))
-            async with asyncio.timeout(_ENOUGH_SECONDS):
+            async with asyncio.timeout(_ENOUGH_S):
                 await consumer.waits.wait()
 
     async with asyncio.TaskGroup() as tasks:

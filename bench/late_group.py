@@ -37,7 +37,7 @@ KEPT = ("1G", "0")
 """Values of `logBytesKeptInPageCache`: the default, and nothing is given back."""
 _BODY_BYTES = 1024
 _QUEUES = 16
-_LONGEST_SECONDS = 600.0
+_LONGEST_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ async def _write_and_read(name_servers: str, kept: str, messages: int) -> LateGr
     begin = time.perf_counter()
     async with Producer(GROUP, name_servers=name_servers, config=ProducerConfig(auto_batch=True)) as producer:
         load = Load([producer], os.urandom(_BODY_BYTES), rate=10_000_000)
-        await load.run(_LONGEST_SECONDS, messages)
+        await load.run(_LONGEST_S, messages)
         await load.wait_below(1)
     written, count = time.perf_counter(), _Count(load.stored)
     consumer = PushConsumer(
@@ -99,7 +99,7 @@ async def _write_and_read(name_servers: str, kept: str, messages: int) -> LateGr
     )
     consumer.subscribe_batches(TOPIC, "*", count.take)
     async with consumer:
-        await asyncio.wait_for(count.all_came.wait(), _LONGEST_SECONDS)
+        await asyncio.wait_for(count.all_came.wait(), _LONGEST_S)
         return LateGroup(kept, load.stored, written - begin, time.perf_counter() - written)
 
 

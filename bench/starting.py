@@ -15,7 +15,7 @@ from raptormq.storage import MessageStore, PendingRecord, StoreConfig
 from tests.interop.raptormq_dev import RaptorMQDev
 
 STARTS = 5
-SETTLE_SECONDS = 5.0
+SETTLE_S = 5.0
 GROUP = 64
 BODY_BYTES = 1024
 QUEUES = 16
@@ -31,7 +31,7 @@ def idle(folder: Path, seconds: float) -> list[Figure]:
     """Memory and CPU share with no client connected."""
     with RaptorMQDev(folder / "idle") as server:
         assert server.broker is not None
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(SETTLE_S)
         before = cpu_seconds(server.broker.pid)
         time.sleep(seconds)
         share = (cpu_seconds(server.broker.pid) - before) / seconds

@@ -29,8 +29,8 @@ _FIRST_HOUR, _LAST_HOUR = 1, 70
 _STEP = 7_919
 """A prime: the times come in no order."""
 _SEGMENT_BYTES = 128 << 20
-_LONGEST_SECONDS = 60.0
-_POLL_SECONDS = 0.2
+_LONGEST_S = 60.0
+_POLL_S = 0.2
 
 
 def timers(folder: Path, count: int) -> list[Figure]:
@@ -59,7 +59,7 @@ def _send(port: int, count: int) -> None:
     begin = time.time_ns() // 1_000_000 + _FIRST_HOUR * 3_600_000
     span = (_LAST_HOUR - _FIRST_HOUR) * 3_600_000
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=_LONGEST_SECONDS) as peer,
+        socket.create_connection(("127.0.0.1", port), timeout=_LONGEST_S) as peer,
         peer.makefile("rb") as answers,
     ):
         for start in track(range(0, count, _AT_ONCE), description="storing timers", console=errors):
@@ -81,14 +81,14 @@ def _frame(number: int, due_ms: int) -> bytes:
 
 def _known(server: RaptorMQDev, count: int) -> int:
     """How many the broker knows of, as soon as these are all, else after a minute."""
-    deadline = time.monotonic() + _LONGEST_SECONDS
+    deadline = time.monotonic() + _LONGEST_S
     while (known := _waiting(server)) < count and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_S)
     return known
 
 
 def _waiting(server: RaptorMQDev) -> int:
-    with urllib.request.urlopen(server.metrics_address, timeout=_LONGEST_SECONDS) as page:
+    with urllib.request.urlopen(server.metrics_address, timeout=_LONGEST_S) as page:
         found = re.search(r"^raptormq_broker_timers_waiting\{.*\} (\S+)$", page.read().decode(), re.MULTILINE)
     if found is None:
         raise ProcessError("the broker does not say how many timers wait")

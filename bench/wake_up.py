@@ -22,7 +22,7 @@ from tests.interop.rocketmq_java import build
 FULL, QUICK = 1000, 50
 GOAL_MS = 5.0
 _WARM_UP = 100
-_PAUSE_SECONDS = 0.02
+_PAUSE_S = 0.02
 _HOLD_MS = 15_000
 
 
@@ -61,7 +61,7 @@ async def _waits(name_servers: str, count: int) -> list[float]:
         await admin.create_topic("wake-up", 1, 1)
         for offset in range(_WARM_UP + count):
             pull = asyncio.ensure_future(consumer.pull(queue, offset, suspend_ms=_HOLD_MS, timeout=30.0))
-            await asyncio.sleep(_PAUSE_SECONDS)  # the pull waits by now
+            await asyncio.sleep(_PAUSE_S)  # the pull waits by now
             begin = time.perf_counter()
             sent = asyncio.ensure_future(producer.send(Message("wake-up", bytes(1024)), queue=queue))
             result = await pull

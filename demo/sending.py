@@ -11,9 +11,9 @@ from raptormq.client import AdminClient, Message, Producer, ProducerConfig
 TOPIC = "library-lines"
 QUEUES = 8
 LISTS_IN_FLIGHT = 8
-LIST_MESSAGES_MAX = 1000
+MAX_LIST_MESSAGES = 1000
 # Keys, tags and ids weigh more than most lines. A broker takes lists of 4 MiB; a quarter leaves room for them.
-LIST_BODY_BYTES_MAX = 1 << 20
+MAX_LIST_BODY_BYTES = 1 << 20
 # A list whose answer is late would be sent again and counted twice: rather wait longer, and fail if that does not help.
 SENDING = ProducerConfig(send_timeout=30.0, retries=0)
 
@@ -24,7 +24,7 @@ def message_lists(files: Iterable[SourceFile]) -> Iterator[list[Message]]:
     size = 0
     for file in files:
         for line in file.lines():
-            if batch and (len(batch) == LIST_MESSAGES_MAX or size + len(line) > LIST_BODY_BYTES_MAX):
+            if batch and (len(batch) == MAX_LIST_MESSAGES or size + len(line) > MAX_LIST_BODY_BYTES):
                 yield batch
                 batch, size = [], 0
             batch.append(Message(TOPIC, line, tags=file.package, keys=(file.key,)))

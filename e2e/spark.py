@@ -22,7 +22,7 @@ IMAGE_IN_EXAMPLES = "raptormq-spark:0.1.0"
 EXECUTORS = 2
 JOB_TIMEOUT_S = 600.0
 START_TIMEOUT_S = 420.0
-SHOWN_MAX = 5
+MAX_SHOWN = 5
 
 
 def batch(kubernetes: Kubernetes, image: str, expected: dict[str, Figures]) -> None:
@@ -75,7 +75,7 @@ def _compare(what: str, kubernetes: Kubernetes, job: str, expected: dict[str, Fi
     }
     wrong = sorted(origin for origin in found.keys() | expected.keys() if found.get(origin) != expected.get(origin))
     if wrong:
-        shown = [f"{origin}: {found.get(origin)}, wanted {expected.get(origin)}" for origin in wrong[:SHOWN_MAX]]
+        shown = [f"{origin}: {found.get(origin)}, wanted {expected.get(origin)}" for origin in wrong[:MAX_SHOWN]]
         raise Failed(f"{what} is wrong for {len(wrong)} of {len(expected)} origins: {'; '.join(shown)}")
     total = sum(figures.flights for figures in found.values())
     say(f"{what}: {total} flights of {len(found)} origins; number, mean delay and distance are exactly right")

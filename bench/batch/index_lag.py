@@ -17,8 +17,8 @@ from raptormq.client import BlockingAdminClient
 from raptormq.errors import RaptorMQError
 from raptormq.protocol.bodies.route import MASTER_ID
 
-_PERIOD_SECONDS = 0.25
-_MOST_RUNTIME_FIGURES_SECONDS = 5.0
+_PERIOD_S = 0.25
+_MAX_RUNTIME_FIGURES_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class IndexLag:
     ) -> None:
         self._over.set()
         assert self._thread is not None
-        self._thread.join(_MOST_RUNTIME_FIGURES_SECONDS)
+        self._thread.join(_MAX_RUNTIME_FIGURES_S)
 
     def _run(self) -> None:
         try:
             with BlockingAdminClient(name_servers=self.name_server) as admin:
                 brokers = admin.cluster_info().brokers.values()
                 address = next(iter(brokers)).broker_addrs[MASTER_ID]
-                while not self._over.wait(_PERIOD_SECONDS):
+                while not self._over.wait(_PERIOD_S):
                     if self._looking.is_set():
                         self._looks.append(_look(admin, address))
         except RaptorMQError:

@@ -14,7 +14,7 @@ from bench.batch.programs import BenchBuild
 from tests.interop.rocketmq_java import WatchedProcess, free_port_run, java
 
 HEAP = "2g"
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_S = 60.0
 _STARTED = "Kafka Server started"
 _COLLECTOR = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
 
@@ -42,10 +42,10 @@ class KafkaServer:
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
         format_arguments = ["format", "-t", _cluster_id(), "-c", str(properties)]
-        self._java("kafka.tools.StorageTool", format_arguments, ["-Xmx256m"]).finish(START_TIMEOUT_SECONDS)
+        self._java("kafka.tools.StorageTool", format_arguments, ["-Xmx256m"]).finish(START_TIMEOUT_S)
         self._process = self._java("kafka.Kafka", [str(properties)], [f"-Xms{HEAP}", f"-Xmx{HEAP}", *_COLLECTOR])
         try:
-            self._process.wait_for(_STARTED, START_TIMEOUT_SECONDS)
+            self._process.wait_for(_STARTED, START_TIMEOUT_S)
         except BaseException:
             self.kill()
             raise

@@ -14,7 +14,7 @@ from bench.batch.workload import Workload
 from bench.process_usage import cpu_seconds, memory, stolen_seconds
 from tests.interop.rocketmq_java import ProcessError, WatchedProcess
 
-_END_SECONDS = 20.0
+_END_S = 20.0
 """For closing connections and ending."""
 
 
@@ -63,7 +63,7 @@ def run(workload: Workload, system: System, running: Running, builds: Builds, fo
         if program.done is None:
             lines = process.finish(program.timeout_seconds)
         else:
-            lines = process.finish_after(program.done, program.timeout_seconds, _END_SECONDS)
+            lines = process.finish_after(program.done, program.timeout_seconds, _END_S)
     result = program.result(lines)
     if meter.costs is None or not result.sent:
         raise ProcessError(f"{result.sent} messages were sent, {result.failed} failed:\n{process.tail()}")

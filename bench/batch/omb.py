@@ -19,9 +19,9 @@ BEGINS = "Starting benchmark traffic"
 ENDS = "Aggregated Pub Latency"
 DONE = "Writing test result into"
 """A thread of its driver for Kafka stays."""
-TIMEOUT_SECONDS = 300.0
+TIMEOUT_S = 300.0
 TIMING = Timing(warm_up_seconds=0, seconds=60)
-_PERIOD_SECONDS = 10
+_PERIOD_S = 10
 
 
 def folder() -> Path | None:
@@ -106,11 +106,11 @@ def read_result(output: Path) -> LoadResult:
         found = json.loads(output.read_text())
     except (OSError, ValueError) as error:
         raise ProcessError(f"the OpenMessaging Benchmark has written no result: {error}") from error
-    published, received = found["publishRate"], sum(found["consumeRate"]) * _PERIOD_SECONDS
+    published, received = found["publishRate"], sum(found["consumeRate"]) * _PERIOD_S
     result = LoadResult(
-        seconds=len(published) * _PERIOD_SECONDS,
-        sent=round(sum(published) * _PERIOD_SECONDS),
-        failed=round(sum(found["publishErrorRate"]) * _PERIOD_SECONDS),
+        seconds=len(published) * _PERIOD_S,
+        sent=round(sum(published) * _PERIOD_S),
+        failed=round(sum(found["publishErrorRate"]) * _PERIOD_S),
         publish_p50_ms=found["aggregatedPublishLatency50pct"],
         publish_p99_ms=found["aggregatedPublishLatency99pct"],
     )

@@ -26,11 +26,11 @@ from raptormq.client import AdminClient, ClientConfig, Message, Producer, Produc
 
 _UNDER_WAY = 4096
 _SUBMITS_PER_TURN = 256
-_TURN_SECONDS = 0.001
+_TURN_S = 0.001
 _LATENCY_EVERY = 16
-_READY_SECONDS = 60.0
-_DRAIN_SECONDS = 10.0
-_POLL_SECONDS = 0.02
+_READY_S = 60.0
+_DRAIN_S = 10.0
+_POLL_S = 0.02
 
 
 class Load:
@@ -59,7 +59,7 @@ class Load:
             self.submit(submitted, count)
             submitted += count
             if due <= 0:
-                await asyncio.sleep(_TURN_SECONDS)
+                await asyncio.sleep(_TURN_S)
             else:
                 await self.wait_below(_UNDER_WAY)
 
@@ -119,7 +119,7 @@ class Consumers:
         """Wait until the first message has come."""
         if self._process is not None:
             assert self._process.stdout is not None
-            await asyncio.wait_for(self._process.stdout.readline(), _READY_SECONDS)
+            await asyncio.wait_for(self._process.stdout.readline(), _READY_S)
 
 
 @asynccontextmanager
@@ -202,10 +202,10 @@ async def _drain(load: Load, consumers: Consumers) -> dict[str, Any]:
     while True:
         left = load.stored - int((await consumers.ask("count"))["total"])
         seconds = time.perf_counter() - begin
-        if left <= 0 or seconds > _DRAIN_SECONDS:
+        if left <= 0 or seconds > _DRAIN_S:
             surplus = max(-left - load.failed, 0)
             return {"drain_seconds": seconds, "undelivered": max(left, 0), "surplus": surplus}
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_POLL_S)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from raptormq_operator.manifests.metadata import Manifest
-from raptormq_operator.pod_words import PODS_MAX, cut, joined
+from raptormq_operator.pod_words import MAX_PODS, cut, joined
 
 _HAS_SANDBOX = "PodReadyToStartContainers"
 _KEEP_FROM_RUNNING = frozenset({"FailedAttachVolume", "FailedCreatePodSandBox", "FailedMount"})
@@ -42,7 +42,7 @@ def subjects(workloads: Sequence[Manifest], pods: Sequence[Manifest]) -> list[Su
     """Whose events to look for, those of a few pods. `workloads` are StatefulSets that are not settled."""
     found: list[Subject] = []
     for owner, name in _pods_of(workloads):
-        if len({subject.pod for subject in found}) >= PODS_MAX:
+        if len({subject.pod for subject in found}) >= MAX_PODS:
             break
         pod = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
         found += _subjects(owner, name, pod)

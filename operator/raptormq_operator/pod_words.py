@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from raptormq_operator.manifests.metadata import Manifest
 
-TEXT_MAX = 500
+MAX_TEXT = 500
 """Characters of one pod's words: enough for what to change, with the place where it stands."""
-PODS_MAX = 5
+MAX_PODS = 5
 """A fault in the configuration is the same in every pod."""
 _CANNOT_START = frozenset(
     {
@@ -62,8 +62,8 @@ def listen(pods: Sequence[Manifest]) -> PodWords:
 
 def joined(said: Sequence[tuple[str, str]]) -> str:
     """What pods (name, words) say as one text of bounded length."""
-    texts = [f"{name}: {words}" for name, words in said[:PODS_MAX]]
-    more = [f"{len(said) - PODS_MAX} more pods"] if len(said) > PODS_MAX else []
+    texts = [f"{name}: {words}" for name, words in said[:MAX_PODS]]
+    more = [f"{len(said) - MAX_PODS} more pods"] if len(said) > MAX_PODS else []
     return "; ".join(texts + more)
 
 
@@ -125,4 +125,4 @@ def _end(ended: Manifest) -> str:
 
 def cut(text: str) -> str:
     """As much of a text as belongs into a condition."""
-    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."

@@ -14,7 +14,7 @@ from raptormq.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
 
-_MOST_LINES = 20
+_MAX_LINES = 20
 """Warnings of one task; what is damaged beyond is counted only."""
 
 
@@ -42,7 +42,7 @@ class Damage:
         if self._fail:
             raise RecordError(f"{what}. Set option failOnDamage to false to go on without it") from error
         self.left_out += 1
-        if self.left_out <= _MOST_LINES:
+        if self.left_out <= _MAX_LINES:
             log.warning("%s; going on without it, as option failOnDamage is false", what)
 
     def sum_up(self) -> None:

@@ -54,7 +54,7 @@ async def test_an_endless_request_is_cut() -> None:
 
 
 async def test_a_silent_peer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_server, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(health_server, "REQUEST_S", 0.05)
     server = await started()
     assert await exchange(server.port, b"GET /healthz") == b""
     await server.stop()

@@ -189,7 +189,7 @@ async def test_a_changed_permission_is_registered_at_once(tmp_path: Path) -> Non
 async def test_a_name_server_that_comes_late_is_found(
     tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raptormq.broker.registration.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("raptormq.broker.registration.RETRY_S", 0.01)
     async with running(tmp_path, {"namesrvAddr": f"127.0.0.1:{free_port}"}):
         late = await NameServer(free_port).started()
         await late.next()
@@ -211,7 +211,7 @@ async def test_a_name_server_that_restarts_is_told_everything_at_once(tmp_path: 
 async def test_a_refusal_is_tried_again_and_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("raptormq.broker.registration.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("raptormq.broker.registration.RETRY_S", 0.01)
     server = await NameServer().started()
     server.refusing = True
     with caplog.at_level(logging.WARNING):
@@ -278,7 +278,7 @@ async def test_a_name_server_that_does_not_answer_holds_up_nobody(tmp_path: Path
 async def test_only_those_are_told_everything_again_that_have_missed_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(registration, "RETRY_S", 0.05)
     good, bad = await NameServer().started(), await NameServer().started()
     bad.refusing = True
     async with running(tmp_path, {"namesrvAddr": f"{good.address};{bad.address}"}) as broker, connected(broker) as peer:

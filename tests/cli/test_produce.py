@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raptormq.cli.produce import BATCH_BYTES_MAX, cut
+from raptormq.cli.produce import MAX_BATCH_BYTES, cut
 from raptormq.client import Message
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -118,7 +118,7 @@ def test_lines_are_sent_as_they_arrive_and_an_interrupt_ends_it(
 def test_batches_are_cut_by_count_and_by_size() -> None:
     small = [Message("t", b"x")] * 7
     assert [len(batch) for batch in cut(small, 3)] == [3, 3, 1]
-    large = [Message("t", b"x" * (BATCH_BYTES_MAX // 2))] * 5
+    large = [Message("t", b"x" * (MAX_BATCH_BYTES // 2))] * 5
     assert [len(batch) for batch in cut(large, 100)] == [2, 2, 1]
-    assert [len(batch) for batch in cut([Message("t", b"x" * (BATCH_BYTES_MAX + 1))] * 2, 100)] == [1, 1]
+    assert [len(batch) for batch in cut([Message("t", b"x" * (MAX_BATCH_BYTES + 1))] * 2, 100)] == [1, 1]
     assert list(cut([], 3)) == []

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from demo.sending import LIST_BODY_BYTES_MAX, LIST_MESSAGES_MAX, message_lists
+from demo.sending import MAX_LIST_BODY_BYTES, MAX_LIST_MESSAGES, message_lists
 from demo.source_lines import SourceFile
 
 
 def test_lists_keep_every_line_in_order(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_bytes(b"x\n" * (LIST_MESSAGES_MAX + 1))
+    (tmp_path / "a.py").write_bytes(b"x\n" * (MAX_LIST_MESSAGES + 1))
     (tmp_path / "b.py").write_bytes(b"last")
     files = [SourceFile(tmp_path / name, f"p/{name}", "p") for name in ("a.py", "b.py")]
     lists = list(message_lists(files))
-    assert [len(batch) for batch in lists] == [LIST_MESSAGES_MAX, 2]
+    assert [len(batch) for batch in lists] == [MAX_LIST_MESSAGES, 2]
     sent = [(message.body, message.tags, message.keys) for batch in lists for message in batch]
-    assert sent == [(b"x\n", "p", ("p/a.py",))] * (LIST_MESSAGES_MAX + 1) + [(b"last", "p", ("p/b.py",))]
+    assert sent == [(b"x\n", "p", ("p/a.py",))] * (MAX_LIST_MESSAGES + 1) + [(b"last", "p", ("p/b.py",))]
 
 
 def test_long_lines_make_short_lists(tmp_path: Path) -> None:
-    line = b"x" * (LIST_BODY_BYTES_MAX // 2 - 1) + b"\n"
+    line = b"x" * (MAX_LIST_BODY_BYTES // 2 - 1) + b"\n"
     (tmp_path / "a.py").write_bytes(line * 5)
     lists = list(message_lists([SourceFile(tmp_path / "a.py", "a.py", "a")]))
     assert [len(batch) for batch in lists] == [2, 2, 1]

@@ -70,7 +70,7 @@ async def test_random_bytes_end_the_connection(tmp_path: Path) -> None:
 
 
 async def test_half_a_frame_and_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_server, "_IDLE_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(transport_server, "_IDLE_SWEEP_S", 0.05)
     half = encode(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))[:-3]
     # long enough for the neighbour never to be idle for that time, on any machine
     async with running(tmp_path, {"serverChannelMaxIdleTimeSeconds": "5"}) as broker, neighbour(broker):

@@ -21,9 +21,9 @@ STORED = 24
 PULLS = 400
 GREEDY_CLIENTS = 4
 ROUNDS = 100
-MOST_BYTES_PER_CLIENT = 24 << 20
+MAX_BYTES_PER_CLIENT = 24 << 20
 """What one may be owed (4 MiB, then no more of its requests are read), and one answer of 8 MiB on top, twice."""
-MOST_ENCRYPTED_BYTES = 4 << 20
+MAX_ENCRYPTED_BYTES = 4 << 20
 """What is encrypted before the peer takes it, and what TLS itself needs; the rest waits as it is in the log."""
 
 
@@ -53,7 +53,7 @@ async def test_memory_is_bounded_and_others_go_on(tmp_path: Path, free_port: int
         # nothing is left of them
         assert bodies(await client.call(RequestCode.PULL_MESSAGE, pull_fields("large", STORED - 1, 0))) == [BODY]
     await client.close()
-    assert most - before < GREEDY_CLIENTS * (MOST_ENCRYPTED_BYTES if encrypted else MOST_BYTES_PER_CLIENT)
+    assert most - before < GREEDY_CLIENTS * (MAX_ENCRYPTED_BYTES if encrypted else MAX_BYTES_PER_CLIENT)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ async def test_answers_of_any_kind_are_not_made_before_there_is_room(
             most = max(most, memory(server.pid).anonymous)
         writer.transport.abort()
     await client.close()
-    assert most - before < MOST_BYTES_PER_CLIENT
+    assert most - before < MAX_BYTES_PER_CLIENT
 
 
 async def _greedy(port: int, asked: RemotingCommand, *, encrypted: bool) -> asyncio.StreamWriter:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-BUILD_TIMEOUT_SECONDS = 900
+BUILD_TIMEOUT_S = 900
 OUTPUT_TAIL_CHARACTERS = 4000
 
 
@@ -59,13 +59,13 @@ def run_tool(command: Sequence[str], *, folder: Path | None = None) -> None:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=BUILD_TIMEOUT_SECONDS,
+            timeout=BUILD_TIMEOUT_S,
             check=False,
         )
     except FileNotFoundError as error:
         raise BuildError(f"{name} is not installed; `make test-interop` installs it") from error
     except subprocess.TimeoutExpired as error:
-        raise BuildError(f"{name} did not end within {BUILD_TIMEOUT_SECONDS} s") from error
+        raise BuildError(f"{name} did not end within {BUILD_TIMEOUT_S} s") from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr)[-OUTPUT_TAIL_CHARACTERS:]
         raise BuildError(f"{name} failed with exit code {done.returncode}:\n{output}")

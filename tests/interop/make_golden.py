@@ -25,9 +25,9 @@ from tests.interop.rocketmq_java.recording import Frame, RecordingProxy
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 PACKAGE = "io.raptormq.interop.golden"
-SESSION_SECONDS = 240.0
-DESCRIBE_SECONDS = 60.0
-FRAME_BYTES_MAX = 16_384
+SESSION_S = 240.0
+DESCRIBE_S = 60.0
+MAX_FRAME_BYTES = 16_384
 KEPT_PER_KIND = 1
 KEPT_OF_REQUEST = {310: 5, 11: 4, 34: 3, 105: 2, 15: 2, 14: 2}
 SETTINGS = {
@@ -62,7 +62,7 @@ class Selection:
         kind = (entry["peer"], entry["toServer"], entry["requestCode"], entry["code"], response)
         self.counts[kind] += 1
         limit = KEPT_OF_REQUEST.get(entry["requestCode"], KEPT_PER_KIND)
-        return self.counts[kind] <= limit and entry["length"] <= FRAME_BYTES_MAX
+        return self.counts[kind] <= limit and entry["length"] <= MAX_FRAME_BYTES
 
 
 def main() -> None:
@@ -121,7 +121,7 @@ def run_session(built: JavaBuild, scratch: Path, options: list[str], name_server
         log=scratch / "session.log",
         options=[*options, f"-Duser.home={scratch}"],
     )
-    session.finish(SESSION_SECONDS)
+    session.finish(SESSION_S)
 
 
 def save_frames(built: JavaBuild, scratch: Path, name: str, frames: list[Frame]) -> None:
@@ -187,7 +187,7 @@ def save_queues(queues: Path, target: Path) -> dict[str, int]:
 def describe(built: JavaBuild, scratch: Path, program: str, *paths: Path) -> None:
     arguments = [str(path) for path in paths]
     java(f"{PACKAGE}.{program}", arguments, class_path=built.client_class_path, log=scratch / "describe.log").finish(
-        DESCRIBE_SECONDS
+        DESCRIBE_S
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.interop.rocketmq_java import JavaBuild, java
 
-RUN_TIMEOUT_SECONDS = 400.0
+RUN_TIMEOUT_S = 400.0
 SETTINGS = {"traceTopicEnable": "true"}
 """What the commands want of either broker."""
 
@@ -189,7 +189,7 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequ
             *options,
         ],
     )
-    printed = [line for line in process.finish(RUN_TIMEOUT_SECONDS) if line.startswith("output ")]
+    printed = [line for line in process.finish(RUN_TIMEOUT_S) if line.startswith("output ")]
     return [json.loads(line.removeprefix("output "))["output"] for line in printed]
 
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from tests.interop.rocketmq_java import WatchedProcess, free_port, free_port_run
 
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_S = 60.0
 ANY_DISK = {
     "diskMaxUsedSpaceRatio": "95",
     "diskSpaceCleanForciblyRatio": "98",
@@ -85,7 +85,7 @@ class RaptorMQDev:
             environment={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         try:
-            ready = self.broker.wait_for("ready namesrv=", START_TIMEOUT_SECONDS)
+            ready = self.broker.wait_for("ready namesrv=", START_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise

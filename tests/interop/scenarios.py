@@ -30,7 +30,7 @@ BINARY = (
 )
 SEQUELS = ("BrokerRestart.After", "Transactions.After")
 """Played after the restart."""
-RUN_TIMEOUT_SECONDS = 300.0
+RUN_TIMEOUT_S = 300.0
 LOCK_LIVES = {"rocketmq.broker.rebalance.lockMaxLiveTime": "6000"}
 """A setting of our broker; a system property of Apache RocketMQ's JVM."""
 SETTINGS = {
@@ -135,5 +135,5 @@ def system_properties(settings: Mapping[str, str]) -> list[str]:
 
 
 def _outcomes(client: str, run: WatchedProcess) -> Outcomes:
-    lines = [line.removeprefix("outcome ") for line in run.finish(RUN_TIMEOUT_SECONDS) if line.startswith("outcome ")]
+    lines = [line.removeprefix("outcome ") for line in run.finish(RUN_TIMEOUT_S) if line.startswith("outcome ")]
     return {f"{client}/{entry['scenario']}": entry for entry in map(json.loads, lines)}

@@ -24,7 +24,7 @@ from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, java
 
 REFERENCE = Path(__file__).with_name("reference_tls.json")
-RUN_TIMEOUT_SECONDS = 150.0
+RUN_TIMEOUT_S = 150.0
 REBALANCE_MS = 500
 SERVERS = {
     "permissive": {"tls.server.mode": "permissive"},
@@ -82,7 +82,7 @@ def outcome(built: JavaBuild, folder: Path, name_servers: Mapping[str, str]) -> 
         log=folder / "clients.log",
         options=["-Xmx384m", f"-Duser.home={folder}", f"-Drocketmq.client.rebalance.waitInterval={REBALANCE_MS}"],
     )
-    [line] = [line for line in process.finish(RUN_TIMEOUT_SECONDS) if line.startswith("outcome ")]
+    [line] = [line for line in process.finish(RUN_TIMEOUT_S) if line.startswith("outcome ")]
     found: dict[str, Any] = json.loads(line.removeprefix("outcome "))
     return found
 

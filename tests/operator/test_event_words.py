@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raptormq_operator.event_words import Subject, listen, subjects
-from raptormq_operator.pod_words import PODS_MAX, TEXT_MAX
+from raptormq_operator.pod_words import MAX_PODS, MAX_TEXT
 
 SET, POD, CLAIM = "demo-broker-0-0", "demo-broker-0-0-0", "store-demo-broker-0-0-0"
 MADE = "2026-01-01T00:00:05Z"
@@ -70,8 +70,8 @@ def test_whose_events_may_explain_it(pods: list[dict[str, Any]], found: list[Sub
 def test_each_pod_of_a_set_is_looked_for_as_far_as_there_is_room() -> None:
     second = pod() | {"metadata": {"name": f"{SET}-1", "uid": "u9", "creationTimestamp": MADE}}
     assert [each.name for each in subjects([workload(replicas=2)], [second])] == [SET, f"{SET}-1"]
-    many = [workload(f"s-{number}") for number in range(PODS_MAX + 1)]
-    assert [each.pod for each in subjects(many, [])] == [f"s-{number}-0" for number in range(PODS_MAX)]
+    many = [workload(f"s-{number}") for number in range(MAX_PODS + 1)]
+    assert [each.pod for each in subjects(many, [])] == [f"s-{number}-0" for number in range(MAX_PODS)]
     assert subjects([], [second]) == []
 
 
@@ -127,4 +127,4 @@ def test_the_newest_is_quoted(name: str) -> None:
 
 
 def test_a_text_is_cut() -> None:
-    assert listen([(OF_POD, [event("FailedMount", "x" * (TEXT_MAX + 1))])]) == f"{POD}: {'x' * (TEXT_MAX - 3)}..."
+    assert listen([(OF_POD, [event("FailedMount", "x" * (MAX_TEXT + 1))])]) == f"{POD}: {'x' * (MAX_TEXT - 3)}..."

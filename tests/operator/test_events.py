@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raptormq_operator.kube.errors import KubeError
-from raptormq_operator.kube.events import MESSAGE_MAX, EventRecorder
+from raptormq_operator.kube.events import MAX_MESSAGE, EventRecorder
 from tests.operator.fake_kube import FakeKube
 from tests.operator.resources import NAMESPACE, cluster_body
 
@@ -28,7 +28,7 @@ async def test_a_long_message_is_cut_to_what_the_server_takes() -> None:
     kube = FakeKube()
     await EventRecorder(kube, lambda: "t").normal(BODY, "Ready", "x" * 5000)
     (event,) = kube.objects.values()
-    assert len(event["message"]) == MESSAGE_MAX
+    assert len(event["message"]) == MAX_MESSAGE
 
 
 async def test_a_failure_is_logged_and_no_more(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from raptormq.errors import ConfigError
 from raptormq_operator.kube.api import HttpKubeApi, path
-from raptormq_operator.kube.connection import REREAD_SECONDS, Connection
+from raptormq_operator.kube.connection import REREAD_S, Connection
 from raptormq_operator.kube.errors import Conflict, Invalid, KubeError
 
 CONFIG = {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}}
@@ -153,7 +153,7 @@ def test_a_token_is_read_again_after_a_while() -> None:
     now = [0.0]
     connection = Connection(lambda: kopf.ConnectionInfo(server="https://x", token=next(tokens)), clock=lambda: now[0])
     assert connection.headers() == {"Authorization": "Bearer old"}
-    now[0] = REREAD_SECONDS
+    now[0] = REREAD_S
     assert connection.headers() == {"Authorization": "Bearer new"}
 
 

@@ -17,7 +17,7 @@ from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.plan import Apply, Delete, Key, Observed, Plan, key_of, plan
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
-ROUNDS_MAX = 60
+MAX_ROUNDS = 60
 NAME_SERVERS = "demo-namesrv"
 
 specs = st.fixed_dictionaries(
@@ -103,7 +103,7 @@ def reach(world: World, cluster: Cluster, faults: Sequence[int] = ()) -> Plan:
     Each fault spoils one round: so many steps are taken before the operator crashes, and only one pod comes up.
     """
     objects, spoiled = wanted(cluster), list(faults)
-    for _ in range(ROUNDS_MAX):
+    for _ in range(MAX_ROUNDS):
         observed = world.look(cluster)
         now = plan(observed, objects)
         check_safety(observed, objects, now, world)
@@ -115,7 +115,7 @@ def reach(world: World, cluster: Cluster, faults: Sequence[int] = ()) -> Plan:
             world.settle(name)
         if fault is None and not now.steps and not waiting:
             return now
-    pytest.fail(f"not there after {ROUNDS_MAX} rounds, {len(now.steps)} steps left, waiting for {now.waiting}")
+    pytest.fail(f"not there after {MAX_ROUNDS} rounds, {len(now.steps)} steps left, waiting for {now.waiting}")
 
 
 def check_safety(observed: Observed, objects: Wanted, now: Plan, world: World) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raptormq_operator.pod_words import PODS_MAX, TEXT_MAX, PodWords, listen
+from raptormq_operator.pod_words import MAX_PODS, MAX_TEXT, PodWords, listen
 
 LOG = "2026-01-01 reading /etc/raptormq/broker.conf\nraptormq: setting a = 'b' is not usable\n"
 ENDED = {
@@ -119,12 +119,12 @@ def test_pods_that_go_are_not_quoted() -> None:
 def test_a_long_text_is_cut() -> None:
     ended = {"exitCode": 1, "message": "x" * 3000}
     words = listen([pod("p", state=LOOP, lastState={"terminated": ended})])
-    assert words.failing == f"p: broker ended with exit code 1: {'x' * (TEXT_MAX - 3)}..."
+    assert words.failing == f"p: broker ended with exit code 1: {'x' * (MAX_TEXT - 3)}..."
 
 
 def test_some_of_many_in_order() -> None:
-    many = [pod(f"p-{number}", state=LOOP, lastState={"terminated": ENDED}) for number in reversed(range(PODS_MAX + 2))]
+    many = [pod(f"p-{number}", state=LOOP, lastState={"terminated": ENDED}) for number in reversed(range(MAX_PODS + 2))]
     text = listen(many).failing
     assert text.startswith("p-0: ")
-    assert text.count("ended with") == PODS_MAX
+    assert text.count("ended with") == MAX_PODS
     assert text.endswith("; 2 more pods")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raptormq.storage.page_release import BLOCKED_SECONDS, MARKS_PER_KEPT, PageReleaser
+from raptormq.storage.page_release import BLOCKED_S, MARKS_PER_KEPT, PageReleaser
 from tests.storage.page_cache_state import Here, Volume
 from tests.storage.stores import message, open_store, put
 
@@ -34,7 +34,7 @@ class Released:
         *,
         consumed: bool = False,
         durable: bool = True,
-        pause: float = BLOCKED_SECONDS,
+        pause: float = BLOCKED_S,
     ) -> None:
         """Grow the log by about so many bytes, with a look of the releaser at every 500 and so many seconds."""
         end = self.store.end_offset + size
@@ -46,7 +46,7 @@ class Released:
                 self.store._flusher.flush()
             await self.look(pause)
 
-    async def look(self, pause: float = BLOCKED_SECONDS) -> None:
+    async def look(self, pause: float = BLOCKED_S) -> None:
         """The next look of a releaser, by default of one that may have found it blocked."""
         self.now += pause
         self.store._log.release_cold()
@@ -71,4 +71,4 @@ class Released:
 
 
 STEP = KEPT // MARKS_PER_KEPT + 1000
-SEVERAL_LOOKS = 50 * BLOCKED_SECONDS
+SEVERAL_LOOKS = 50 * BLOCKED_S

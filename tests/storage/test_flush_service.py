@@ -73,7 +73,7 @@ async def test_one_flush_answers_all_who_came_before_it_began() -> None:
 
 
 async def test_a_flush_waits_for_as_much_as_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush_service, "GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(flush_service, "GATHER_S", 3600.0)
     volume = SlowSync()
     volume.allowed.release(100)
     store = open_sync_store(volume, segment_size=1 << 16)

@@ -239,7 +239,7 @@ def test_a_walk_that_fails_is_an_error_and_made_again(monkeypatch: pytest.Monkey
 
 
 def test_it_looks_so_far_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item_mending, "MOST_BYTES", 100)
+    monkeypatch.setattr(item_mending, "MAX_BYTES", 100)
     volume = MemoryFileSystem()
     store, sent = filled(volume)
     damage(volume, 5, bytes(ITEM.size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raptormq.storage import page_release
-from raptormq.storage.page_release import PATIENCE_SECONDS
+from raptormq.storage.page_release import PATIENCE_S
 from tests.storage.released import KEPT, STEP, Released
 
 
@@ -76,6 +76,6 @@ async def test_many_queues_of_one_topic_are_looked_at_in_parts(monkeypatch: pyte
     await released.send(3 * KEPT, topic="other", consumed=True)
     assert set(released.releaser._waiting) == {("topic", "group", 28)}
     assert released.volume.unloaded[-1][1] <= unread + 28 * 600
-    released.now += PATIENCE_SECONDS
+    released.now += PATIENCE_S
     await released.send(1000, topic="other", consumed=True)
     assert released.behind <= KEPT + STEP

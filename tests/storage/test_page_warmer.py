@@ -13,7 +13,7 @@ import pytest
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.page_cache import Extent
-from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, STEP_BYTES, PageWarmer
+from raptormq.storage.page_warmer import LEAST_AHEAD_BYTES, MAX_AHEAD_BYTES, STEP_BYTES, PageWarmer
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.write_gate import WriteGate
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
@@ -115,7 +115,7 @@ async def test_a_fast_log_is_read_further_ahead_and_a_slow_one_less() -> None:
         end = int(last.path.rpartition("/")[2]) + last.offset + last.size
         ahead.append(end - warmed.log.end_offset)
     assert ahead[:6] == [2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 16 * MIB, 16 * MIB]
-    assert max(ahead) == MOST_AHEAD_BYTES
+    assert max(ahead) == MAX_AHEAD_BYTES
     assert max(steps[:7]) == STEP_BYTES  # the cushion is large, what is read at a time is not
     assert ahead[-1] == LEAST_AHEAD_BYTES
 
@@ -169,7 +169,7 @@ async def test_nothing_is_read_while_the_log_grows_by_what_was_given_back() -> N
 
 
 async def test_what_was_given_back_long_ago_is_not_counted_upon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.storage.page_warmer.MOST_SPARED_BYTES", 10 * MIB)
+    monkeypatch.setattr("raptormq.storage.page_warmer.MAX_SPARED_BYTES", 10 * MIB)
     warmed = Warmed(a_log())
     for _ in range(3):
         warmed.warmer.spare(9 * MIB)
@@ -203,7 +203,7 @@ async def test_a_thread_that_cannot_be_started_ends_nothing(caplog: pytest.LogCa
     await asyncio.sleep(0)
     assert "cannot read ahead of the log" in caplog.text
     warmed.runner.run = run  # type: ignore[method-assign]
-    assert await warmed.grow(MOST_AHEAD_BYTES) != []
+    assert await warmed.grow(MAX_AHEAD_BYTES) != []
 
 
 async def test_writing_needs_no_new_pages_then(tmp_path: Path) -> None:

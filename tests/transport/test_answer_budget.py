@@ -184,7 +184,7 @@ async def test_who_gives_up_or_leaves_waits_no_more(server: Server) -> None:
 
 
 async def test_no_more_than_so_many_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_budget, "_MOST_WAITING", 1)
+    monkeypatch.setattr(answer_budget, "_MAX_WAITING", 1)
     server.budget.reserve(BUDGET)
     async with asking(server.budget, Debtor(), MIB):
         assert not await server.budget.room(Debtor(), MIB, LONG)

@@ -77,7 +77,7 @@ async def lazy(peer: LazyPeer, pool: ConnectionPool) -> Connection:
 @contextmanager
 def nothing_is_read_lazily(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        patched.setattr(lazy_reading, "REST_SECONDS", NOBODY_COMES_BY_CHANCE)
+        patched.setattr(lazy_reading, "REST_S", NOBODY_COMES_BY_CHANCE)
         yield
 
 

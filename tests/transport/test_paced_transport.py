@@ -11,7 +11,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.paced_transport import PIECE_BYTES, PacedTransport
 
-CLOSE_SECONDS = 0.05
+CLOSE_S = 0.05
 
 
 class Below(asyncio.Transport):
@@ -74,7 +74,7 @@ class Above(asyncio.Protocol):
 
 def paced(room: int) -> tuple[Below, PacedTransport, Above]:
     below, above = Below(room), Above()
-    return below, PacedTransport(below, above, CLOSE_SECONDS), above
+    return below, PacedTransport(below, above, CLOSE_S), above
 
 
 async def test_small_buffers_leave_together_and_large_ones_in_pieces() -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from raptormq.errors import CommandError, RequestTimeout
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.transport.connection import Connection
-from raptormq.transport.pending_requests import BUCKET_SECONDS, Answer, PendingRequests
+from raptormq.transport.pending_requests import BUCKET_S, Answer, PendingRequests
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
@@ -36,7 +36,7 @@ class PendingMachine(RuleBasedStateMachine):
         future: Answer = self.loop.create_future()
         deadline = self.now + timeout
         due = self.pending.add(self.opaque, future, deadline)
-        assert deadline <= due <= deadline + BUCKET_SECONDS + 1e-6
+        assert deadline <= due <= deadline + BUCKET_S + 1e-6
         self.model[self.opaque] = future, due
 
     @rule(data=st.data())

@@ -252,13 +252,13 @@ async def test_garbage_closes_its_own_connection_only(garbage: bytes) -> None:
 
 
 async def test_silence_ends_after_the_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_S", 0.05)
     async with serving(ServerLimits(idle_seconds=0.0)) as (peer, _):
         assert await read_until_closed(peer, b"\0\0\1\0half") == b""
 
 
 async def test_an_idle_peer_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_S", 0.1)
     limits = ConnectionLimits(write_high_water_bytes=1 << 16, hold_reading=True)
     async with serving(ServerLimits(idle_seconds=0.3, connection=limits)) as (peer, _):
         _, writer = await asyncio.open_connection("127.0.0.1", peer.server.port)

@@ -16,7 +16,7 @@ import kopf
 
 from raptormq.errors import ConfigError
 
-REREAD_SECONDS = 60.0
+REREAD_S = 60.0
 
 Login = Callable[[], kopf.ConnectionInfo | None]
 
@@ -37,7 +37,7 @@ class Connection:
 
     def headers(self) -> Mapping[str, str]:
         """Headers that carry the identity; empty when a client certificate does."""
-        if self._clock() - self._read_at >= REREAD_SECONDS:
+        if self._clock() - self._read_at >= REREAD_S:
             self._info = self._login() or self._info
             self._read_at = self._clock()
         info = self._info

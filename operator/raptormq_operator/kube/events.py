@@ -15,7 +15,7 @@ from raptormq_operator.kube.errors import Conflict, KubeError
 from raptormq_operator.manifests.metadata import Manifest, digest
 from raptormq_operator.model import names
 
-MESSAGE_MAX = 1000
+MAX_MESSAGE = 1000
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class EventRecorder:
 
     async def _record(self, about: Manifest, kind: str, reason: str, message: str) -> None:
         try:
-            await self._write(_event(about, kind, reason, message[:MESSAGE_MAX], self._now()))
+            await self._write(_event(about, kind, reason, message[:MAX_MESSAGE], self._now()))
         except KubeError as error:
             log.warning("event %s about %s was not written: %s", reason, about["metadata"]["name"], error)
 

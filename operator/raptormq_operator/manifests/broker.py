@@ -11,9 +11,9 @@ from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
 
-START_SECONDS_MAX = 1800
+MAX_START_S = 1800
 """Recovery reads the log after a crash; a broker that needs longer than this is restarted."""
-START_PERIOD_SECONDS = 2
+START_PERIOD_S = 2
 
 
 def stateful_set(cluster: Cluster, member: Member) -> Manifest:
@@ -47,7 +47,7 @@ def _pod_spec(cluster: Cluster, member: Member) -> Manifest:
     container = pod.container(cluster, "broker", config.BROKER_FILE, cluster.resources, ports)
     container["volumeMounts"].append({"name": "store", "mountPath": config.DATA_DIRECTORY})
     container |= {
-        "startupProbe": _probe("/healthz", START_PERIOD_SECONDS, START_SECONDS_MAX // START_PERIOD_SECONDS),
+        "startupProbe": _probe("/healthz", START_PERIOD_S, MAX_START_S // START_PERIOD_S),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=5, failures=2),
     }

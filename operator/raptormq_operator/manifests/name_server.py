@@ -7,7 +7,7 @@ from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 
-_DNS_SECONDS = 5
+_DNS_S = 5
 """So old may be the addresses that CoreDNS tells brokers, unless it is told otherwise."""
 
 
@@ -26,7 +26,7 @@ def stateful_set(cluster: Cluster) -> Manifest:
             "podManagementPolicy": "Parallel",
             # A name server counts as available only after every broker had time to find its address and to register
             # with it, so that a rolling update never leaves clients with servers that know nothing.
-            "minReadySeconds": config.registration_seconds(cluster) + _DNS_SECONDS,
+            "minReadySeconds": config.registration_seconds(cluster) + _DNS_S,
             "selector": {"matchLabels": labels},
             "template": pod.template(cluster, labels, annotations, _pod_spec(cluster)),
         },

@@ -82,7 +82,7 @@ from raptormq.transport.router import Router
 
 logger = logging.getLogger(__name__)
 
-SETTLE_SECONDS = 2.0
+SETTLE_S = 2.0
 """Longest time an administrator's change waits for name servers; clients give up after 3 s."""
 _REPLICATION_PORT_STEP = 1
 
@@ -147,7 +147,7 @@ class _Settling:
     async def settled(self) -> None:
         """Wait for both."""
         await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
-        await self._registrar.settled(SETTLE_SECONDS)
+        await self._registrar.settled(SETTLE_S)
 
 
 def assemble(

@@ -13,7 +13,7 @@ from raptormq.errors import ConfigError
 from raptormq.transport.listening import listen
 
 MAX_REQUEST_BYTES = 8_192
-REQUEST_SECONDS = 5.0
+REQUEST_S = 5.0
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -61,7 +61,7 @@ class HealthServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, body = self._answer(head)
                 writer.write(_response(status, body))

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from raptormq.broker.counters import Counters
 
-SAMPLE_SECONDS = 10.0
-_WINDOWS_SECONDS = (10, 60, 600)
+SAMPLE_S = 10.0
+_WINDOWS_S = (10, 60, 600)
 
 
 class Rates:
-    """Samples of the counters; the caller takes one every :data:`SAMPLE_SECONDS`. ``clock`` gives ms.
+    """Samples of the counters; the caller takes one every :data:`SAMPLE_S`. ``clock`` gives ms.
 
     Of the last two midnights (local time) the counters are kept too; before there were any, those of the start.
     """
@@ -26,7 +26,7 @@ class Rates:
         self._clock = clock
         self.yesterday_morning, self.this_morning = replace(counters), replace(counters)
         self._day = _local_day(self.boot_ms)
-        self._samples: deque[tuple[int, Counters]] = deque(maxlen=_WINDOWS_SECONDS[-1] // int(SAMPLE_SECONDS) + 1)
+        self._samples: deque[tuple[int, Counters]] = deque(maxlen=_WINDOWS_S[-1] // int(SAMPLE_S) + 1)
         self.sample()
 
     def sample(self) -> None:
@@ -49,7 +49,7 @@ class Rates:
 
     def text(self, name: str) -> str:
         """Return the three averages as tools parse them."""
-        return " ".join(f"{self.per_second(name, seconds):.2f}" for seconds in _WINDOWS_SECONDS)
+        return " ".join(f"{self.per_second(name, seconds):.2f}" for seconds in _WINDOWS_S)
 
     def uptime_text(self) -> str:
         """Return the time since the start for people."""

@@ -32,12 +32,12 @@ from raptormq.transport.tls import ClientTls
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 3.0
+RETRY_S = 3.0
 """Pause before a name server that failed is tried again."""
-PATIENCE_SECONDS = 1.0
+PATIENCE_S = 1.0
 """How long the others wait for a name server that does not answer."""
-RESOLVE_SECONDS = 5.0
-UNREGISTER_SECONDS = 1.0
+RESOLVE_S = 5.0
+UNREGISTER_S = 1.0
 
 
 _Server = tuple[str, int]
@@ -170,7 +170,7 @@ class Registrar:
             self._identity.broker_name, self._address.client, self._identity.cluster_name, self._identity.broker_id
         )
         farewells = [
-            self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_SECONDS)
+            self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_S)
             for server in self._registered | self._unanswered
         ]
         await asyncio.gather(*farewells, return_exceptions=True)
@@ -196,7 +196,7 @@ class Registrar:
             if everything:
                 full_at = now + period
             self._offered(count)
-            await set_within(self._wake, full_at - now if complete else min(full_at - now, RETRY_SECONDS))
+            await set_within(self._wake, full_at - now if complete else min(full_at - now, RETRY_S))
 
     def _offered(self, count: int) -> None:
         self._offered_count = count
@@ -224,7 +224,7 @@ class Registrar:
             self._behind.discard(server)
             self._asked[server] = asyncio.create_task(self._register_with_all(server, bodies[whole]))
         if self._asked:
-            await asyncio.wait(self._asked.values(), timeout=PATIENCE_SECONDS)
+            await asyncio.wait(self._asked.values(), timeout=PATIENCE_S)
             self._take_answers()
         return not (self._behind or self._asked)
 
@@ -291,7 +291,7 @@ async def _resolve(host: str, port: int) -> list[str]:
     """Return all addresses of a name server, none when its name cannot be resolved now."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(RESOLVE_SECONDS):
+        async with asyncio.timeout(RESOLVE_S):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: the name breaks the rules of DNS names
         logger.warning("cannot resolve name server %s: %s", host, error)

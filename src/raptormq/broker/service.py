@@ -18,7 +18,7 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.health_server import HealthServer
 from raptormq.broker.maintenance import Maintenance
 from raptormq.broker.pages import Pages
-from raptormq.broker.rates import SAMPLE_SECONDS
+from raptormq.broker.rates import SAMPLE_S
 from raptormq.broker.store_settings import store_config
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import MessageStore, now_ms
@@ -126,7 +126,7 @@ class Broker:
                 assembly.expire_locks,
                 assembly.tables.save_again,
             ),
-            SAMPLE_SECONDS,
+            SAMPLE_S,
         )
         self._maintenance.start()
         assembly.registrar.start()

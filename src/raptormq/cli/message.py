@@ -10,7 +10,7 @@ from raptormq.cli.message_format import fields, preview
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import Cell, moment, print_json, print_table
 from raptormq.client import AdminClient, MessageExt
-from raptormq.client.message_search import MOST_FOUND
+from raptormq.client.message_search import MAX_FOUND
 from raptormq.client.settings import LONG_MAX
 from raptormq.errors import MessageError
 
@@ -40,7 +40,7 @@ Examples:
 @click.argument("topic")
 @click.argument("key")
 @click.option(
-    "--count", type=click.IntRange(1, MOST_FOUND), default=MOST_FOUND, show_default=True, help="The newest so many."
+    "--count", type=click.IntRange(1, MAX_FOUND), default=MAX_FOUND, show_default=True, help="The newest so many."
 )
 @click.option(
     "--from",

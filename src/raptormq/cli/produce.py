@@ -22,7 +22,7 @@ from raptormq.errors import RaptorMQError
 from raptormq.protocol.topic_names import check_topic, is_derived_topic
 
 GROUP = "raptormq-cli"
-BATCH_BYTES_MAX = 256 * 1024
+MAX_BATCH_BYTES = 256 * 1024
 """A batch is closed at this size, far below what a broker takes at once (4 MiB)."""
 BATCHES_IN_FLIGHT = 16
 LINE_FEED_BYTES = 1
@@ -139,11 +139,11 @@ async def _send_in_batches(
 
 
 def cut(messages: list[Message], batch_size: int) -> Iterator[list[Message]]:
-    """Yield lists of at most ``batch_size`` messages and :data:`BATCH_BYTES_MAX` bytes (one message may be larger)."""
+    """Yield lists of at most ``batch_size`` messages and :data:`MAX_BATCH_BYTES` bytes (one message may be larger)."""
     batch: list[Message] = []
     batch_bytes = 0
     for message in messages:
-        if batch and (len(batch) == batch_size or batch_bytes + len(message.body) > BATCH_BYTES_MAX):
+        if batch and (len(batch) == batch_size or batch_bytes + len(message.body) > MAX_BATCH_BYTES):
             yield batch
             batch, batch_bytes = [], 0
         batch.append(message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_MOST_DOUBLINGS = 32
+_MAX_DOUBLINGS = 32
 """Beyond any limit; attempts go on for as long as they are wanted, and 2.0 ** 1024 is no float."""
 
 
@@ -19,4 +19,4 @@ class Backoff(NamedTuple):
 
     def pause(self, earlier: int) -> float:
         """Return the seconds to wait after `earlier` pauses for the same reason."""
-        return min(self.first * 2.0 ** min(earlier, _MOST_DOUBLINGS), self.longest)
+        return min(self.first * 2.0 ** min(earlier, _MAX_DOUBLINGS), self.longest)

@@ -39,7 +39,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 _SOMEWHERE_ELSE = "192.0.2.1"  # reserved for documentation (RFC 5737), so never this host
 _DISCARD_PORT = 9
-_MOST_BATCH_BYTES, _MOST_BATCH_DELAY_MS = 2 * 1024 * 1024, 30_000  # as in the Java client
+_MAX_BATCH_BYTES, _MAX_BATCH_DELAY_MS = 2 * 1024 * 1024, 30_000  # as in the Java client
 _instances = itertools.count(1)
 
 
@@ -176,9 +176,9 @@ class ProducerConfig:
     """Largest body that the brokers take (maxMessageSize)."""
     auto_batch: bool = False
     """Messages that are sent one by one leave together (autoBatch)."""
-    batch_max_bytes: Annotated[int, Limits(_MOST_BATCH_BYTES)] = 32 * 1024
+    batch_max_bytes: Annotated[int, Limits(_MAX_BATCH_BYTES)] = 32 * 1024
     """Size at which such a batch leaves (batchMaxBytes); at most 2 MiB."""
-    batch_max_delay_ms: Annotated[float, Limits(_MOST_BATCH_DELAY_MS)] = 10.0
+    batch_max_delay_ms: Annotated[float, Limits(_MAX_BATCH_DELAY_MS)] = 10.0
     """Age in milliseconds at which it leaves, however small (batchMaxDelayMs); at most 30,000."""
     total_batch_max_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
     """While so much waits in all batches of a client, further messages go out by themselves (totalBatchMaxBytes)."""

@@ -28,7 +28,7 @@ from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import UNIQUE_KEY, find_property, has_key
 from raptormq.protocol.record import decode_record, iter_records
 
-MOST_FOUND = 64
+MAX_FOUND = 64
 """Messages that a broker returns at most, whatever it is asked for (``maxMsgsNumBatch``)."""
 _NOTHING_THERE = "can not find message by the offset"
 """What brokers remark, in RocketMQ's words; the code that comes with it says no more than that something is wrong."""
@@ -45,7 +45,7 @@ async def messages_with_key(
     check_setting("key", key, str)
     check_setting("begin_ms", begin_ms, Milliseconds)
     check_setting("end_ms", end_ms, Milliseconds)
-    check_setting("count", count, Annotated[int, Limits(MOST_FOUND)])
+    check_setting("count", count, Annotated[int, Limits(MAX_FOUND)])
     route = await instance.routes.refresh(topic)
     if route is None:
         raise NoRoute.to(topic)
@@ -54,7 +54,7 @@ async def messages_with_key(
 
     async def ask(broker_name: str, address: str) -> None:
         # With a smaller number, of the newest batch the broker would send the first messages.
-        header = QueryMessageRequestHeader(topic, key, MOST_FOUND, begin_ms, end_ms)
+        header = QueryMessageRequestHeader(topic, key, MAX_FOUND, begin_ms, end_ms)
         command = request(RequestCode.QUERY_MESSAGE, header)
         answer = await instance.pool.request(address, command, instance.config.request_timeout)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:

@@ -32,7 +32,7 @@ MAX_BATCH_RECORDS = 32_767
 _SIZE_AND_BODY_LENGTH = struct.Struct(">i12xi")
 _PROPERTIES = itemgetter(3)
 _LAYOUTS = 64
-MOST_ALIKE = 256
+MAX_ALIKE = 256
 """Records of a batch that are taken apart at once: what is kept of a layout takes 300 bytes for each."""
 
 
@@ -111,7 +111,7 @@ def scan_alike(data: bytes) -> AlikeRecords | None:
     if size < OVERHEAD_BYTES or not 0 <= body_length <= size - OVERHEAD_BYTES or length % size:
         return None
     count = length // size
-    if not 0 < count <= MOST_ALIKE:
+    if not 0 < count <= MAX_ALIKE:
         return None
     unpack, sizes, no_crcs, body_lengths, properties_lengths, begins, ends = _layout(count, size, body_length)
     values = unpack(data)

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import MOST_ALIKE, OVERHEAD_BYTES
+from raptormq.protocol.batch import MAX_ALIKE, OVERHEAD_BYTES
 from raptormq.protocol.properties import find_value
 from raptormq.protocol.record import Bytes
 
@@ -92,7 +92,7 @@ def locate_messages(data: Bytes, count: int) -> Places:
 def _located_at_once(data: Bytes, count: int) -> Places | None:
     """Return the places when all messages have the same lengths, as nearly always; None says nothing of the batch."""
     length = len(data)
-    if not 0 < count <= MOST_ALIKE or length < OVERHEAD_BYTES:
+    if not 0 < count <= MAX_ALIKE or length < OVERHEAD_BYTES:
         return None
     size, _, body_length = _SIZE_FLAG_LENGTH.unpack_from(data)
     if size * count != length or not 0 <= body_length <= size - OVERHEAD_BYTES:

@@ -21,7 +21,7 @@ from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encr
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
-from raptormq.storage.item_mending import MOST_ITEMS, ItemMender
+from raptormq.storage.item_mending import MAX_ITEMS, ItemMender
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.property_scan import SCAN_BYTES, PropertyFilter
 from raptormq.storage.queue_files import QueueFiles
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 SCAN_ITEMS = 347
 """Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
 _NO_TAG = 0
-_MOST_SEARCHES = 64
+_MAX_SEARCHES = 64
 """Each but the first has mended an item before."""
 
 
@@ -173,7 +173,7 @@ class BatchReader:
         """Return what there is from item ``number`` on. Where that is nothing because damaged items led there, it is
         searched again: they are mended by then.
         """
-        for _ in range(_MOST_SEARCHES):
+        for _ in range(_MAX_SEARCHES):
             found = _Found(queue, offset, number)
             try:
                 self._take_all(queue, offset, wishes, found, wait)
@@ -212,7 +212,7 @@ class BatchReader:
                 count -= item.end > offset
             else:
                 found.lost += 1
-            if not count or found.lost == MOST_ITEMS:
+            if not count or found.lost == MAX_ITEMS:
                 return
 
     def _is_sound(self, item: BatchItem) -> bool:

@@ -32,7 +32,7 @@ from raptormq.storage.write_gate import WriteGate
 _QUEUES_PER_STEP = 8
 _INDEX_PAGES_PER_STEP = 64
 _ENDS_PER_STEP = 256
-_LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES = 64 << 10, 16 << 20
+_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES = 64 << 10, 16 << 20
 """Of the key index, written by a thread at a time; a few are left to the checkpoint."""
 _QUEUES = "queues"
 _INDEX = "index"
@@ -203,7 +203,7 @@ class Checkpointing:
         self._enter_keys(self.index.enter)
         if self.one_at_a_time.locked():
             return
-        entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MOST_ENTRIES_BYTES)
+        entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES)
         if entries is not None:
             async with self.one_at_a_time:  # on a slow disk both would have a thread each, and reads wait for one
                 with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it

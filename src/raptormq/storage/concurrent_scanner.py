@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 WORTH_BYTES = 16 * WINDOW_BYTES
 """This much of a log is walked before processes have started."""
-_MOST_PROCESSES = 8
+_MAX_PROCESSES = 8
 _NO_PROCESSES = BrokenExecutor, OSError, ImportError, NotImplementedError
 """One was killed; there is no room for another, or the machine has no semaphores."""
 _AHEAD = 2
@@ -36,7 +36,7 @@ _AHEAD = 2
 @contextmanager
 def parsing_processes() -> Iterator[tuple[Executor, int]]:
     """Give processes, one for each CPU up to 8, and their number; they end with the block."""
-    count = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    count = min(_MAX_PROCESSES, len(os.sched_getaffinity(0)))
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(count, context, initializer=_end_with_parent)
     try:

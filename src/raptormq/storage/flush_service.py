@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 FlushCallback = Callable[[StorageError | None], None]
 
-GATHER_SECONDS = 0.004
+GATHER_S = 0.004
 """How long a flush waits at most for as much as the last one took."""
 
 
@@ -143,7 +143,7 @@ class FlushService:
     def _gather(self) -> None:
         self._gathered.clear()
         if self._log.end_offset > self._log.flushed_offset and not self._is_gathered() and not self._stopping:
-            self._gathered.wait(GATHER_SECONDS)
+            self._gathered.wait(GATHER_S)
 
     def _run(self) -> None:
         try:

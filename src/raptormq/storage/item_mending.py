@@ -25,8 +25,8 @@ from raptormq.storage.record_packer import NOT_IN_QUEUE
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES = 1 << 30
-MOST_ITEMS = 1024
+MAX_BYTES = 1 << 30
+MAX_ITEMS = 1024
 """How far away the next sound item is looked for; a damaged page has 90."""
 _KEPT = 8192
 
@@ -73,8 +73,8 @@ class ItemMender:
             before = self._before(queue, number, wait)
             behind = self._behind(queue, number, wait)
             bounds = _Bounds(
-                queue.live_item if number - MOST_ITEMS <= queue.live_item else None,
-                queue.item_count if number + MOST_ITEMS + 1 >= queue.item_count else None,
+                queue.live_item if number - MAX_ITEMS <= queue.live_item else None,
+                queue.item_count if number + MAX_ITEMS + 1 >= queue.item_count else None,
                 queue.max_offset,
             )
             raise PagesMissing([], [partial(self._walk, key, before, behind, bounds, self._log.detached())])
@@ -98,14 +98,14 @@ class ItemMender:
         """Return the items before ``number``, the nearest first, that are sound and follow the one before them: another
         item in the place of one would pass for sound.
         """
-        first = max(queue.live_item, number - MOST_ITEMS)
+        first = max(queue.live_item, number - MAX_ITEMS)
         items = self._items(queue, first, number, wait)
         follow = [first == queue.live_item, *(left.end == right.base for left, right in pairwise(items))]
         return self._sound(items, follow, first)[::-1]
 
     def _behind(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
         """The same behind ``number``, whose end is where the next one begins."""
-        first, end = number + 1, min(queue.item_count, number + 1 + MOST_ITEMS)
+        first, end = number + 1, min(queue.item_count, number + 1 + MAX_ITEMS)
         items = self._items(queue, first, end, wait)
         is_last = end == queue.item_count and bool(items) and items[-1].end == queue.max_offset
         precede = [*(left.end == right.base for left, right in pairwise(items)), is_last]
@@ -144,8 +144,8 @@ class ItemMender:
             log.close()
         self._walked[key] = found
         if not found:  # nor for the others between the same neighbours
-            begin = last.number + 1 if last is not None else max(0, number - MOST_ITEMS)
-            end = first.number if first is not None else number + 1 + MOST_ITEMS
+            begin = last.number + 1 if last is not None else max(0, number - MAX_ITEMS)
+            end = first.number if first is not None else number + 1 + MAX_ITEMS
             self._walked.update(((queue, each), found) for each in range(begin, end))
 
 
@@ -161,7 +161,7 @@ def _items_around(
         return {}
     low = last.item.physical + last.item.size if last is not None else log.min_offset
     high = first.item.physical if first is not None else log.end_offset
-    if not 0 < high - low <= MOST_BYTES:
+    if not 0 < high - low <= MAX_BYTES:
         return {}
     scanner = LogScanner(log, low)
     items = list(_items_between(scanner, queue, high))

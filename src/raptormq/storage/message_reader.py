@@ -26,8 +26,8 @@ from raptormq.storage.wishes import Wishes
 
 logger = logging.getLogger(__name__)
 
-_MOST_IN_ROW = 64
-_ROW_FORMATS = [">" + "qiq" * count for count in range(_MOST_IN_ROW + 1)]
+_MAX_IN_ROW = 64
+_ROW_FORMATS = [">" + "qiq" * count for count in range(_MAX_IN_ROW + 1)]
 SCAN_ITEMS = 800
 """Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
 
@@ -147,7 +147,7 @@ class MessageReader:
         batches leave them, and all fit: the most frequent case in a fifth of the time.
         """
         count = min(len(items) // ITEM_BYTES, max_count)
-        if not 0 < count <= _MOST_IN_ROW:
+        if not 0 < count <= _MAX_IN_ROW:
             return None
         row = struct.unpack_from(_ROW_FORMATS[count], items)
         first, end, size = row[0], row[-3] + row[-2], sum(row[1::3])

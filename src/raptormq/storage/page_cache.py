@@ -20,7 +20,7 @@ COLD_ATTEMPTS = 128
 """How often a read that misses something is tried. Each goes further than the one before, and no search takes as many
 steps: who gets here reads pages that others take away as fast as they are fetched.
 """
-_MOST_WORK = 64
+_MAX_WORK = 64
 
 
 class Extent(NamedTuple):
@@ -58,7 +58,7 @@ async def with_pages(
     Raises:
         StorageError: there is no end to the work.
     """
-    for number in range(attempts + _MOST_WORK):
+    for number in range(attempts + _MAX_WORK):
         try:
             return attempt(runner is None or number >= attempts)
         except PagesMissing as missing:

@@ -35,12 +35,12 @@ from raptormq.storage.queue_table import QueueTable
 
 MARKS_PER_KEPT = 4
 """Marks that are made while ``kept_bytes`` are written."""
-MOST_MARKS = 16
+MAX_MARKS = 16
 NEWCOMERS_TIMES = 3
 """Times ``kept_bytes`` behind the end of the log, a topic without a group is not kept for a first one any longer."""
-PATIENCE_SECONDS = 15 * 60
+PATIENCE_S = 15 * 60
 """A queue that a group has yet to consume, and whose offset has not changed for so long, is not waited for."""
-BLOCKED_SECONDS = 5.0
+BLOCKED_S = 5.0
 """Time until it is looked again who is behind; clients commit every 5 seconds, too."""
 _NEWCOMERS = frozenset({""})
 """In place of the groups of a topic that has none: somebody may be about to consume it from its beginning."""
@@ -139,7 +139,7 @@ class PageReleaser:
                 mark.ends[topic] = grown
                 self._ends[topic] = ends
         self._marks.append(mark)
-        if len(self._marks) > MOST_MARKS:  # somebody is far behind: the kernel knows what it has room for
+        if len(self._marks) > MAX_MARKS:  # somebody is far behind: the kernel knows what it has room for
             self._begin = self._marks.popleft().log_offset
 
     def _end_life(self, topic: str) -> None:
@@ -149,7 +149,7 @@ class PageReleaser:
             mark.ends.pop(topic, None)
 
     def _look_later(self, blocking: _Mark) -> None:
-        self._next_look = self._clock() + BLOCKED_SECONDS
+        self._next_look = self._clock() + BLOCKED_S
         end = self._newcomers_end(blocking)
         self._next_look_end = end if end > self._log.end_offset else _NEVER
 
@@ -179,7 +179,7 @@ class PageReleaser:
 
     async def _is_awaited(self, mark: _Mark, groups: dict[str, set[str]]) -> bool:
         """Whether somebody is expected to consume what came into the queues before ``mark``."""
-        long_ago = self._clock() - PATIENCE_SECONDS
+        long_ago = self._clock() - PATIENCE_S
         newcomers = _NEWCOMERS if self._log.end_offset < self._newcomers_end(mark) else frozenset()
         is_awaited = False
         async for topic, group, ends in in_turns(_rows(mark, groups, newcomers)):

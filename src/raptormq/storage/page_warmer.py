@@ -26,13 +26,13 @@ from raptormq.storage.page_cache import Extent, fetch
 logger = logging.getLogger(__name__)
 
 LEAST_AHEAD_BYTES = 1 << 20
-MOST_AHEAD_BYTES = 16 << 20
+MAX_AHEAD_BYTES = 16 << 20
 STEP_BYTES = 2 << 20
 """More is read as soon as so much is used up: on a host that has to back each page, large pieces would keep a CPU busy
 for so long that clients notice."""
-MOST_SPARED_BYTES = 512 << 20
+MAX_SPARED_BYTES = 512 << 20
 """Of pages that were given back; what lies free for long may go to another process, or to the host."""
-_FAST_SECONDS = 0.1
+_FAST_S = 0.1
 """A log that takes its next step within that time is read further ahead."""
 _NEVER = sys.maxsize
 
@@ -67,7 +67,7 @@ class PageWarmer:
     def spare(self, size: int) -> None:
         """Read nothing while the log grows by ``size`` bytes: so much was given back to the kernel just now."""
         end = self._log.end_offset
-        self._spared_to = min(max(self._spared_to, end) + size, end + MOST_SPARED_BYTES)
+        self._spared_to = min(max(self._spared_to, end) + size, end + MAX_SPARED_BYTES)
 
     def appended(self) -> None:
         """The log has grown; from the loop's thread."""
@@ -86,16 +86,16 @@ class PageWarmer:
             await self._runner.run(_read, self._filesystem, extents)
         except Exception:  # no thread can be started, no memory: writing is only slower without
             logger.exception("cannot read ahead of the log")
-            self._wanted_at = self._log.end_offset + MOST_AHEAD_BYTES
+            self._wanted_at = self._log.end_offset + MAX_AHEAD_BYTES
             return
         is_short = self._warm_to < end  # the next file is not there yet
         self._wanted_at = self._warm_to if is_short else end - self._ahead + min(self._ahead // 2, STEP_BYTES)
 
     def _adapt(self) -> None:
         now = self._clock()
-        is_fast = now - self._last < _FAST_SECONDS
+        is_fast = now - self._last < _FAST_S
         self._last = now
-        self._ahead = min(self._ahead * 2, MOST_AHEAD_BYTES) if is_fast else max(self._ahead // 2, LEAST_AHEAD_BYTES)
+        self._ahead = min(self._ahead * 2, MAX_AHEAD_BYTES) if is_fast else max(self._ahead // 2, LEAST_AHEAD_BYTES)
 
 
 def _read(filesystem: FileSystem, extents: list[Extent]) -> None:

@@ -38,9 +38,9 @@ LARGEST_BYTES = 16 << 20
 """What an answer takes at most; so much is reserved where nobody knows."""
 SMALL_BYTES = 262_144
 """What an ordinary pull brings at most: such answers may use the last quarter."""
-LOOK_SECONDS = 0.1
+LOOK_S = 0.1
 """Time between two looks while memory is short."""
-PATIENCE_SECONDS = 2.0
+PATIENCE_S = 2.0
 """How long a request waits for memory that does not say how long it may be held; clients give up after 3 s and more."""
 _STARVED = 4
 """So many times as long as patience: a trickle of reads does not keep the others waiting for longer."""
@@ -48,7 +48,7 @@ _LEAST_PROGRESS_BYTES = 65_536
 """Who reads less than so much while patience lasts has stopped reading."""
 _MERGED_BYTES = 65_536
 """Small answers are counted together up to so much."""
-_MOST_WAITING = 16_384
+_MAX_WAITING = 16_384
 """Reads that wait for memory; each takes some KiB itself."""
 _CLOSED_AT_A_TIME = 256
 
@@ -202,7 +202,7 @@ class AnswerBudget:
         if self._may_go_first(size) and self._has_room(size):
             self._reserved += size
             return True
-        if len(self._waiting) >= _MOST_WAITING or seconds <= 0:
+        if len(self._waiting) >= _MAX_WAITING or seconds <= 0:
             return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if not self._waiting:
@@ -211,7 +211,7 @@ class AnswerBudget:
         is_large, is_stranger = size > SMALL_BYTES, not debtor.reads_answers
         heapq.heappush(self._waiting, _Waiter(is_large, is_stranger, self._asked_count, size, debtor, future))
         self.is_short = True
-        self._next_look.within(LOOK_SECONDS)
+        self._next_look.within(LOOK_S)
         try:
             await asyncio.wait({future}, timeout=seconds)
         except asyncio.CancelledError:
@@ -245,7 +245,7 @@ class AnswerBudget:
             self._was_short = False
             give_back_memory()
         if self._was_short:
-            self._next_look.within(LOOK_SECONDS)
+            self._next_look.within(LOOK_S)
 
     def _recount(self) -> None:
         paid: list[Debtor] = []
@@ -346,7 +346,7 @@ class Reading:
         """``seconds`` is how long the peer waits, if it says so. Without a budget there is always room."""
         self._budget = budget
         self._debtor = debtor
-        self._until = asyncio.get_running_loop().time() + (PATIENCE_SECONDS if seconds is None else seconds)
+        self._until = asyncio.get_running_loop().time() + (PATIENCE_S if seconds is None else seconds)
         self._size = 0
 
     @property

@@ -29,7 +29,7 @@ from raptormq.transport.kernel_queue import unacknowledged_bytes
 from raptormq.transport.lazy_reading import LazyReader
 from raptormq.transport.own_requests import OwnRequests
 from raptormq.transport.paced_transport import Buffer, PacedTransport
-from raptormq.transport.tls import SHUTDOWN_SECONDS
+from raptormq.transport.tls import SHUTDOWN_S
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.is_encrypted = transport.get_extra_info("sslcontext") is not None
         if self.is_encrypted:
-            self._transport = PacedTransport(self._transport, self, SHUTDOWN_SECONDS)
+            self._transport = PacedTransport(self._transport, self, SHUTDOWN_S)
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         self._gone = self._loop.create_future()
         self.last_read = self._loop.time()

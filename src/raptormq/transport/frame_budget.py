@@ -27,9 +27,9 @@ from raptormq.transport.next_look import NextLook
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.25
+LOOK_S = 0.25
 """Time between two looks while memory is short."""
-_REST_SECONDS = 1.0
+_REST_S = 1.0
 """The same afterwards, until little is kept."""
 _WAITERS_PATIENCE = 4
 """So many times as patient as with the others is the budget with those that it keeps waiting itself."""
@@ -115,7 +115,7 @@ class FrameBudget:
         self._choose_readers(total)
         self._allowance = min(self._most_bytes // 64, self._most_bytes - total)
         self._was_short = True
-        self._next_look.within(LOOK_SECONDS)
+        self._next_look.within(LOOK_S)
 
     def _relax(self, total: int) -> None:
         for each in self._watched:
@@ -124,7 +124,7 @@ class FrameBudget:
         if not self._was_short:
             return
         if total > self._most_bytes // 8:
-            self._next_look.within(_REST_SECONDS)
+            self._next_look.within(_REST_S)
         else:
             self._was_short = False
             give_back_memory()

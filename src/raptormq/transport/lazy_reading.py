@@ -3,7 +3,7 @@
 Thousands of idle consumers say a little every few seconds each: that they are there, where they stand, that they wait
 for messages. A server that wakes up for every one of these spends most of its time on waking up, with CPU caches that
 others have filled meanwhile. Connections that are read lazily therefore leave the loop's epoll for one of ours, which
-is looked at every :data:`REST_SECONDS`; what has come by then is handled in one go.
+is looked at every :data:`REST_S`; what has come by then is handled in one go.
 
 Only bytes are read here. The end of a connection, an error, or much data at once are left to the loop, which gets the
 connection back. `connection` is who is read; who is in no hurry is for the server's handlers to say.
@@ -17,7 +17,7 @@ import select
 from contextlib import suppress
 from typing import Protocol
 
-REST_SECONDS = 0.2
+REST_S = 0.2
 """How much later than at once a lazily read connection is read at most."""
 _READ_BYTES = 16_384
 _AT_A_TIME = 256
@@ -56,7 +56,7 @@ class LazyReader:
         self._descriptors[connection] = descriptor
         self._connections[descriptor] = connection
         if self._next_look is None:
-            self._next_look = asyncio.get_running_loop().call_later(REST_SECONDS, self._look)
+            self._next_look = asyncio.get_running_loop().call_later(REST_S, self._look)
 
     def discard(self, connection: Unhurried) -> None:
         """Read ``connection`` no more, if it is one of ours; before its descriptor is closed."""
@@ -88,7 +88,7 @@ class LazyReader:
         if len(ready) == _AT_A_TIME:
             self._next_look = loop.call_soon(self._look)
         elif self._connections:
-            self._next_look = loop.call_later(REST_SECONDS, self._look)
+            self._next_look = loop.call_later(REST_S, self._look)
 
 
 def _read(connection: Unhurried, descriptor: int) -> None:

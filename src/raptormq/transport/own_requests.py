@@ -19,10 +19,10 @@ from raptormq.transport.pending_requests import PendingRequests
 logger = logging.getLogger(__name__)
 
 _MAX_OPAQUE = 0x7FFFFFFF
-_LONGEST_WAIT_SECONDS = 86_400.0
-_STOPPED_SECONDS = 0.5
+_LONGEST_WAIT_S = 86_400.0
+_STOPPED_S = 0.5
 """So late comes the timer of a process that was stopped, throttled or busy: the peer may have answered in time."""
-_GRACE_SECONDS = 0.5
+_GRACE_S = 0.5
 """How long such a process reads, and lets a peer that was stopped with it answer, before it gives anything up."""
 
 
@@ -67,7 +67,7 @@ class OwnRequests:
             return future
         opaque = self._prepare(message)
         now = loop.time()
-        due = self.pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_SECONDS)))
+        due = self.pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_S)))
         if self._sweeper is None or (due < self._sweep_at and not self._is_grace):
             self._sweep_later(due)
         try:
@@ -116,9 +116,9 @@ class OwnRequests:
         self._sweeper = None
         now = asyncio.get_running_loop().time()
         # Once: a process that is always busy must come to an end, too.
-        self._is_grace = not self._is_grace and now - self._sweep_at >= _STOPPED_SECONDS
+        self._is_grace = not self._is_grace and now - self._sweep_at >= _STOPPED_S
         if self._is_grace:
-            self._sweep_later(now + _GRACE_SECONDS)
+            self._sweep_later(now + _GRACE_S)
             return
         now = max(now, self._sweep_at)  # timers have whole milliseconds and may come early
         for future in self.pending.take_overdue(now):

@@ -10,7 +10,7 @@ import asyncio
 
 from raptormq.protocol.command import RemotingCommand
 
-BUCKET_SECONDS = 0.1
+BUCKET_S = 0.1
 """Width of a bucket: a request is given up at most so much later than its time-out says."""
 
 Answer = asyncio.Future[RemotingCommand]
@@ -28,13 +28,13 @@ class PendingRequests:
 
     def add(self, opaque: int, future: Answer, deadline: float) -> float:
         """Keep ``future`` until it is taken; returns the time from which ``take_overdue`` hands it out."""
-        number = int(deadline / BUCKET_SECONDS) + 1
+        number = int(deadline / BUCKET_S) + 1
         bucket = self._buckets.get(number)
         if bucket is None:
             bucket = self._buckets[number] = {}
         bucket[opaque] = future
         self._bucket_of[opaque] = bucket
-        return number * BUCKET_SECONDS
+        return number * BUCKET_S
 
     def take(self, opaque: int) -> Answer | None:
         """Take out the request that an answer belongs to; None when nobody waits for it."""
@@ -44,7 +44,7 @@ class PendingRequests:
     def take_overdue(self, now: float) -> list[Answer]:
         """Take out the requests whose buckets are over."""
         overdue: list[Answer] = []
-        for number in [number for number in self._buckets if number * BUCKET_SECONDS <= now]:
+        for number in [number for number in self._buckets if number * BUCKET_S <= now]:
             bucket = self._buckets.pop(number)
             overdue += bucket.values()
             for opaque in bucket:
@@ -61,4 +61,4 @@ class PendingRequests:
     @property
     def next_due(self) -> float | None:
         """When to look for overdue ones again; None when there is nothing to look for."""
-        return min(self._buckets) * BUCKET_SECONDS if self._buckets else None
+        return min(self._buckets) * BUCKET_S if self._buckets else None

@@ -12,7 +12,7 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.transport.connection import Connection, RequestHandler
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.router import answer
-from raptormq.transport.tls import SHUTDOWN_SECONDS, ClientTls
+from raptormq.transport.tls import SHUTDOWN_S, ClientTls
 
 
 class RefuseRequests:
@@ -97,7 +97,7 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         secure: dict[str, Any] = {}
         if self._contexts is not None:
-            secure = {"ssl": self._contexts.current(), "ssl_shutdown_timeout": SHUTDOWN_SECONDS}
+            secure = {"ssl": self._contexts.current(), "ssl_shutdown_timeout": SHUTDOWN_S}
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await loop.create_connection(

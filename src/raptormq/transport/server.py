@@ -19,7 +19,7 @@ from raptormq.transport.tls_listener import TlsListener
 
 logger = logging.getLogger(__name__)
 
-_IDLE_SWEEP_SECONDS = 5.0
+_IDLE_SWEEP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Server:
                 for each in sockets:
                     each.close()
                 raise
-        self._sweeper = loop.call_later(_IDLE_SWEEP_SECONDS, self._sweep_idle)
+        self._sweeper = loop.call_later(_IDLE_SWEEP_S, self._sweep_idle)
 
     async def stop(self, timeout: float = 2.0) -> None:
         """Stop accepting, send what is queued, close; what has not ended within ``timeout`` seconds is cut."""
@@ -171,4 +171,4 @@ class Server:
                 continue
             logger.info("closing %s: idle for %.0f s", connection.peer_name, self._limits.idle_seconds)
             connection.close()
-        self._sweeper = loop.call_later(_IDLE_SWEEP_SECONDS, self._sweep_idle)
+        self._sweeper = loop.call_later(_IDLE_SWEEP_S, self._sweep_idle)

@@ -21,9 +21,9 @@ from raptormq.transport.self_signed import load_test_certificate
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 10.0
+HANDSHAKE_S = 10.0
 """A handshake that takes longer is given up, as in the Java client and server."""
-SHUTDOWN_SECONDS = 2.0
+SHUTDOWN_S = 2.0
 """How long a closed connection waits for the peer's farewell."""
 
 ClientAuth = Literal["none", "optional", "require"]

@@ -20,12 +20,12 @@ import socket
 from collections.abc import Callable, Sequence
 
 from raptormq.transport.connection import TLS_HANDSHAKE, Connection
-from raptormq.transport.tls import HANDSHAKE_SECONDS, SHUTDOWN_SECONDS, ServerTls
+from raptormq.transport.tls import HANDSHAKE_S, SHUTDOWN_S, ServerTls
 
 logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 64
-_PAUSE_SECONDS = 1.0
+_PAUSE_S = 1.0
 
 
 class TlsListener:
@@ -100,7 +100,7 @@ class TlsListener:
         """Out of descriptors or memory: what waits in the kernel would wake the loop without end."""
         logger.error("cannot accept connections: %s", error)
         self._loop.remove_reader(listener)
-        timer = self._loop.call_later(_PAUSE_SECONDS, self._resume, listener)
+        timer = self._loop.call_later(_PAUSE_S, self._resume, listener)
         self._paused = {each for each in self._paused if not each.cancelled() and each.when() > self._loop.time()}
         self._paused.add(timer)
 
@@ -151,8 +151,8 @@ class TlsListener:
                     self._make,
                     peer,
                     ssl=self._contexts.current(),
-                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                    ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=SHUTDOWN_S,
                 )
             else:
                 await self._loop.connect_accepted_socket(self._make, peer)

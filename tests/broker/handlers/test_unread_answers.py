@@ -105,7 +105,7 @@ async def test_what_is_in_the_mapped_log_does_not_wait(tmp_path: Path) -> None:
 async def test_a_pull_that_waits_for_too_long_is_told_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_budget, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(answer_budget, "PATIENCE_S", 0.01)
     async with opened(tmp_path) as broker, connected(broker) as peer, stalled(broker):
         answer = await peer.pull("t", 7, **MUCH)
         assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
@@ -116,7 +116,7 @@ async def test_a_pull_that_waits_for_too_long_is_told_to_come_again(
 async def test_over_an_encrypted_connection_the_mapped_log_needs_room_for_a_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_budget, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(answer_budget, "PATIENCE_S", 0.01)
     async with opened(tmp_path) as broker, connected(broker) as peer, stalled(broker):
         assert (await peer.send_list("t", [BODY] * 20, 1)).code == 0
         for each in server_of(broker)._connections:
@@ -146,7 +146,7 @@ async def test_a_pull_whose_client_is_gone_waits_no_more(tmp_path: Path) -> None
 
 
 async def test_pops_and_look_ups_wait_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_budget, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(answer_budget, "PATIENCE_S", 0.01)
     async with opened(tmp_path) as broker, connected(broker) as peer:
         place = (await peer.pull("t", 0, count=1)).body[28:36]  # PHYSICALOFFSET of the record
         async with stalled(broker):

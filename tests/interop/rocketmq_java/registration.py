@@ -16,7 +16,7 @@ _HEADER = json.dumps(
     {"code": 106, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "extFields": {}}
 ).encode()
 _REQUEST = (4 + len(_HEADER)).to_bytes(4, "big") + len(_HEADER).to_bytes(4, "big") + _HEADER
-_POLL_SECONDS = 0.1
+_POLL_S = 0.1
 
 
 def wait_until_listed(
@@ -27,7 +27,7 @@ def wait_until_listed(
     while f'"{broker_name}"'.encode() not in _cluster_info(namesrv_port, tls):
         if time.monotonic() > deadline:
             raise ProcessError(f"the name server does not list {broker_name} after {timeout:g} s")
-        time.sleep(_POLL_SECONDS)  # there is nothing to wait for: the name server announces no registration
+        time.sleep(_POLL_S)  # there is nothing to wait for: the name server announces no registration
 
 
 def _cluster_info(port: int, tls: ssl.SSLContext | None) -> bytes:

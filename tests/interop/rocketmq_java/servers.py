@@ -19,7 +19,7 @@ from .ports import free_port, free_port_run
 from .registration import wait_until_listed
 from .watched_process import WatchedProcess, java
 
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_S = 60.0
 _OPENED_MODULES = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref", "java.base/java.lang")
 
 
@@ -86,8 +86,8 @@ class RocketMQServers:
         conf = self._write("broker.conf", self._broker_settings() | self._settings)
         arguments = ["-c", str(conf), "-n", self._registration_address]
         self.broker = self._jvm("org.apache.rocketmq.broker.BrokerStartup", arguments, self._heap, self._prefix)
-        self.broker.wait_for("boot success", START_TIMEOUT_SECONDS)
-        wait_until_listed(self.namesrv_port, START_TIMEOUT_SECONDS, tls=self._tls)
+        self.broker.wait_for("boot success", START_TIMEOUT_S)
+        wait_until_listed(self.namesrv_port, START_TIMEOUT_S, tls=self._tls)
 
     def stop_broker(self) -> None:
         if self.broker is not None:
@@ -125,7 +125,7 @@ class RocketMQServers:
     def _start_namesrv(self) -> None:
         conf = self._write("namesrv.conf", {"listenPort": str(self.namesrv_port)})
         self.namesrv = self._jvm("org.apache.rocketmq.namesrv.NamesrvStartup", ["-c", str(conf)], "128m", [])
-        self.namesrv.wait_for("boot success", START_TIMEOUT_SECONDS)
+        self.namesrv.wait_for("boot success", START_TIMEOUT_S)
 
     def _broker_settings(self) -> dict[str, str]:
         return {

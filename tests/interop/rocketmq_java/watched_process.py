@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-STOP_TIMEOUT_SECONDS = 90.0
+STOP_TIMEOUT_S = 90.0
 LOG_TAIL_CHARACTERS = 3000
 CONNECT_PATIENCE = "-Dcom.rocketmq.remoting.client.connect.timeout=30000"
 """Ms that a RocketMQ client takes to connect, 3,000 by default: its own threads may take as long on a busy machine."""
@@ -119,11 +119,11 @@ class WatchedProcess:
         """SIGTERM, and return when the process is gone; raises ProcessError when it had to be killed after 90 s."""
         self.process.terminate()
         try:
-            self.process.wait(STOP_TIMEOUT_SECONDS)
+            self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise ProcessError(
-                f"{self.name} did not end within {STOP_TIMEOUT_SECONDS:g} s of SIGTERM:\n{self.tail()}"
+                f"{self.name} did not end within {STOP_TIMEOUT_S:g} s of SIGTERM:\n{self.tail()}"
             ) from None
         self._close()
 
@@ -159,7 +159,7 @@ class WatchedProcess:
     def _close(self) -> None:
         """What the process printed last is read to its end."""
         for reader in self._readers:
-            reader.join(STOP_TIMEOUT_SECONDS)
+            reader.join(STOP_TIMEOUT_S)
         for stream in self._streams:
             stream.close()
 

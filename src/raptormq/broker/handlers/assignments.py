@@ -31,7 +31,7 @@ from raptormq.storage.json_file import JsonFile
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-_ROUTE_SECONDS = 3.0
+_ROUTE_S = 3.0
 
 
 class RequestModes:
@@ -118,7 +118,7 @@ class AssignmentHandlers:
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
         command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic))
-        answer = await self._registrar.ask(command, _ROUTE_SECONDS)
+        answer = await self._registrar.ask(command, _ROUTE_S)
         config = self._topics.get(topic)
         found: list[QueueData] = []
         if answer is not None and answer.code == ResponseCode.SUCCESS:

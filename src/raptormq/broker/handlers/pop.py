@@ -32,7 +32,7 @@ from raptormq.transport.router import Refused, Router
 
 MAX_WAIT_MS = 300_000
 MAX_INVISIBLE_MS = 24 * 3600 * 1000
-_ORDERLY_SECONDS = 1.0
+_ORDERLY_S = 1.0
 """How long an orderly pop waits before it looks again: nothing says that a blocked queue is free by the time."""
 _LATE_MS = 500
 """A pop that arrives so long after its client has stopped waiting is not served: its messages would be lost to it."""
@@ -113,7 +113,7 @@ class PopHandlers:
                 return ResponseCode.POLLING_TIMEOUT, popped
             if self._waiters.is_full:
                 return ResponseCode.POLLING_FULL, popped
-            await self._waiters.wait(waiter, min(left, _ORDERLY_SECONDS) if asked.orderly else left)
+            await self._waiters.wait(waiter, min(left, _ORDERLY_S) if asked.orderly else left)
 
     def _checked(self, connection: Connection, header: PopMessageRequestHeader) -> PopRequest:
         if self._clock() - header.born_time - max(header.poll_time, 0) > _LATE_MS:

@@ -282,7 +282,7 @@ class PullHandlers:
         header, connection = pull.header, pull.connection
         asked_ms = min(header.suspend_timeout_millis, MAX_WAIT_MS) if header.sys_flag & _SUSPEND else 0
         wait_ms = pull.until_ms - self._steady_clock() if pull.until_ms else asked_ms
-        with Reading(connection.answers, connection, max(wait_ms / 1000, answer_budget.PATIENCE_SECONDS)) as reading:
+        with Reading(connection.answers, connection, max(wait_ms / 1000, answer_budget.PATIENCE_S)) as reading:
             has_room = reading.granted if result.cold else reading.granted_mapped
             if await has_room(result.total_bytes) and not connection.is_clogged:
                 if result.cold:

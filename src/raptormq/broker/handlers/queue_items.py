@@ -15,7 +15,7 @@ from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-MOST_ITEMS = 10_000
+MAX_ITEMS = 10_000
 """Items of one answer, however many are asked for: about 1 MB of JSON."""
 
 
@@ -37,7 +37,7 @@ class QueueItemHandlers:
         topic, queue_id, index = header.topic, header.queue_id, header.index
         if queue_id not in self._store.queue_ids(topic):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-        count = min(max(header.count, 0), MOST_ITEMS)
+        count = min(max(header.count, 0), MAX_ITEMS)
         found = await self._store.queue_items(topic, queue_id, index, count) if count else []
         lowest, highest = await self._store.queue_bounds(topic, queue_id)
         body: dict[str, Any] = {"maxQueueIndex": highest, "minQueueIndex": lowest}

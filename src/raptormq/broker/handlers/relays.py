@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 MAX_RELAYS = 1_000
 """Questions on their way to clients at a time; one more is refused."""
-_CLIENT_SECONDS = 10.0
-_PROGRESS_SECONDS = 5.0
+_CLIENT_S = 10.0
+_PROGRESS_S = 5.0
 _SIGNATURE = frozenset({"AccessKey", "SecurityToken", "Signature"})
 """Fields that prove who the administrator is; they are for the broker alone."""
 
@@ -49,7 +49,7 @@ class RelayHandlers:
         groups: GroupTable,
         registry: ClientRegistry[Connection],
         identity: Identity,
-        client_seconds: float = _CLIENT_SECONDS,
+        client_seconds: float = _CLIENT_S,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -88,7 +88,7 @@ class RelayHandlers:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader(header.topic, header.group)
         )
         try:
-            answer = await self._ask(member, question, min(_PROGRESS_SECONDS, self._client_seconds))
+            answer = await self._ask(member, question, min(_PROGRESS_S, self._client_seconds))
             return decode_progress(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
         except (TransportError, BodyError) as error:
             logger.info("client %s did not tell its progress: %s", member.client_id, error)

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAX_PUSHES = 10_000
 """Replies on their way to clients at a time; one more is refused."""
-_CLIENT_SECONDS = 10.0
+_CLIENT_S = 10.0
 _TRANSACTION_BITS = int(SysFlag.TRANSACTION_ROLLBACK)
 _ReplyHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
@@ -54,7 +54,7 @@ class ReplyHandlers:
         clock: Callable[[], int],
         policies: Policies,
         *,
-        client_seconds: float = _CLIENT_SECONDS,
+        client_seconds: float = _CLIENT_S,
     ) -> None:
         self._admission = admission
         self._writer = writer

@@ -31,8 +31,8 @@ _FIELDS = itemgetter(*"abcdefghij")
 _WRITE = int(Perm.WRITE)
 _UNUSUAL_FLAGS = ~int(SysFlag.MULTI_TAGS | SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _UNIQUE_KEY = "UNIQ_KEY\x01"
-_MOST_TEXTS = 256
-_MOST_PROPERTIES_BYTES = names.MAX_PROPERTIES_BYTES - ROOM_FOR_BASE
+_MAX_TEXTS = 256
+_MAX_PROPERTIES_BYTES = names.MAX_PROPERTIES_BYTES - ROOM_FOR_BASE
 _INT32, _INT64 = 1 << 31, 1 << 63
 _new_tuple = tuple.__new__
 
@@ -92,7 +92,7 @@ class UsualBatches:
             if tag:
                 properties += b"TAGS\x01%b\x02" % tag
                 code = tag_code(properties)
-        if len(properties) > _MOST_PROPERTIES_BYTES:
+        if len(properties) > _MAX_PROPERTIES_BYTES:
             return None
         fields = topic, queue_id, body, properties, code, born, born_host, header[1], header[0], 0, 0
         record = _new_tuple(PendingBatch, fields)
@@ -100,7 +100,7 @@ class UsualBatches:
         return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages))
 
 
-@lru_cache(maxsize=_MOST_TEXTS)
+@lru_cache(maxsize=_MAX_TEXTS)
 def _header(topic: str, sys_flag_text: str, flag_text: str, times_text: str) -> tuple[int, int] | None:
     """Return sysFlag and flag of the record; None where more is to be checked."""
     try:
@@ -114,7 +114,7 @@ def _header(topic: str, sys_flag_text: str, flag_text: str, times_text: str) -> 
     return sys_flag | INNER_BATCH, flag
 
 
-@lru_cache(maxsize=_MOST_TEXTS)
+@lru_cache(maxsize=_MAX_TEXTS)
 def _text(before: str, behind: str) -> _Text | None:
     """Look at properties whose first unique key, without its name, is missing in the middle."""
     text = f"{before}0{behind}"

@@ -19,11 +19,11 @@ _NOT_ZERO = re.compile(rb"[^\0]", re.DOTALL)
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 MAX_POPPED = 32
 """Messages of one checkpoint."""
-_MOST_OFFSETS = 127
+_MAX_OFFSETS = 127
 """Their number is a byte in Apache RocketMQ."""
-_MOST_ACKS = 4_096
+_MAX_ACKS = 4_096
 """Entries of one batch; they take 50 ms."""
-_MOST_BITS_BYTES = 64 * 1024
+_MAX_BITS_BYTES = 64 * 1024
 """Length of a bit set: messages that a filter has left out have their bits, too."""
 
 
@@ -68,7 +68,7 @@ class CheckPoint:
         try:
             start, taken = int(value["so"]), int(value.get("bm") or 0)
             given = value.get("d") or range(int(value["n"]))
-            if len(given) > _MOST_OFFSETS:
+            if len(given) > _MAX_OFFSETS:
                 raise ValueError(len(given))
             diffs = [int(diff) for diff in given]
             offsets = tuple(start + diff for index, diff in enumerate(diffs) if not taken >> index & 1)
@@ -143,8 +143,8 @@ class BatchAck:
 def decode_batch_acks(data: bytes) -> Sequence[BatchAck]:
     """Read the body of 200151, where the offsets are a bit set from ``so`` on; raises :class:`BodyError`."""
     values = list_at(loads_object(data), "acks")
-    if len(values) > _MOST_ACKS:
-        raise BodyError(f"a batch of acknowledgements is a list of up to {_MOST_ACKS}")
+    if len(values) > _MAX_ACKS:
+        raise BodyError(f"a batch of acknowledgements is a list of up to {_MAX_ACKS}")
     return [_batch_ack(value) for value in values]
 
 
@@ -175,7 +175,7 @@ def _batch_ack(value: Any) -> BatchAck:
 def _indices(bits: bytes) -> list[int]:
     """Return which bits are set; raises :class:`ValueError` for more than a pop can have handed out."""
     count = int.from_bytes(bits, "little").bit_count()
-    if len(bits) > _MOST_BITS_BYTES or count > _MOST_OFFSETS:
+    if len(bits) > _MAX_BITS_BYTES or count > _MAX_OFFSETS:
         raise ValueError(count)
     found = ((match.start(), match[0][0]) for match in _NOT_ZERO.finditer(bits))
     return [at * 8 + bit for at, byte in found for bit in range(8) if byte >> bit & 1]
