@@ -47,3 +47,11 @@ def test_expired_locks_are_forgotten_and_make_room() -> None:
     locks.expire(LIVE_MS + 1)
     assert len(locks) == 0
     assert locks.lock("g", "two", [Q1], LIVE_MS + 1) == [Q1]
+
+
+def test_the_lock_of_who_is_gone_is_free() -> None:
+    locks = QueueLocks()
+    locks.lock("g", "dead", [Q0, Q1], now_ms=0)
+    assert locks.lock("g", "alive", [Q0], 1) == []
+    assert locks.lock("g", "alive", [Q0], 1, lambda owner: owner == "dead") == [Q0]
+    assert locks.lock("g", "dead", [Q0, Q1], 1, lambda owner: owner == "alive") == [Q0, Q1]

@@ -328,7 +328,7 @@ def _sending(core: _Core, sends: SendGroups) -> tuple[Handlers, ...]:
 def _consuming(core: _Core) -> tuple[Handlers, ...]:
     """What consumers need besides pulls."""
     return (
-        LockHandlers(core.locks, steady_ms),
+        LockHandlers(core.locks, core.registry, steady_ms),
         OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
         RelayHandlers(core.store, core.topics, core.groups, core.registry, core.config.identity),
         ConsumerHandlers(

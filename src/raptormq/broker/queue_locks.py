@@ -1,13 +1,13 @@
 """Queue locks of ordered consumption: which client of a group may consume a queue alone (``RebalanceLockManager``).
 
 A lock belongs to a client id and lasts 60 s (``rocketmq.broker.rebalance.lockMaxLiveTime``) after its owner last asked
-for it, whether the owner is still connected or not; Java clients ask every 20 s. Locks live in memory only: after a
-restart the first one who asks gets them, as in the reference. Time is passed in.
+for it, whether the owner is still connected or not, if the caller does not know better; Java clients ask every 20 s.
+Locks live in memory only: after a restart the first one who asks gets them, as in the reference. Time is passed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from raptormq.protocol.message import MessageQueue
@@ -32,8 +32,18 @@ class QueueLocks:
         self._live_ms = live_ms
         self._max_locks = max_locks
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
-        """Take or refresh locks; return the queues of ``queues`` that ``client_id`` holds now."""
+    def lock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Iterable[MessageQueue],
+        now_ms: int,
+        is_gone: Callable[[str], bool] = lambda _owner: False,
+    ) -> list[MessageQueue]:
+        """Take or refresh locks; return the queues of ``queues`` that ``client_id`` holds now.
+
+        The lock of a client that ``is_gone`` counts no more.
+        """
         held: list[MessageQueue] = []
         until_ms = now_ms + self._live_ms
         for queue in queues:
@@ -42,7 +52,7 @@ class QueueLocks:
                 if len(self._locks) >= self._max_locks:
                     continue
                 self._locks[group, queue] = _Lock(client_id, until_ms)
-            elif lock.owner == client_id or lock.until_ms < now_ms:
+            elif lock.owner == client_id or lock.until_ms < now_ms or is_gone(lock.owner):
                 lock.owner, lock.until_ms = client_id, until_ms
             else:
                 continue

@@ -6,9 +6,11 @@ from typing import cast
 
 import pytest
 
+from raptormq.broker.clients import ClientRegistry, Presence
 from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.queue_locks import LIVE_MS, QueueLocks
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.heartbeat import ConsumerData
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
@@ -25,10 +27,13 @@ class Locker:
     def __init__(self) -> None:
         self.now = 0
         self.locks = QueueLocks()
-        self._handlers = LockHandlers(self.locks, lambda: self.now)
+        self.registry = ClientRegistry[Connection]()
+        self._handlers = LockHandlers(self.locks, self.registry, lambda: self.now)
 
-    def lock(self, client: str, *queues: MessageQueue) -> list[MessageQueue]:
-        command = RemotingCommand(RequestCode.LOCK_BATCH_MQ, {}, QueueLockRequest("g", client, list(queues)).to_json())
+    def lock(self, client: str, *queues: MessageQueue, group: str = "g") -> list[MessageQueue]:
+        command = RemotingCommand(
+            RequestCode.LOCK_BATCH_MQ, {}, QueueLockRequest(group, client, list(queues)).to_json()
+        )
         answer = self._handlers.lock(NOBODY, command, None)
         assert isinstance(answer, RemotingCommand)
         return decode_locked_queues(answer.body)
@@ -52,6 +57,16 @@ def test_a_dead_owner_keeps_its_queues_for_a_minute_and_not_longer() -> None:
     locker.now = LIVE_MS + 1
     assert locker.lock("heir", Q0) == [Q0]
     assert locker.lock("dead", Q0, Q1) == [Q1]  # it was not dead after all
+
+
+def test_what_a_client_reads_is_free_when_it_has_left_its_group() -> None:
+    locker, claims = Locker(), "%RETRY%g"
+    presence = Presence("reader", NOBODY, language=12, version=0, now_ms=0)
+    locker.registry.heartbeat_consumer(ConsumerData("g"), presence)
+    assert locker.lock("reader", Q0, group=claims) == [Q0]
+    assert locker.lock("other", Q0, group=claims) == []
+    locker.registry.unregister("reader", None, "g")
+    assert locker.lock("other", Q0, group=claims) == [Q0]
 
 
 def test_who_asks_again_in_time_stays_the_owner() -> None:

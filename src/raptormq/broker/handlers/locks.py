@@ -1,9 +1,15 @@
-"""Queue locks of ordered consumption: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42) (``AdminBrokerProcessor``)."""
+"""Queue locks of ordered consumption: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42) (``AdminBrokerProcessor``).
+
+RaptorMQ's own clients lock the queues that they read under the name of the group's retry topic, for what is not
+ordered: such a lock is given to who asks as soon as its owner does not belong to the group any more. A client that
+consumes in order may still be at work when its connection has ended, so its locks last.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.queue_locks import QueueLocks
 from raptormq.broker.turns import LARGE_BODY_BYTES, worked_off, written
 from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
@@ -11,6 +17,7 @@ from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, Router
 
@@ -18,8 +25,9 @@ from raptormq.transport.router import Answer, Router
 class LockHandlers:
     """Grants and takes back locks."""
 
-    def __init__(self, locks: QueueLocks, clock: Callable[[], int]) -> None:
+    def __init__(self, locks: QueueLocks, registry: ClientRegistry[Connection], clock: Callable[[], int]) -> None:
         self._locks = locks
+        self._registry = registry
         self._clock = clock
 
     def register(self, router: Router) -> None:
@@ -39,9 +47,14 @@ class LockHandlers:
 
     def _locking(self, body: bytes) -> Steps[list[MessageQueue]]:
         wanted = yield from QueueLockRequest.reading(body)
-        held: list[MessageQueue] = []
+        name, held = wanted.consumer_group, list[MessageQueue]()
+        group = name.removeprefix(RETRY_PREFIX)
+
+        def is_gone(owner: str) -> bool:
+            return group != name and owner not in self._registry.client_ids(group)
+
         for queue in wanted.queues:
-            held += self._locks.lock(wanted.consumer_group, wanted.client_id, (queue,), self._clock())
+            held += self._locks.lock(name, wanted.client_id, (queue,), self._clock(), is_gone)
             yield
         return held
 
