@@ -16,6 +16,8 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.relay import ConsumerRunningInfoRequestHeader
+from raptormq.transport.connection import Connection
+from tests.client.eventually import eventually
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route, silence, stored
 
 HEART_BEAT = RequestCode.HEART_BEAT
@@ -28,12 +30,16 @@ class Member:
 
     def __init__(self) -> None:
         self.told = asyncio.Event()
+        self.lost = 0
 
     def describe(self) -> ConsumerData:
         return ConsumerData("g", subscriptions=[Subscription.parse("t", "A || B", 7)])
 
     def members_changed(self) -> None:
         self.told.set()
+
+    def connection_lost(self) -> None:
+        self.lost += 1
 
 
 @asynccontextmanager
@@ -75,6 +81,57 @@ async def test_a_lost_connection_leads_to_another_heartbeat() -> None:
         for connection in list(peer.connections):
             connection.abort()
         await peer.wait_for(HEART_BEAT, 2)
+
+
+async def test_a_broker_that_was_away_gets_a_heartbeat_as_soon_as_it_is_back(free_port: int) -> None:
+    async with ScriptedPeer() as names, client(names) as instance, ScriptedPeer(free_port) as broker:
+        names.on(ROUTE, route(1, broker))
+        member = Member()
+        instance.join_consumers("g", member)
+        await instance.routes.find("t")
+        await broker.wait_for(HEART_BEAT)
+        await broker.stop()
+        await eventually(lambda: member.lost == 1)
+        await broker.start()
+        await broker.wait_for(HEART_BEAT, 2)  # nobody else has anything to say to it
+
+
+async def test_a_connection_that_another_one_has_made_leads_to_a_heartbeat(free_port: int) -> None:
+    async with ScriptedPeer() as names, client(names) as instance, ScriptedPeer(free_port) as broker:
+        names.on(ROUTE, route(1, broker))
+        instance.join_producers("p")
+        await instance.routes.find("t")
+        await broker.wait_for(HEART_BEAT)
+        assert instance.is_new(broker.address)
+        assert not instance.is_new(names.address)
+        for connection in list(broker.connections):
+            connection.abort()
+        await instance.pool.connection(broker.address)
+        await broker.wait_for(HEART_BEAT, 2)
+
+
+async def test_who_leaves_while_a_broker_is_connected_to_is_not_said_to_be_there(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedPeer() as names, client(names) as instance, ScriptedPeer(free_port) as broker:
+        names.on(ROUTE, route(1, broker))
+        connect, may_connect, connecting = instance.pool.connection, asyncio.Event(), asyncio.Event()
+
+        async def slowly(address: str) -> Connection:
+            if address == broker.address:
+                connecting.set()
+                await may_connect.wait()
+            return await connect(address)
+
+        monkeypatch.setattr(instance.pool, "connection", slowly)
+        instance.join_consumers("g", Member())
+        instance.join_producers("p")
+        await instance.routes.find("t")
+        await connecting.wait()
+        await instance.leave_consumers("g")
+        may_connect.set()
+        [heartbeat] = await broker.wait_for(HEART_BEAT)
+        assert not HeartbeatData.from_json(heartbeat.body).consumers
 
 
 @pytest.mark.parametrize("reply", [silence, refuse(1)], ids=["silent", "refuses"])

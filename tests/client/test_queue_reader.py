@@ -63,6 +63,9 @@ class Member:
     def members_changed(self) -> None:
         """Nothing to share out."""
 
+    def connection_lost(self) -> None:
+        """Nothing to look for."""
+
 
 class Handed:
     """Takes what the reader hands out."""

@@ -1,8 +1,9 @@
 """One client as brokers see it: a client id, connections, routes and heartbeats, shared by producers and consumers.
 
 Brokers learn from heartbeats which groups a client belongs to; they forget it when its connection ends or stays
-silent for 120 s, and tell all consumers of a group when that changes. So a heartbeat goes out every 30 s, and at
-once after a group is joined, a subscription or a route has changed, or a connection was lost.
+silent for 120 s, and tell all consumers of a group when that changes. So a heartbeat goes out every 30 s, at once
+after a group is joined, a subscription or a route has changed, or a connection was made or lost, and soon again while a
+broker does not take it: without one it asks nothing about transactions and passes no reply on.
 Neighbours: `routes`, `name_servers`; producers and consumers acquire an instance and release it.
 Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor`.
 """
@@ -18,6 +19,7 @@ from weakref import WeakKeyDictionary
 from raptormq.client.accumulator import Accumulator
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
+from raptormq.client.backoff import Backoff
 from raptormq.client.config import ClientConfig, local_address
 from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
@@ -44,6 +46,9 @@ from raptormq.transport.router import Router
 log = logging.getLogger(__name__)
 
 _IN_FLIGHT_BYTES = 32 * 1024 * 1024
+_BACKOFF = Backoff(0.5, 30.0)
+MAX_NEW_S = 10.0
+"""After its restart all members of a group come back to a broker within that, if they are alive."""
 
 
 class ConsumerMember(Protocol):
@@ -54,6 +59,9 @@ class ConsumerMember(Protocol):
 
     def members_changed(self) -> None:
         """Learn that clients joined or left the group, or that a route has changed. Must not block."""
+
+    def connection_lost(self) -> None:
+        """Learn that a connection has ended: its broker may be gone, or restart. Must not block."""
 
 
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, ClientInstance]] = WeakKeyDictionary()
@@ -75,13 +83,14 @@ class ClientInstance:
         router = Router()
         router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
         Questions(self._consumers.get, config.keys).register(router)
-        router.on_closed(lambda _connection: self.heartbeat_soon())
+        router.on_closed(self._connection_lost)
         self.replies = Replies(router, config.keys)
         self.transaction_checks = TransactionChecks(router, config.keys)
         self._router = router
         # A broker whose machine is gone never closes its connection; only its silence tells.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
-        self.pool = ConnectionPool(router, limits, connect_timeout=config.request_timeout, tls=config.tls)
+        self._made_at: dict[str, float] = {}
+        self.pool = ConnectionPool(router, limits, config.request_timeout, config.tls, self._connection_made)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
         self.in_flight = InFlight(_IN_FLIGHT_BYTES)
@@ -91,6 +100,8 @@ class ClientInstance:
         self._producers: dict[str, int] = {}
         self._users = 0
         self._heartbeat_wanted = asyncio.Event()
+        self._is_known_everywhere = True
+        """Every broker has taken the last heartbeat."""
         self._heartbeating = asyncio.Lock()
         self._heartbeats_begun = 0
         self._tasks = [
@@ -174,23 +185,36 @@ class ClientInstance:
                 await self._heartbeat_to_all()
 
     async def _heartbeat_to_all(self) -> None:
-        consumers = [member.describe() for member in self._consumers.values()]
-        body = HeartbeatData(self.client_id, list(self._producers), consumers).to_json()
-        addresses = self._broker_addresses(with_replicas=bool(consumers))
-        await asyncio.gather(*(self._heartbeat_to(address, body) for address in sorted(addresses)))
+        addresses = sorted(self._broker_addresses(with_replicas=bool(self._consumers)))
+        self._is_known_everywhere = all(await asyncio.gather(*map(self._heartbeat_to, addresses)))
 
-    async def _heartbeat_to(self, address: str, body: bytes) -> None:
-        command = request(RequestCode.HEART_BEAT, body=body)
+    async def _heartbeat_to(self, address: str) -> bool:
+        timeout = self.config.request_timeout
         try:
-            require_success(await self.pool.request(address, command, self.config.request_timeout), address)
+            connection = await self.pool.connection(address)
+            # Only now: who has left its group meanwhile did not tell this broker, and must not be said to be in it.
+            if not (data := self._heartbeat_data()).producer_groups and not data.consumers:
+                return True
+            command = request(RequestCode.HEART_BEAT, body=data.to_json())
+            require_success(await connection.request(command, timeout), address)
         except RaptorMQError as error:
             log.info("broker %s did not take the heartbeat: %s", address, error)
+            return False
+        return True
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        consumers = [member.describe() for member in self._consumers.values()]
+        return HeartbeatData(self.client_id, list(self._producers), consumers)
 
     async def _heartbeats(self) -> None:
+        failures = 0
         while True:
-            await set_within(self._heartbeat_wanted, self.config.heartbeat_interval)
+            interval = self.config.heartbeat_interval
+            pause = interval if self._is_known_everywhere else min(_BACKOFF.pause(failures), interval)
+            await set_within(self._heartbeat_wanted, pause)
             self._heartbeat_wanted.clear()
             await self.heartbeat()
+            failures = 0 if self._is_known_everywhere else failures + 1
 
     async def _refresh_routes(self) -> None:
         while True:
@@ -227,6 +251,22 @@ class ClientInstance:
         if member is not None:
             member.members_changed()
         return response_to(command)  # brokers send it oneway; one that does not gets its answer
+
+    def is_new(self, address: str) -> bool:
+        """Whether the connection to a broker was made so lately that others may not be back there yet."""
+        made_at = self._made_at.get(address)
+        return made_at is not None and self.loop.time() - made_at < MAX_NEW_S
+
+    def _connection_made(self, address: str) -> None:
+        if address not in self.config.addresses:
+            now = self.loop.time()
+            self._made_at = {known: at for known, at in self._made_at.items() if now - at < MAX_NEW_S} | {address: now}
+            self.heartbeat_soon()
+
+    def _connection_lost(self, _connection: Connection) -> None:
+        self.heartbeat_soon()
+        for member in self._consumers.values():
+            member.connection_lost()
 
     def _route_changed(self, _changed: TopicQueues) -> None:
         self.heartbeat_soon()

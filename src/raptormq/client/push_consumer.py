@@ -269,6 +269,10 @@ class _Running:
         """Share the queues out anew soon."""
         self.rebalancing.soon()
 
+    def connection_lost(self) -> None:
+        """Look where the queues are, now and for a while."""
+        self.rebalancing.connection_lost()
+
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from other offsets in those of the queues that this member has."""
         for reader in self.rebalancing.readers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from raptormq.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
@@ -49,8 +49,10 @@ class ConnectionPool:
         limits: ConnectionLimits | None = None,
         connect_timeout: float = 3.0,
         tls: ClientTls | None = None,
+        on_made: Callable[[str], None] = lambda _address: None,
     ) -> None:
-        """Connections are plain without ``tls``; ``connect_timeout`` (seconds) covers the handshake, too.
+        """Connections are plain without ``tls``; ``connect_timeout`` (seconds) covers the handshake, too. ``on_made``
+        is called with the address of each connection that was made.
 
         Raises:
             ConfigError: a file of ``tls`` cannot be used.
@@ -59,6 +61,7 @@ class ConnectionPool:
         self._handler = handler or RefuseRequests()
         self._limits = limits or ConnectionLimits()
         self._connect_timeout = connect_timeout
+        self._on_made = on_made
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -115,6 +118,7 @@ class ConnectionPool:
         for other in gone:  # a cluster whose members come back with new addresses would fill the table
             del self._connections[other]
         self._connections[address] = connection
+        self._on_made(address)
         return connection
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
