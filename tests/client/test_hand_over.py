@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -18,13 +17,10 @@ from raptormq.client import (
     Message,
     MessageBatch,
     MessageExt,
-    MessageQueue,
     Producer,
     PullConsumer,
     PushConsumer,
 )
-from raptormq.client.commits import Commits
-from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_claims import QueueClaims
 from tests.client.cluster import Cluster
@@ -231,10 +227,10 @@ async def test_a_member_that_is_alone_does_not_wait_for_dead_ones(tmp_path: Path
             await eventually(lambda: share(member) == 2)
 
 
-async def test_a_member_waits_for_a_dead_one_for_a_while(tmp_path: Path) -> None:
+async def test_the_claims_of_who_is_no_member_hold_nobody_up(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 2)
-        config = replace(CONFIG, hand_over_timeout=0.1)
+        config = replace(CONFIG, hand_over_timeout=1000.0)
         async with consumer(cluster, Slow(), whole=False, config=config) as other:
             await eventually(lambda: share(other) == 2)
             assert other._running is not None
@@ -267,51 +263,39 @@ async def test_a_consumer_that_is_closed_leaves_exact_progress(tmp_path: Path) -
         assert sum(offset or 0 for offset in progress) == slow.bodies.total() == len(slow.bodies)
 
 
-class Claims:
-    """Stands where claims are: grants what it is told to."""
+@pytest.mark.parametrize("brokers", [1, 2])
+async def test_nothing_comes_twice_when_a_broker_restarts(tmp_path: Path, brokers: int) -> None:
+    slow, sent, is_over = Slow(), Counter[bytes](), False
+    slow.no_more()
+    config = replace(CONFIG, rebalance_interval=1000.0)
 
-    def __init__(self) -> None:
-        self.granted: set[MessageQueue] = set()
-        self.released: list[MessageQueue] = []
+    async def keep_sending() -> None:
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            while not is_over:
+                body = b"%d" % len(sent)
+                await producer.send(Message("t", body), timeout=60)
+                sent[body] += 1
 
-    async def claim(self, queues: list[MessageQueue]) -> set[MessageQueue]:
-        return self.granted & set(queues)
-
-    async def release(self, queues: list[MessageQueue]) -> None:
-        self.released += queues
-
-
-def taking(claims: Claims | None, timeout: float = 1000.0) -> HandOver:
-    return HandOver(cast("QueueClaims", claims), cast("Commits", None), timeout)
-
-
-SOME = [MessageQueue("t", "broker-0", number) for number in range(3)]
-
-
-async def test_a_queue_is_taken_as_soon_as_its_member_has_given_its_claim_back() -> None:
-    claims = Claims()
-    hand_over = taking(claims)
-    assert await hand_over.takable("t", SOME, {SOME[0]}) == [SOME[0]]
-    assert hand_over.awaited_topics == {"t"}
-    claims.granted = {SOME[2]}
-    assert await hand_over.takable("t", SOME[1:], set()) == [SOME[2]]
-    assert await hand_over.takable("t", [], set()) == []  # the other one went to somebody else again
-    assert claims.released == [SOME[1]]
-    assert hand_over.awaited_topics == set()
-
-
-@pytest.mark.parametrize(("moment", "taken"), [(1000.0, []), (0.0, SOME)])
-async def test_members_without_claims_get_a_moment(
-    monkeypatch: pytest.MonkeyPatch, moment: float, taken: list[MessageQueue]
-) -> None:
-    monkeypatch.setattr("raptormq.client.hand_over._MOMENT_S", moment)
-    claims = Claims()
-    claims.granted = set(SOME)
-    hand_over = taking(claims)
-    await hand_over.takable("t", SOME, set())
-    assert await hand_over.takable("t", SOME, set()) == taken
-    assert await hand_over.takable("t", SOME, set(SOME)) == SOME  # their members are gone
-
-
-async def test_broadcasting_waits_for_nobody() -> None:
-    assert await taking(None).takable("t", SOME, set(SOME)) == SOME
+    async with Cluster(tmp_path, brokers=brokers) as cluster:
+        await cluster.create_topic("t", QUEUES // brokers)
+        clients = [ClientConfig(cluster.name_servers, instance_name=f"m{number}") for number in range(2)]
+        members = [PushConsumer("g", client_config=client, config=config) for client in clients]
+        for member in members:
+            member.subscribe("t", "*", slow.take)
+            await member.start()
+        await eventually(lambda: [share(member) for member in members] == [4, 4])
+        sending = asyncio.create_task(keep_sending())
+        await eventually(lambda: slow.bodies.total() > 30)
+        await cluster.stop_broker(0)
+        if brokers > 1:  # the others take part of what is left
+            await eventually(lambda: bool(sent) and slow.bodies.total() == sent.total())
+        await cluster.start_broker(0)
+        before = sent.total()
+        await eventually(lambda: sent.total() > before + 30)
+        await eventually(lambda: [share(member) for member in members] == [4, 4])
+        is_over = True
+        await sending
+        await eventually(lambda: slow.bodies.total() >= sent.total())
+        for member in members:
+            await member.stop()
+    assert slow.bodies == sent

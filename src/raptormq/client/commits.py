@@ -18,7 +18,7 @@ from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.queue_reader import QueueReader
-from raptormq.errors import RaptorMQError
+from raptormq.errors import NoRoute, RaptorMQError, TransportError
 from raptormq.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,11 @@ class Commits:
         if self._task is not None:
             await cancel_all([self._task])
 
-    async def commit(self, readers: Iterable[QueueReader]) -> None:
-        """Commit what has changed; a failure is logged, and the next time covers it."""
+    async def commit(self, readers: Iterable[QueueReader]) -> set[str]:
+        """Commit what has changed; a failure is logged, and the next time covers it.
+
+        Returns the names of the brokers that could not be reached.
+        """
         changed = {reader.queue: reader for reader in readers if self._changed(reader) is not None}
 
         async def commit(queue: MessageQueue, reader: QueueReader) -> None:
@@ -68,6 +71,7 @@ class Commits:
         for text, queues in _by_text(failures).items():  # of a broker with 1,000 queues one line is enough
             more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
             log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
+        return {queue.broker_name for queue, error in failures.items() if isinstance(error, TransportError | NoRoute)}
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget what was committed: another member goes on."""

@@ -5,10 +5,11 @@
                     the claim is given back
                     the claim is got, progress is asked for, reading begins      the next member: `takable`
 
-Both sides wait only so long: a listener that takes its time holds its queue up for `timeout`, a member that has died
-for a second more; then messages come twice. A queue that nobody has claimed may be that of a client of another kind,
-which stores its progress when it hears of the change: it gets a moment. What a member had that brokers do not know any
-more is taken at once.
+A listener that takes its time holds its queue up for `timeout`; then messages come twice. The next member waits for the
+claim as long as another one has it: that one may not have heard yet that it is to give the queue away, and the claims
+of who is gone end, at a RaptorMQ broker with its membership, at Apache RocketMQ's after 60 s. A queue that nobody has
+claimed may be that of a client of another kind, which stores its progress when it hears of the change: it gets a
+moment. What a member had that brokers do not know any more is taken at once.
 Neighbours: `rebalancing` decides which queues, `queue_claims` asks brokers. Source: none; the order is that of
 Kafka's cooperative rebalancing: revoke, commit, assign.
 """
@@ -16,6 +17,7 @@ Kafka's cooperative rebalancing: revoke, commit, assign.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 
 from raptormq.client.background import background
@@ -24,8 +26,6 @@ from raptormq.client.queue_claims import QueueClaims
 from raptormq.client.queue_reader import QueueReader
 from raptormq.protocol.message import MessageQueue
 
-_MORE_S = 1.0
-"""For storing progress and all that is under way."""
 _MOMENT_S = 0.2
 _AT_ONCE = 100
 """Queues whose progress is stored before their claims are given back."""
@@ -47,7 +47,7 @@ class HandOver:
         self._leaving: dict[MessageQueue, QueueReader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._awaited: dict[MessageQueue, float] = {}
-        """When waiting for a queue ends, in the time of the loop."""
+        """When waiting for a queue ends, in the time of the loop; never for one that somebody has claimed."""
         self._unclaimed: set[MessageQueue] = set()
         """Those of them that nobody had claimed when they were asked for first."""
 
@@ -75,20 +75,25 @@ class HandOver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _give_all(self, readers: Sequence[QueueReader]) -> None:
+        unreached: set[str] = set()
         for first in range(0, len(readers), _AT_ONCE):  # the first ones need not wait for the last
-            await self._give(readers[first : first + _AT_ONCE])
+            await self._give(readers[first : first + _AT_ONCE], unreached)
 
-    async def _give(self, readers: Sequence[QueueReader]) -> None:
+    async def _give(self, readers: Sequence[QueueReader], unreached: set[str]) -> None:
+        """Let queues go; the brokers that are not reached are added to `unreached`, and not tried again."""
+
+        def reachable() -> list[QueueReader]:
+            return [reader for reader in readers if reader.queue.broker_name not in unreached]
+
         await asyncio.gather(*(reader.quiet(self._timeout) for reader in readers))
-        await self._commits.commit(readers)
-        queues = [reader.queue for reader in readers]
+        unreached |= await self._commits.commit(reachable())
         for reader in readers:
             reader.let_go()
             self._commits.forget(reader.queue)
         if self._claims is not None:
-            await self._claims.release(queues)
-        for queue in queues:
-            del self._leaving[queue]
+            unreached |= await self._claims.release([reader.queue for reader in reachable()])
+        for reader in readers:
+            del self._leaving[reader.queue]
 
     async def takable(
         self, topic: str, queues: Sequence[MessageQueue], orphans: set[MessageQueue]
@@ -107,7 +112,7 @@ class HandOver:
         now = asyncio.get_running_loop().time()
         for queue in wanted - self._awaited.keys():
             is_unclaimed = queue in free and queue not in orphans
-            self._awaited[queue] = now + (_MOMENT_S if is_unclaimed else self._timeout + _MORE_S)
+            self._awaited[queue] = now + _MOMENT_S if is_unclaimed else math.inf
             if is_unclaimed:
                 self._unclaimed.add(queue)
         at_once = orphans | (free - self._unclaimed)

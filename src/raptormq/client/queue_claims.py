@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
 from raptormq.client.instance import ClientInstance
-from raptormq.errors import RaptorMQError
+from raptormq.errors import RaptorMQError, TransportError
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
@@ -61,10 +61,14 @@ class QueueClaims:
         held = await asyncio.gather(*(self._claim_at(*each) for each in self._by_master(queues).items()))
         return set[MessageQueue]().union(*held)
 
-    async def release(self, queues: Collection[MessageQueue]) -> None:
-        """Give claims back, those too that were asked for and not got."""
+    async def release(self, queues: Collection[MessageQueue]) -> set[str]:
+        """Give claims back, those too that were asked for and not got.
+
+        Returns the names of the brokers that did not answer.
+        """
         self._claimed -= set(queues)
-        await asyncio.gather(*(self._release_at(*each) for each in self._by_master(queues).items()))
+        unreached = await asyncio.gather(*(self._release_at(*each) for each in self._by_master(queues).items()))
+        return set[str]().union(*unreached)
 
     def _by_master(self, queues: Iterable[MessageQueue]) -> dict[str | None, list[MessageQueue]]:
         by_master: dict[str | None, list[MessageQueue]] = defaultdict(list)
@@ -89,14 +93,16 @@ class QueueClaims:
             return queues
         return held
 
-    async def _release_at(self, address: str | None, queues: list[MessageQueue]) -> None:
+    async def _release_at(self, address: str | None, queues: list[MessageQueue]) -> set[str]:
         if address is None or self._instance.pool.open_connection(address) is None:
-            return  # a consumer that stops has waited for that broker long enough; claims end by themselves
+            return set()  # a consumer that stops has waited for that broker long enough; claims end by themselves
         try:
             for first in range(0, len(queues), _AT_ONCE):
                 await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, queues[first : first + _AT_ONCE])
         except RaptorMQError as error:
             log.info("group %s did not give claims back at broker %s: %s", self._group, address, error)
+            return {queue.broker_name for queue in queues} if isinstance(error, TransportError) else set()
+        return set()
 
     async def _ask(self, address: str, code: RequestCode, queues: list[MessageQueue]) -> RemotingCommand:
         body = QueueLockRequest(self._name, self._instance.client_id, queues).to_json()

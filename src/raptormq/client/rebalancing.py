@@ -3,6 +3,17 @@
 Everything is looked at again every 20 s, at once when a broker reports that members came or went (code 40), when a
 route or the subscriptions change, and soon again while a topic or its brokers cannot be found or another member still
 has a queue that is this one's now.
+
+A broker that restarts must not make two members read one queue. For members divide the queues that they know among the
+members that they know, and until all have the same view it is that of some of them only:
+
+    its queues leave the routes, and come back    for 2 min after a connection has ended every look asks for the routes;
+                                                  nobody can read its queues, so their readers stay, with their progress
+    it knows nobody when it comes back            the members that any broker of the topic knows count; while the own
+                                                  connection to one is new, those from before the loss count, too, who
+                                                  have not been seen since
+    another one still reads what is to be ours    it has the claim (`hand_over`)
+
 Neighbours: `rebalance` does the arithmetic, `hand_over` lets queues go and come, `queue_reader` reads.
 Source: RocketMQ `RebalanceService`, `RebalanceImpl`.
 """
@@ -11,16 +22,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
+from raptormq.client.backoff import Backoff
 from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalance import allocate_averagely
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.heartbeat import Subscription, decode_consumer_ids
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -32,6 +46,9 @@ log = logging.getLogger(__name__)
 
 _MISSING_PAUSE_S = 1.0
 _AWAITED_PAUSE_S = 0.05
+_LOSS_S = 120.0
+"""So long after a connection has ended, its broker may be away, come back, or have been replaced."""
+_LOSS_BACKOFF = Backoff(0.2, 5.0)
 
 
 class Rebalancing:
@@ -70,6 +87,11 @@ class Rebalancing:
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._wanted = asyncio.Event()
+        self._lost_at = -math.inf
+        """When a connection ended, in the time of the loop."""
+        self._not_back: dict[str, set[str]] = {}
+        """By topic, members from before that nobody knew since."""
+        self._looks_since = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -80,6 +102,12 @@ class Rebalancing:
     def soon(self) -> None:
         """Look again now."""
         self._wanted.set()
+
+    def connection_lost(self) -> None:
+        """Look again now, and often for a while."""
+        self._lost_at, self._looks_since = asyncio.get_running_loop().time(), 0
+        self._not_back = {topic: set(members) for topic, members in self._members_before.items()}
+        self.soon()
 
     def start(self) -> None:
         """Look now, and again and again."""
@@ -99,17 +127,24 @@ class Rebalancing:
             await set_within(self._wanted, pause)
             self._wanted.clear()
             began = clock()
-            complete = await self._look()
+            is_after_loss = began - self._lost_at < _LOSS_S
+            complete = await self._look(is_after_loss)
             pause = self._interval if complete else min(max(_MISSING_PAUSE_S, pause * 2), self._interval)
+            if is_after_loss:
+                pause = min(pause, _LOSS_BACKOFF.pause(self._looks_since))
+                self._looks_since += 1
             if self._hand_over.awaited_topics:
                 pause = min(pause, max(_AWAITED_PAUSE_S, clock() - began))  # a look at many queues takes time
 
-    async def _look(self) -> bool:
+    async def _look(self, is_after_loss: bool) -> bool:
         """Bring the readers in line; false when something was missing."""
         subscriptions = dict(self._subscriptions())
         routes: dict[str, TopicQueues] = {}
         for topic in subscriptions:
             try:
+                if is_after_loss:
+                    with suppress(TransportError):  # without name servers what is known has to do
+                        await self._instance.routes.refresh(topic)
                 routes[topic] = await self._instance.routes.find(topic)
             except RaptorMQError as error:
                 log.info("group %s cannot read %s now: %s", self._group, topic, error)
@@ -119,7 +154,7 @@ class Rebalancing:
         complete = len(routes) == len(subscriptions)
         for topic, found in routes.items():
             try:
-                await self._share(subscriptions[topic], found)
+                await self._share(subscriptions[topic], found, is_after_loss)
             except RaptorMQError as error:
                 log.info("group %s keeps its queues of %s: %s", self._group, topic, error)
                 complete = False
@@ -128,15 +163,18 @@ class Rebalancing:
             await self._hand_over.takable(topic, [], set())
         return complete
 
-    async def _share(self, subscription: Subscription, found: TopicQueues) -> None:
+    async def _share(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> None:
         members = await self._members(found) if self._shared else [self._instance.client_id]
         share = allocate_averagely(found.read_queues, members, self._instance.client_id)
         wanted = set(share)  # of perhaps 10,000 queues
-        self._give_up(
-            queue
-            for queue, reader in self._readers.items()
-            if queue.topic == found.topic and (queue not in wanted or reader.subscription != subscription)
-        )  # a pull that the broker holds has the old tags
+
+        def is_to_go(queue: MessageQueue, reader: QueueReader) -> bool:
+            if reader.subscription != subscription:
+                return True  # a pull that the broker holds has the old tags
+            return queue not in wanted and not (is_after_loss and queue.broker_name not in found.brokers)
+
+        own = [(queue, reader) for queue, reader in self._readers.items() if queue.topic == found.topic]
+        self._give_up(queue for queue, reader in own if is_to_go(queue, reader))
         missing = [queue for queue in share if queue not in self._readers]
         for queue in await self._hand_over.takable(found.topic, missing, self._orphans(found, members)):
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
@@ -166,19 +204,28 @@ class Rebalancing:
         return members
 
     async def _known_members(self, found: TopicQueues) -> list[str]:
-        """Ask any broker of the topic who belongs to the group."""
+        """Ask the brokers of the topic who belongs to the group."""
+        addresses = [address for name in found.brokers if (address := found.replica(name)) is not None]
+        answers = await asyncio.gather(*map(self._members_at, addresses), return_exceptions=True)
+        known = [answer for answer in answers if not isinstance(answer, BaseException)]
+        if not known:
+            raise next(
+                (each for each in answers if isinstance(each, BaseException)),
+                NoRoute(f"no broker of topic {found.topic} is up"),
+            )
+        members = set[str]().union(*known)
+        if not_back := self._not_back.pop(found.topic, set()) - members:
+            if any(map(self._instance.is_new, addresses)):
+                self._not_back[found.topic] = not_back
+                members |= not_back
+            log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(not_back)))
+        return sorted(members)
+
+    async def _members_at(self, address: str) -> list[str]:
         command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
-        failure: RaptorMQError = NoRoute(f"no broker of topic {found.topic} is up")
-        for broker_name in found.brokers:
-            address = found.replica(broker_name)
-            if address is None:
-                continue
-            try:
-                answer = await self._instance.pool.request(address, command, self._instance.config.request_timeout)
-                return decode_consumer_ids(require_success(answer, address).body)
-            except ServerError as error:
-                log.info("broker %s knows no member of %s yet: %s", broker_name, self._group, error)
-                return []
-            except RaptorMQError as error:
-                failure = error
-        raise failure
+        answer = await self._instance.pool.request(address, command, self._instance.config.request_timeout)
+        try:
+            return decode_consumer_ids(require_success(answer, address).body)
+        except ServerError as error:
+            log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
+            return []
