@@ -23,7 +23,7 @@ async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptur
     elsewhere = asyncio.create_task(outages.pause(MessageQueue("t", "c", 0), GONE, LONG))
     refused = asyncio.create_task(outages.pause(QUEUES[0], REFUSED, LONG))
     await asyncio.sleep(0)
-    outages.answered("b")
+    outages.answered(QUEUES[0])
     await asyncio.gather(*pauses)
     assert not elsewhere.done()
     assert not refused.done()
@@ -32,6 +32,30 @@ async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptur
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 3  # two brokers, and of one of them two different things
     assert "group g cannot read" in told[0]
-    outages.answered("b")
+    for queue in QUEUES:
+        outages.answered(queue)
     await outages.pause(QUEUES[0], GONE, LONG)  # who tries for all does not pause for so long
     assert len(caplog.records) == 4
+
+
+async def test_a_queue_that_is_refused_is_told_once_while_others_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    outages = Outages("g")
+    for _ in range(3):
+        for queue in QUEUES[1:]:
+            await outages.pause(queue, REFUSED, 0.0)
+        outages.answered(QUEUES[0])
+    assert len(caplog.records) == 1
+    for queue in QUEUES[1:]:
+        outages.answered(queue)
+    await outages.pause(QUEUES[2], REFUSED, 0.0)
+    assert len(caplog.records) == 2
+
+
+async def test_what_was_told_of_a_queue_is_forgotten_with_its_reader(caplog: pytest.LogCaptureFixture) -> None:
+    outages = Outages("g")
+    for _ in range(2):
+        pause = asyncio.create_task(outages.pause(QUEUES[0], REFUSED, LONG))
+        await asyncio.sleep(0)
+        pause.cancel()
+        await asyncio.gather(pause, return_exceptions=True)
+    assert len(caplog.records) == 2

@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raptormq.errors import RaptorMQError, TransportError
+from raptormq.errors import NoRoute, RaptorMQError, TransportError
 from raptormq.protocol.message import MessageQueue
 from raptormq.transport.event_wait import set_within
 
@@ -35,42 +35,55 @@ class Failure(NamedTuple):
     @classmethod
     def of(cls, error: RaptorMQError) -> Failure:
         """Return what is to be kept of an error."""
-        return cls(str(error), isinstance(error, TransportError))
+        return cls(str(error), isinstance(error, TransportError | NoRoute))
 
 
 @dataclass(slots=True)
 class _Outage:
-    """What is wrong with one broker."""
+    """A broker that is not reached."""
 
     scout: MessageQueue
     """Whose reader failed first."""
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
-    told: set[str] = field(default_factory=set)
-    """Errors that are in the log already."""
 
 
 class Outages:
-    """Those of one consumer, by broker name."""
+    """Those of one consumer."""
 
     def __init__(self, group: str) -> None:
         self._group = group
         self._outages: dict[str, _Outage] = {}
+        """By broker name."""
+        self._told: dict[MessageQueue, set[str]] = {}
+        """What is in the log of queues that are not read."""
 
-    def answered(self, broker_name: str) -> None:
-        """End the outage of a broker, if there was one, since it has answered a pull."""
-        if self._outages and (outage := self._outages.pop(broker_name, None)) is not None:
+    def answered(self, queue: MessageQueue) -> None:
+        """End the outage of the queue's broker, if there was one, since it has answered a pull."""
+        if self._outages and (outage := self._outages.pop(queue.broker_name, None)) is not None:
             outage.is_over.set()
+        if self._told:
+            self._told.pop(queue, None)
 
     async def pause(self, queue: MessageQueue, failure: Failure, seconds: float) -> None:
         """Wait so long after a failure, or until somebody else has reached the broker that was not reached."""
-        outage = self._outages.setdefault(queue.broker_name, _Outage(queue))
-        if failure.text not in outage.told:
-            outage.told.add(failure.text)
+        self._tell(queue, failure.text)
+        try:
+            if failure.is_of_the_way:
+                outage = self._outages.setdefault(queue.broker_name, _Outage(queue))
+                await set_within(outage.is_over, min(seconds, _SCOUT_S) if queue == outage.scout else seconds)
+            else:  # the broker may serve all queues but this one
+                await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            self._told.pop(queue, None)  # nobody reads it any more
+            raise
+
+    def _tell(self, queue: MessageQueue, text: str) -> None:
+        told = self._told.setdefault(queue, set())
+        if text in told:
+            return
+        if not any(text in texts for other, texts in self._told.items() if other.broker_name == queue.broker_name):
             log.warning(
                 "group %s cannot read %s, and perhaps other queues of the broker; it goes on trying: %s",
-                *(self._group, queue, failure.text),
+                *(self._group, queue, text),
             )
-        if failure.is_of_the_way:
-            await set_within(outage.is_over, min(seconds, _SCOUT_S) if queue == outage.scout else seconds)
-        else:  # the broker may serve all queues but this one
-            await asyncio.sleep(seconds)
+        told.add(text)

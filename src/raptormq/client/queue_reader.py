@@ -46,6 +46,7 @@ _FORGOTTEN = frozenset(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     }
 )
+_NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER
 
 HandOut = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
 
@@ -130,7 +131,7 @@ class QueueReader:
             log.warning("group %s lets %s go with messages that a listener still has", self._group, self.queue)
 
     def let_go(self) -> None:
-        """Forget the progress: it was stored for the last time, the rest is the next member's."""
+        """Forget the progress: what was not stored until now is the next member's, or that of a topic that is gone."""
         if self.progress is not None:
             self.progress.dropped = True
         self.progress = None
@@ -157,11 +158,14 @@ class QueueReader:
                     del result  # else the reader of each of thousands of idle queues keeps what it has brought last
                 failures, is_forgotten, failure = 0, False, None
                 pause = self._interval(clock() - asked) if was_end else 0.0
-                self._outages.answered(self.queue.broker_name)
+                self._outages.answered(self.queue)
             except RaptorMQError as error:
                 was_forgotten, is_forgotten = is_forgotten, isinstance(error, ServerError) and error.code in _FORGOTTEN
                 if is_forgotten and not was_forgotten:
                     failures = 0  # the broker is there, and knows the group after the next heartbeat
+                if isinstance(error, ServerError) and error.code in _NO_SUCH_QUEUE:
+                    self.let_go()  # one that is made again begins anew
+                    self._instance.routes.refresh_soon(self.queue.topic)
                 pause = _BACKOFF.pause(failures)
                 failures += 1
                 failure = Failure.of(error)  # the error's traceback holds what the pull has brought
