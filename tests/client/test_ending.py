@@ -20,6 +20,7 @@ from raptormq.client import (
 )
 from raptormq.client.ending import Ending
 from raptormq.client.instance import _instances
+from raptormq.errors import ClientError
 from raptormq.protocol.codes import RequestCode
 from tests.client.cluster import Cluster
 from tests.client.scripted_peer import ScriptedPeer, route, silence
@@ -41,6 +42,36 @@ async def test_an_end_goes_on_when_who_waits_for_it_gives_up() -> None:
     await waiting
     assert steps == ["done"]
     await ending.wait()
+
+
+async def test_an_end_that_fails_is_over() -> None:
+    ending = Ending("something")
+
+    async def work() -> None:
+        raise ClientError("as told")
+
+    with pytest.raises(ClientError, match="as told"):
+        await ending.run(work())
+    await ending.wait()
+
+
+async def test_who_waits_for_one_end_does_not_forget_the_next() -> None:
+    consumer = PushConsumer("g", name_servers="127.0.0.1:1")
+    await consumer.start()
+
+    async def twice() -> None:
+        await consumer.stop()
+        await consumer.start()
+        await consumer.stop()
+
+    async def slower() -> None:
+        await consumer.stop()
+        await asyncio.sleep(0)
+        await consumer.start()
+
+    await asyncio.gather(twice(), slower())
+    await consumer.stop()
+    assert not _instances[asyncio.get_running_loop()]
 
 
 async def test_a_consumer_whose_stop_was_given_up_leaves_its_group(tmp_path: Path) -> None:

@@ -33,7 +33,11 @@ class Ending:
         await self.wait()
 
     async def wait(self) -> None:
-        """Wait for what `run` has begun and nobody waits for any more."""
-        if self._task is not None and asyncio.current_task() not in self._ended:
-            await asyncio.shield(self._task)
-            self._task, self._ended = None, ()
+        """Wait for what `run` has begun and nobody waits for any more; raises what it raised."""
+        while (task := self._task) is not None and asyncio.current_task() not in self._ended:
+            try:
+                await asyncio.shield(task)
+            finally:
+                # Another waiter was here first, perhaps, and the next end has begun since.
+                if self._task is task and task.done():
+                    self._task, self._ended = None, ()
