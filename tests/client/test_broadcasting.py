@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from raptormq.client.local_offsets import LocalOffsets
 from raptormq.errors import ClientError
 from raptormq.protocol.message import MessageQueue
 from tests.client.cluster import Cluster
+from tests.client.eventually import eventually
 from tests.client.listener import Listener
 
 
@@ -109,6 +113,65 @@ async def test_progress_of_many_queues_is_written_together(tmp_path: Path, monke
     assert [again.get(queue) for queue in queues] == list(range(100))
 
 
+async def test_a_write_that_nobody_waits_for_any_more_ends_before_the_next_and_before_the_file_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, begun, go = MessageQueue("t", "b", 0), threading.Semaphore(0), threading.Event()
+    write, to_thread = LocalOffsets._write, asyncio.to_thread
+    handed_over: list[object] = []
+
+    def stalled(self: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+        begun.release()
+        go.wait()
+        write(self, offsets)
+
+    def counted(work: Callable[..., object], *arguments: object) -> Awaitable[object]:
+        handed_over.append(work)
+        return to_thread(work, *arguments)
+
+    monkeypatch.setattr(LocalOffsets, "_write", stalled)
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    offsets = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+    given_up = asyncio.create_task(offsets.put(queue, 1))
+    await eventually(lambda: begun.acquire(blocking=False))
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    putting = asyncio.create_task(offsets.put(queue, 2))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(offsets.close())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    other = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+    at_the_same_time = len(handed_over)
+    go.set()
+    await asyncio.gather(putting, closing)
+    assert at_the_same_time == 1
+    assert other.get(queue) is None
+    again = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+    assert again.get(queue) == 2
+    for each in (other, again):
+        await each.close()
+
+
+async def test_a_write_that_fails_fails_for_all_that_it_was_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+
+    def fail(_: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+        writes.append(len(offsets))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LocalOffsets, "_write", fail)
+    offsets = LocalOffsets(tmp_path, "me", "g")
+    puts = [offsets.put(MessageQueue("t", "b", number), 1) for number in range(100)]
+    failures = await asyncio.gather(*puts, return_exceptions=True)
+    assert {str(each) for each in failures} == {
+        f"the offsets cannot be written to {tmp_path}/me/g/offsets.json: No space left on device"
+    }
+    assert len(writes) <= 2
+
+
 async def test_members_without_a_name_have_a_file_each_and_the_next_ones_take_them_up(tmp_path: Path) -> None:
     queue = MessageQueue("t", "b", 0)
     first, second = (LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g") for _ in range(2))
@@ -116,8 +179,8 @@ async def test_members_without_a_name_have_a_file_each_and_the_next_ones_take_th
     await second.put(queue, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.2.3.4@DEFAULT", "1.2.3.4@DEFAULT-2"]
     assert LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "other").get(queue) is None
-    first.close()
-    first.close()
+    await first.close()
+    await first.close()
     assert LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g").get(queue) == 1
     with pytest.raises(ClientError, match=r"offsets cannot be kept in .*set ConsumerConfig\.offset_folder"):
         LocalOffsets(tmp_path / "1.2.3.4@DEFAULT" / "g" / "lock", "1.2.3.4@DEFAULT", "g")
@@ -131,4 +194,4 @@ async def test_a_second_consumer_that_cannot_start_holds_no_file(tmp_path: Path)
         [free] = [path for path in tmp_path.iterdir() if path.name.endswith("-2")]
         third = LocalOffsets(tmp_path, free.name.removesuffix("-2"), "g")
         assert len(list(tmp_path.iterdir())) == 2
-        third.close()
+        await third.close()

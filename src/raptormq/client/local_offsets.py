@@ -55,47 +55,60 @@ class LocalOffsets:
         if client_id.partition("@")[2] == DEFAULT_NAME:
             client_id, self._lock = _free_id(folder, client_id, group)
         self._path = folder / client_id / group / "offsets.json"
-        self._writing = asyncio.Lock()
-        self._noted = self._written = 0
-        """How often progress was noted, and how much of that is in the file."""
+        self._next: asyncio.Task[OSError | None] | None = None
+        """The write that what is noted now goes into; it has not begun."""
+        self._last: asyncio.Task[OSError | None] | None = None
+        """The write after which there is no other."""
         try:
             self._offsets = decode_offsets(self._path.read_bytes())
         except FileNotFoundError:
             self._offsets = {}
         except (OSError, ProtocolError) as error:
-            self.close()
+            self._unlock()
             raise ClientError(f"the offsets in {self._path} cannot be read: {error}") from error
 
-    def close(self) -> None:
-        """Let another consumer go on with the file."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    async def close(self) -> None:
+        """Let another consumer go on with the file, once the last write has ended."""
+        if self._last is not None:
+            await asyncio.wait([self._last])
+        self._unlock()
 
     def get(self, queue: MessageQueue) -> int | None:
         """Return where to go on, None in a queue that is new."""
         return self._offsets.get(queue)
 
     async def put(self, queue: MessageQueue, offset: int) -> None:
-        """Note progress; on return it is in the file. What is noted during a write goes into the next one together.
+        """Note progress; on return it is in the file. What is noted during a write goes into the next one together,
+        and fails together. A write goes on when this is cancelled: nothing stops the thread that makes it.
 
         Raises:
             ClientError: it could not be written.
         """
         self._offsets[queue] = offset
-        self._noted = own = self._noted + 1
-        async with self._writing:
-            if self._written >= own:
-                return
-            noted = self._noted
-            try:
-                await asyncio.to_thread(self._write, dict(self._offsets))
-                self._written = noted
-            except OSError as error:
-                raise ClientError(f"the offsets cannot be written to {self._path}: {error.strerror}") from error
+        if self._next is None:
+            self._next = self._last = asyncio.create_task(self._write_after(self._last), name=f"write {self._path}")
+        error = await asyncio.shield(self._next)
+        if error is not None:
+            raise ClientError(f"the offsets cannot be written to {self._path}: {error.strerror}") from error
+
+    async def _write_after(self, previous: asyncio.Task[OSError | None] | None) -> OSError | None:
+        """Write when the write before has ended; an error is returned, perhaps nobody waits for it any more."""
+        if previous is not None:
+            await asyncio.wait([previous])
+        self._next = None
+        try:
+            await asyncio.to_thread(self._write, dict(self._offsets))
+        except OSError as error:
+            return error
+        return None
 
     def _write(self, offsets: dict[MessageQueue, int]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".tmp")
         fresh.write_bytes(encode_offsets(offsets))
         os.replace(fresh, self._path)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

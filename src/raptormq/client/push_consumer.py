@@ -146,7 +146,7 @@ class PushConsumer:
         instance = ClientInstance.acquire(self._client_config)
         try:
             running = _Running(instance, self._group, self._config, self._subscriptions, self._listeners)
-            running.start()
+            await running.start()
         except ClientError:
             await instance.release()
             raise
@@ -223,12 +223,12 @@ class _Running:
             shared=not broadcasts,
         )
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
         try:
             self._instance.join_consumers(self._group, self)
         except ClientError:
-            self._close_local()
+            await self._close_local()
             raise
         self._listening.start()
         if self._claims is not None:
@@ -248,13 +248,13 @@ class _Running:
         if self._claims is not None:
             await self._claims.stop()
         await self.rebalancing.stop()
-        self._close_local()
+        await self._close_local()
         await self._instance.leave_consumers(self._group)
         await self._instance.release()
 
-    def _close_local(self) -> None:
+    async def _close_local(self) -> None:
         if self._local is not None:
-            self._local.close()
+            await self._local.close()
 
     def describe(self) -> ConsumerData:
         """Return what heartbeats say about this consumer."""
