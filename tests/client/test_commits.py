@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,6 +13,7 @@ import pytest
 from raptormq.client import ClientConfig, MessageQueue
 from raptormq.client.commits import Commits
 from raptormq.client.instance import ClientInstance
+from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -98,3 +101,30 @@ async def test_a_broker_that_is_away_is_named_once(caplog: pytest.LogCaptureFixt
         await instance.release()
     [record] = caplog.records
     assert "t@broker-0:0 and 2 more queues is not stored yet" in record.message
+
+
+async def test_progress_that_is_kept_here_is_written_once_also_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    writes: list[int] = []
+    write = LocalOffsets._write
+
+    def limited(self: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+        writes.append(len(offsets))
+        if len(writes) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, offsets)
+
+    monkeypatch.setattr(LocalOffsets, "_write", limited)
+    instance = ClientInstance.acquire(ClientConfig("127.0.0.1:1"))
+    local = LocalOffsets(tmp_path, "me", "g")
+    commits = Commits(instance, "g", 1000.0, local)
+    readers = [reader_at(number, 5) for number in range(100)]
+    await commits.commit(readers)
+    assert writes == [100]
+    [record] = caplog.records
+    assert "and 99 more queues is not stored yet: the offsets cannot be written" in record.message
+    await commits.commit(readers)
+    assert writes == [100, 100]
+    assert LocalOffsets(tmp_path, "me", "g").get(readers[99].queue) == 5
+    await instance.release()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.commit_order import commit_in_order
@@ -60,14 +60,14 @@ class Commits:
 
         async def commit(queue: MessageQueue, reader: QueueReader) -> None:
             place = queue.broker_name, queue.topic
-            async with self._turns[queue if place in self._known else place]:
+            async with self._turns[queue if place in self._known or self._local is not None else place]:
                 # Only now: in its turn the queue may be another member's, whose progress must not be put back.
                 if (now := self._changed(reader)) is not None:
                     await self._commit_one(queue, now[1])
                     self._committed[queue] = now
                     self._known.add(place)
 
-        failures = await commit_in_order(changed, commit)
+        failures = await (commit_in_order if self._local is None else _commit_at_once)(changed, commit)
         for text, queues in _by_text(failures).items():  # of a broker with 1,000 queues one line is enough
             more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
             log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
@@ -99,6 +99,22 @@ class Commits:
         await at_broker(
             self._instance.routes, queue, lambda address: offsets.commit(address, self._group, queue, offset)
         )
+
+
+async def _commit_at_once(
+    progress: Mapping[MessageQueue, QueueReader], commit: Callable[[MessageQueue, QueueReader], Awaitable[None]]
+) -> dict[MessageQueue, RaptorMQError]:
+    """Do as `commit_in_order` does without an order: what goes to a file leaves, or fails, in one write."""
+    failures: dict[MessageQueue, RaptorMQError] = {}
+
+    async def commit_one(queue: MessageQueue) -> None:
+        try:
+            await commit(queue, progress[queue])
+        except RaptorMQError as error:
+            failures[queue] = error
+
+    await asyncio.gather(*map(commit_one, progress))
+    return failures
 
 
 def _by_text(failures: Mapping[MessageQueue, RaptorMQError]) -> dict[str, list[MessageQueue]]:
