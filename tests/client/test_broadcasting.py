@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +24,7 @@ from raptormq.client import (
     Producer,
     PushConsumer,
 )
+from raptormq.client.instance import _instances
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.errors import ClientError
 from raptormq.protocol.message import MessageQueue
@@ -195,3 +200,84 @@ async def test_a_second_consumer_that_cannot_start_holds_no_file(tmp_path: Path)
         third = LocalOffsets(tmp_path, free.name.removesuffix("-2"), "g")
         assert len(list(tmp_path.iterdir())) == 2
         await third.close()
+
+
+def descriptors(folder: Path) -> list[int]:
+    """What this process has open below a folder."""
+    links = ((int(link.name), os.readlink(link)) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return [number for number, target in links if target.startswith(str(folder))]
+
+
+async def test_a_folder_without_locks_is_named_and_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    consumer = PushConsumer("g", name_servers="127.0.0.1:1", config=broadcasting(tmp_path))
+    for _ in range(2):
+        with pytest.raises(ClientError, match=r"No locks available; set ConsumerConfig\.offset_folder"):
+            await consumer.start()
+    assert not _instances[asyncio.get_running_loop()]
+    assert descriptors(tmp_path) == []
+    named = ClientConfig("127.0.0.1:1", instance_name="mine")
+    async with PushConsumer("g", client_config=named, config=broadcasting(tmp_path)):
+        pass
+
+
+async def test_a_start_that_fails_gives_the_connections_back() -> None:
+    config = broadcasting(Path("~no-such-user"))
+    with pytest.raises(RuntimeError, match="home directory"):
+        await PushConsumer("g", name_servers="127.0.0.1:1", config=config).start()
+    assert not _instances[asyncio.get_running_loop()]
+
+
+async def test_a_copy_of_the_lock_does_not_keep_it(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+    [lock] = descriptors(tmp_path)
+    copy = os.dup(lock)
+    await offsets.close()
+    again = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+    os.close(copy)
+    await again.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["1.2.3.4@DEFAULT"]
+
+
+FORKS = """
+import asyncio, os, sys
+from pathlib import Path
+from raptormq.client.instance import _instances
+from raptormq.client.local_offsets import LocalOffsets
+
+offsets = LocalOffsets(Path(sys.argv[1]), "1.2.3.4@DEFAULT", "g")
+if os.fork() == 0:
+    if sys.argv[2] == "closes":
+        asyncio.run(offsets.close())
+    print("forked", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+sys.stdin.readline()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("child", ["closes", "leaves it"])
+async def test_a_forked_child_neither_keeps_the_file_nor_gives_it_back(tmp_path: Path, child: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(tmp_path), child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "forked\n"
+        second = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+        assert len(list(tmp_path.iterdir())) == 2
+        parent.stdin.write("end\n")
+        parent.stdin.flush()
+        while parent.poll() is None:
+            await asyncio.sleep(0.01)
+        first = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+        third = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"1.2.3.4@DEFAULT{each}" for each in ("", "-2", "-3")]
+    for each in (first, second, third):
+        await each.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -38,22 +39,41 @@ def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
+        except OSError as error:
+            os.close(lock)
+            raise ClientError(
+                f"files in {folder} cannot be locked: {error.strerror}; set ConsumerConfig.offset_folder to a folder on"
+                " this machine, or ClientConfig.instance_name to a name that only this consumer has"
+            ) from error
         else:
             return name, lock
     raise AssertionError
+
+
+_locks: dict[LocalOffsets, int] = {}
+"""The descriptors by which those of this process hold their files."""
+
+
+def _give_up_copies() -> None:
+    """Close the locks in a child, which would hold them until it ends, whatever has become of the consumer."""
+    for lock in _locks.values():
+        os.close(lock)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_give_up_copies)
 
 
 class LocalOffsets:
     """The offsets of one consumer.
 
     Raises:
-        ClientError: the file is there and cannot be read, or its folder cannot be made.
+        ClientError: the file is there and cannot be read, or its folder cannot be made or has no locks.
     """
 
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
-        self._lock: int | None = None
         if client_id.partition("@")[2] == DEFAULT_NAME:
-            client_id, self._lock = _free_id(folder, client_id, group)
+            client_id, _locks[self] = _free_id(folder, client_id, group)
         self._path = folder / client_id / group / "offsets.json"
         self._next: asyncio.Task[OSError | None] | None = None
         """The write that what is noted now goes into; it has not begun."""
@@ -109,6 +129,8 @@ class LocalOffsets:
         os.replace(fresh, self._path)
 
     def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        lock = _locks.pop(self, None)
+        if lock is not None:
+            with suppress(OSError):  # a program that is just being started has a copy, which the close leaves locked
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)

@@ -135,7 +135,7 @@ class PushConsumer:
 
         Raises:
             ClientError: the group has a consumer with this `client_config` already, or the progress of a broadcasting
-                consumer cannot be read.
+                consumer cannot be read, or its folder not be used.
         """
         await self._ending.wait()
         if self._running is not None:
@@ -147,7 +147,7 @@ class PushConsumer:
         try:
             running = _Running(instance, self._group, self._config, self._subscriptions, self._listeners)
             await running.start()
-        except ClientError:
+        except BaseException:
             await instance.release()
             raise
         self._running = running
