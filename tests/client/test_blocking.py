@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,15 +18,19 @@ from raptormq.client import (
     BlockingAdminClient,
     BlockingProducer,
     BlockingPullConsumer,
+    ClientConfig,
+    ClientTls,
     Message,
     MessageQueue,
     Producer,
+    ProducerConfig,
     PullConsumer,
     PullStatus,
     SendStatus,
 )
 from raptormq.client.blocking import LoopThread
-from raptormq.errors import ClientClosed, ClientError, NoRoute, RequestTimeout, TransportError
+from raptormq.errors import ClientClosed, ClientError, ConfigError, NoRoute, RequestTimeout, TransportError
+from tests.certificates import Authority
 from tests.client.cluster import Cluster
 
 
@@ -132,6 +137,45 @@ def test_its_thread_ends_with_it(free_port: int) -> None:
     with BlockingProducer("p", name_servers=f"127.0.0.1:{free_port}"):
         [own] = set(threading.enumerate()) - before
     assert not own.is_alive()
+
+
+def test_after_a_start_that_failed_it_can_be_started_again(tmp_path: Path, free_port: int) -> None:
+    before = set(threading.enumerate())
+    trust = tmp_path / "ca.pem"
+    tls = ClientTls(auth_server=True, trust_cert_path=str(trust))
+    producer = BlockingProducer("p", client_config=ClientConfig(f"127.0.0.1:{free_port}", tls=tls))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="cannot read"):
+            producer.start()
+        assert set(threading.enumerate()) <= before
+    with pytest.raises(ClientClosed, match="not started"):
+        producer.send(Message("t", b"x"))
+    assert Authority(tmp_path, "ca").cert == trust
+    with producer:
+        assert set(threading.enumerate()) - before
+
+
+def test_a_call_may_take_as_long_as_its_settings_say(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    run = LoopThread.run
+
+    def noted(self: LoopThread, work: Coroutine[Any, Any, object], timeout: float) -> object:
+        waits.append(timeout)
+        return run(self, work, timeout)
+
+    monkeypatch.setattr(LoopThread, "run", noted)
+    config = ProducerConfig(send_timeout=0.1, auto_batch=True, batch_max_delay_ms=30_000)
+    client = ClientConfig(f"127.0.0.1:{free_port}", request_timeout=0.2, close_timeout=60.0)
+    with BlockingProducer("p", config=config, client_config=client) as producer, pytest.raises(TransportError):
+        producer.send(Message("t", b"x"), key="k")
+    _, send, close = waits
+    assert send > 0.1 + 30
+    assert close > 60
+    slow = ClientConfig(f"127.0.0.1:{free_port}", request_timeout=2_000_000_000.0)
+    for each in (BlockingPullConsumer(client_config=slow), BlockingAdminClient(client_config=slow)):
+        waits.clear()
+        with each:
+            assert waits[0] > 2_000_000_000
 
 
 def test_a_wait_is_bounded_and_the_work_is_cancelled() -> None:

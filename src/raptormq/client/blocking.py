@@ -30,7 +30,8 @@ from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 _MARGIN_S = 10.0
-_DEFAULT_WAIT_S = 30.0
+_MAX_REQUESTS = 10
+"""One after the other; for so many a call without a time of its own gets the time."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class LoopThread:
         """
         future = self.submit(work)
         try:
-            return future.result(timeout)
+            return future.result(min(timeout, threading.TIMEOUT_MAX))
         except concurrent.futures.TimeoutError:
             if future.done():
                 raise  # the work's own error
@@ -94,17 +95,29 @@ class LoopThread:
 
 
 class _Blocking(Generic[W]):
-    """Starts and closes the wrapped object; subclasses add its calls."""
+    """Starts and closes the wrapped object; subclasses add its calls.
 
-    def __init__(self, wrapped: W) -> None:
+    Args:
+        wrapped: the object.
+        config: its connections, whose time-outs say how long calls may take.
+        longest_s: what the longest of its calls takes in addition.
+    """
+
+    def __init__(self, wrapped: W, config: ClientConfig, longest_s: float = 0.0) -> None:
         self._wrapped = wrapped
+        self._wait_s = longest_s + _MAX_REQUESTS * config.request_timeout + _MARGIN_S
+        self._close_wait_s = self._wait_s + 2 * config.close_timeout  # a producer waits for single sends, then batches
         self._thread: LoopThread | None = None
 
     def start(self) -> Self:
         """Make it usable; does nothing when it is."""
         if self._thread is None:
             self._thread = LoopThread(f"raptormq {type(self).__name__}")
-            self._run(self._wrapped.start())
+            try:
+                self._run(self._wrapped.start())
+            except BaseException:
+                self.close()
+                raise
         return self
 
     def close(self) -> None:
@@ -113,7 +126,7 @@ class _Blocking(Generic[W]):
         if thread is None:
             return
         try:
-            thread.run(self._wrapped.close(), _DEFAULT_WAIT_S)
+            thread.run(self._wrapped.close(), self._close_wait_s)
         finally:
             thread.stop()
 
@@ -131,7 +144,7 @@ class _Blocking(Generic[W]):
         except ConfigError:
             work.close()
             raise
-        return self._running(work).run(work, _DEFAULT_WAIT_S if timeout is None else timeout + _MARGIN_S)
+        return self._running(work).run(work, self._wait_s if timeout is None else timeout + _MARGIN_S)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         return self._running(work).submit(work)
@@ -166,8 +179,10 @@ class BlockingProducer(_Blocking[Producer]):
         client_config: ClientConfig | None = None,
         **batching: Unpack[BatchSettings],
     ) -> None:
-        producer = Producer(group, name_servers=name_servers, config=config, client_config=client_config, **batching)
-        super().__init__(producer)
+        shared = ClientConfig.choose(client_config, name_servers)
+        producer = Producer(group, config=config, client_config=shared, **batching)
+        settings = (config or ProducerConfig()).with_batching(batching)
+        super().__init__(producer, shared, settings.send_timeout + settings.batch_max_delay_ms / 1000)
 
     send = _blocking(Producer.send)
     send_batch = _blocking(Producer.send_batch)
@@ -199,15 +214,15 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         expression: str | Sql = "*",
         client_config: ClientConfig | None = None,
     ) -> None:
+        shared = ClientConfig.choose(client_config, name_servers)
         consumer = PullConsumer(
-            name_servers=name_servers,
             group=group,
             consume_from=consume_from,
             consume_from_ms=consume_from_ms,
             expression=expression,
-            client_config=client_config,
+            client_config=shared,
         )
-        super().__init__(consumer)
+        super().__init__(consumer, shared)
 
     queues = _blocking(PullConsumer.queues)
     min_offset = _blocking(PullConsumer.min_offset)
@@ -237,7 +252,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
             suspend_ms=suspend_ms,
             expression=expression,
         )
-        return self._run(pulling, timeout if timeout is not None else _DEFAULT_WAIT_S + suspend_ms / 1000)
+        return self._run(pulling, timeout if timeout is not None else self._wait_s + suspend_ms / 1000)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read these queues and no others."""
@@ -271,7 +286,8 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     def __init__(
         self, *, name_servers: Sequence[str] | str | None = None, client_config: ClientConfig | None = None
     ) -> None:
-        super().__init__(AdminClient(name_servers=name_servers, client_config=client_config))
+        shared = ClientConfig.choose(client_config, name_servers)
+        super().__init__(AdminClient(client_config=shared), shared)
 
     create_topic = _blocking(AdminClient.create_topic)
     delete_topic = _blocking(AdminClient.delete_topic)
