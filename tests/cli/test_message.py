@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import subprocess
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 
 from raptormq.client import BlockingProducer, ClientConfig, Message, ProducerConfig, SendResult
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.one_key import OneKey
+from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -134,3 +138,24 @@ def test_encrypted_messages_want_their_key(raptormq: Run, address: str, monkeypa
     monkeypatch.setenv("RAPTORMQ_ENCRYPTION_KEYS", f"k1={base64.b64encode(bytes(32)).decode()}")
     [message] = found(raptormq, address, "find", "searched", "hidden")
     assert message["body"] == "secret"
+
+
+async def test_brokers_that_cannot_be_asked_are_named(raptormq: Run) -> None:
+    async with ScriptedPeer() as server, ScriptedPeer() as first, ScriptedPeer() as second:
+        server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, first, second))
+        first.on(
+            RequestCode.QUERY_MESSAGE, answer(body=encode_record(StoredMessage("t", 0, b"17 books", "KEYS\x0117\x02")))
+        )
+        second.on(RequestCode.QUERY_MESSAGE, hang_up)
+        named = f"broker broker-1 could not be asked: the connection to {second.address} ended before the answer\n"
+
+        async def find() -> subprocess.CompletedProcess[bytes]:
+            return await asyncio.to_thread(raptormq, "message", "find", "t", "17", "-o", "json", "-n", server.address)
+
+        done = await find()
+        assert (done.returncode, [each["body"] for each in json.loads(done.stdout)]) == (0, ["17 books"])
+        assert done.stderr.decode() == f"raptormq: {named}"
+        first.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.QUERY_NOT_FOUND))
+        done = await find()
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.decode() == f"raptormq: no message of topic t has the key or id 17; {named}"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from raptormq.client import AdminClient, ClientConfig, Message, MessageExt, MessageQueue, Producer, ProducerConfig
+from raptormq.client.message_search import FoundMessages
 from raptormq.errors import ConfigError, KeyMissing, MessageError, NoRoute, RecordError, ServerError, TransportError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.route import BrokerData, QueueData, TopicRoute
@@ -21,7 +22,7 @@ from raptormq.protocol.message_id import encode_host, ids_from, offset_id
 from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.cluster import Cluster
 from tests.client.one_key import OneKey
-from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
 from tests.client.test_batch_topics import COMPRESSED, ENCRYPTED, PLAIN, client
 from tests.clock import Clock
 
@@ -181,7 +182,9 @@ def record(body: bytes, properties: str, offset: int = 0, *, topic: str = "t", s
 
 
 @asynccontextmanager
-async def scripted(*bodies: bytes) -> AsyncIterator[tuple[AdminClient, list[ScriptedPeer]]]:
+async def scripted(
+    *bodies: bytes, request_timeout: float = 3.0
+) -> AsyncIterator[tuple[AdminClient, list[ScriptedPeer]]]:
     """An administrator whose brokers answer every search, and every question for a place, with these records."""
     async with AsyncExitStack() as stack:
         server, *peers = [await stack.enter_async_context(ScriptedPeer()) for _ in range(len(bodies) + 1)]
@@ -190,7 +193,7 @@ async def scripted(*bodies: bytes) -> AsyncIterator[tuple[AdminClient, list[Scri
                 peer.on(code, answer(body=found))
         server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(4, *peers))
         server.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=b"{}"))
-        config = ClientConfig(server.address, keys=OneKey())
+        config = ClientConfig(server.address, keys=OneKey(), request_timeout=request_timeout)
         yield await stack.enter_async_context(AdminClient(client_config=config)), peers
 
 
@@ -249,17 +252,35 @@ async def test_a_broker_that_has_only_encrypted_batches_does_not_hide_what_anoth
             await admin.find_messages("t", "k")
 
 
-async def test_a_broker_that_fails_is_not_passed_over() -> None:
-    async with scripted(record(b"1", "KEYS\x01k\x02"), b"") as (admin, [_, second]):
-        second.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.SYSTEM_ERROR))
-        second.on(RequestCode.VIEW_MESSAGE_BY_ID, refuse(ResponseCode.SYSTEM_ERROR))
+@pytest.mark.parametrize("reply", [refuse(ResponseCode.SYSTEM_ERROR), hang_up, silence])
+async def test_a_broker_that_fails_is_named_beside_what_another_has(reply: Reply) -> None:
+    async with scripted(record(b"1", "KEYS\x01k\x02"), b"", request_timeout=1.0) as (admin, [first, second]):
+        second.on(RequestCode.QUERY_MESSAGE, reply)
+        found = await admin.find_messages("t", "k")
+        assert isinstance(found, FoundMessages)
+        assert (bodies(found), list(found.failures)) == ([b"1"], ["broker-1"])
+        first.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.QUERY_NOT_FOUND))
+        nothing = await admin.find_messages("t", "k")
+        assert isinstance(nothing, FoundMessages)
+        assert (list(nothing), list(nothing.failures)) == ([], ["broker-1"])
+        second.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.QUERY_NOT_FOUND))
+        nothing = await admin.find_messages("t", "k")
+        assert isinstance(nothing, FoundMessages)
+        assert nothing.failures == {}
+
+
+async def test_where_no_broker_answers_that_is_an_error() -> None:
+    async with scripted(b"", b"") as (admin, peers):
+        for peer in peers:
+            peer.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.SYSTEM_ERROR))
+            peer.on(RequestCode.VIEW_MESSAGE_BY_ID, refuse(ResponseCode.SYSTEM_ERROR))
         with pytest.raises(ServerError, match="as the script says"):
             await admin.find_messages("t", "k")
         with pytest.raises(ServerError, match="as the script says"):
-            await admin.message(place_on(second))
-        second.on(RequestCode.VIEW_MESSAGE_BY_ID, answer(body=b"no record at all"))
+            await admin.message(place_on(peers[1]))
+        peers[1].on(RequestCode.VIEW_MESSAGE_BY_ID, answer(body=b"no record at all"))
         with pytest.raises(RecordError):
-            await admin.message(place_on(second))
+            await admin.message(place_on(peers[1]))
 
 
 async def test_without_a_master_a_replica_is_asked() -> None:

@@ -10,7 +10,7 @@ from raptormq.cli.message_format import fields, preview
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import Cell, moment, print_json, print_table
 from raptormq.client import AdminClient, MessageExt
-from raptormq.client.message_search import MAX_FOUND
+from raptormq.client.message_search import MAX_FOUND, FoundMessages
 from raptormq.client.settings import LONG_MAX
 from raptormq.errors import MessageError
 
@@ -76,7 +76,7 @@ def find(
     """List the messages of TOPIC with the key or id KEY.
 
     They come in the order in which they were stored; the table has the beginning of each body, JSON the whole of it.
-    Keys for what is encrypted are taken as by 'raptormq consume'.
+    Keys for what is encrypted are taken as by 'raptormq consume'. Brokers that could not be asked are named on stderr.
     """
     begin_ms, end_ms = (_TIMES[each] if isinstance(each, str) else each for each in (begin, end))
 
@@ -84,9 +84,8 @@ def find(
         return await admin.find_messages(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
 
     found = with_admin(name_servers, timeout_s, search)
-    if not found:
-        when = "" if (begin, end) == ("earliest", "latest") else f" and was stored from {begin} to {end}"
-        raise CommandFailed(f"no message of topic {topic} has the key or id {key}{when}")
+    when = "" if (begin, end) == ("earliest", "latest") else f" and was stored from {begin} to {end}"
+    _require(found, f"no message of topic {topic} has the key or id {key}{when}")
     if output == "json":
         print_json([fields(each) for each in found])
     else:
@@ -123,13 +122,22 @@ def show(message_id: str, topic: str | None, output: str, name_servers: str, tim
         found = with_admin(name_servers, timeout_s, look_up)
     except MessageError as error:
         raise CommandFailed(f"{error}; for one that a producer gives, name the topic with --topic") from error
-    if not found:
-        raise CommandFailed(f"no message{'' if topic is None else f' of topic {topic}'} has the id {message_id}")
+    _require(found, f"no message{'' if topic is None else f' of topic {topic}'} has the id {message_id}")
     if output == "json":
         print_json([fields(each) for each in found])
     else:
         for each in found:
             _print(each)
+
+
+def _require(found: list[MessageExt], nothing: str) -> None:
+    """Fail with the text `nothing` where nothing was found; either way name the brokers that may have more."""
+    failures = found.failures if isinstance(found, FoundMessages) else {}
+    named = "; ".join(f"broker {name} could not be asked: {error}" for name, error in sorted(failures.items()))
+    if not found:
+        raise CommandFailed(f"{nothing}; {named}" if named else nothing)
+    if named:
+        click.echo(f"raptormq: {named}", err=True)
 
 
 def _row(found: MessageExt) -> list[Cell]:

@@ -1,13 +1,13 @@
 """Messages by key and by id: what brokers are asked, and what of their answers was asked for.
 
-An index of keys holds hashes, and a broker may answer with all of a batch that is stored whole, so every message is
-looked at here.
+A broker that is silent does not hide what the others have: it is named beside what was found. An index of keys holds
+hashes, and a broker may answer with all of a batch that is stored whole, so every message is looked at here.
 Neighbours: `admin` offers the calls, `received` decodes. Source: RocketMQ `MQAdminImpl`, codes 12 and 33.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
 from raptormq.client.answers import require_success
@@ -16,7 +16,7 @@ from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.instance import ClientInstance
 from raptormq.client.received import decode_messages
 from raptormq.client.settings import Limits, Milliseconds, check_setting
-from raptormq.errors import MessageError, NoRoute, ServerError
+from raptormq.errors import MessageError, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import ClusterInfo
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
@@ -34,9 +34,18 @@ _NOTHING_THERE = "can not find message by the offset"
 """What brokers remark, in RocketMQ's words; the code that comes with it says no more than that something is wrong."""
 
 
+class FoundMessages(list[MessageExt]):
+    """What a search has found; without an answer of every broker it may be more."""
+
+    def __init__(self, messages: Iterable[MessageExt], failures: Mapping[str, RaptorMQError]) -> None:
+        super().__init__(messages)
+        self.failures = failures
+        """The error of each broker that did not answer, or refused, by its name."""
+
+
 async def messages_with_key(
     instance: ClientInstance, topic: str, key: str, begin_ms: int, end_ms: int, count: int
-) -> list[MessageExt]:
+) -> FoundMessages:
     """Return the newest messages of a topic that have a key or an id, in the order of their store times.
 
     Raises: as `AdminClient.find_messages`.
@@ -51,6 +60,7 @@ async def messages_with_key(
         raise NoRoute.to(topic)
     found: dict[tuple[MessageQueue, int], MessageExt] = {}
     refused: list[ServerError] = []
+    failures: dict[str, RaptorMQError] = {}
 
     async def ask(broker_name: str, address: str) -> None:
         # With a smaller number, of the newest batch the broker would send the first messages.
@@ -66,12 +76,20 @@ async def messages_with_key(
         for message in _with_key(body, topic, key, broker_name, instance.config.keys):
             found[message.queue, message.queue_offset] = message  # once, though its KEYS may have a word twice
 
-    replicas = ((name, route.replica(name)) for name in route.brokers)
-    await finish_all(ask(name, address) for name, address in replicas if address is not None)
+    async def try_to_ask(broker_name: str, address: str) -> None:
+        try:
+            await ask(broker_name, address)
+        except (TransportError, ServerError) as error:
+            failures[broker_name] = error
+
+    replicas = {name: address for name in sorted(route.brokers) if (address := route.replica(name)) is not None}
+    await finish_all(try_to_ask(name, address) for name, address in replicas.items())
+    if failures and len(failures) == len(replicas):
+        raise failures[min(failures)]
     if refused and not found:
         raise refused[0]
     in_order = sorted(found.values(), key=lambda each: (each.store_timestamp, each.queue, each.queue_offset))
-    return in_order[-count:]
+    return FoundMessages(in_order[-count:], failures)
 
 
 async def message_at(instance: ClientInstance, offset_message_id: str, brokers: ClusterInfo) -> MessageExt | None:
