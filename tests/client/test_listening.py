@@ -3,88 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
-from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt, MessageQueue
+from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt
 from raptormq.client.listening import BatchListener, Listener, Listening, WholeBatches
 from raptormq.client.message_batch import MessageBatch, StoredMessages
-from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
-from raptormq.client.redelivery import Redelivery
 from tests.client.eventually import eventually
-
-QUEUE = MessageQueue("t", "broker-0", 0)
-
-
-class Reader:
-    """Stands where a queue reader stands: learns what is finished."""
-
-    def __init__(self) -> None:
-        self.progress = ProcessQueue(0)
-        self.finished_offsets: list[int] = []
-        self._changed = asyncio.Event()
-
-    def finished(self, progress: ProcessQueue, offset: int) -> None:
-        assert progress is self.progress
-        progress.complete(offset)
-        self.finished_offsets.append(offset)
-        self._changed.set()
-
-    async def until(self, count: int) -> None:
-        while len(self.finished_offsets) < count:
-            self._changed.clear()
-            await self._changed.wait()
-
-
-class Giving:
-    """Stands where redelivery stands: takes messages back or not."""
-
-    def __init__(self, takes: bool) -> None:
-        self.takes = takes
-        self.given: list[MessageExt] = []
-
-    async def give_back(self, message: MessageExt) -> bool:
-        self.given.append(message)
-        return self.takes
-
-    @staticmethod
-    def pause(times: int) -> float:
-        return 0.01 * times
-
-
-def message(offset: int, topic: str = "t", **properties: str) -> MessageExt:
-    return MessageExt(topic, b"%d" % offset, properties, QUEUE, offset, offset, f"id{offset}", "", 0, 0)
-
-
-HandOut = Callable[[list[MessageExt]], None]
-
-
-@asynccontextmanager
-async def listening(
-    listener: Listener | WholeBatches | None,
-    takes: bool = True,
-    config: ConsumerConfig | None = None,
-    later: Mapping[str, Listener] | None = None,
-) -> AsyncIterator[tuple[Listening, Reader, Giving, HandOut]]:
-    reader, giving = Reader(), Giving(takes)
-    calls = Listening(
-        config or ConsumerConfig(), "g", lambda topic: (later or {}).get(topic, listener), cast("Redelivery", giving)
-    )
-    calls.start()
-
-    def hand_out(messages: list[MessageExt]) -> None:
-        for each in messages:
-            reader.progress.admit(each.queue_offset, 1)
-        calls.hand_out(cast("QueueReader", reader), reader.progress, messages)
-
-    try:
-        yield calls, reader, giving, hand_out
-    finally:
-        await calls.stop(0.1)
+from tests.client.lone_listening import Reader, listening, message
 
 
 @pytest.mark.parametrize("answer", [None, ConsumeResult.SUCCESS])
@@ -108,13 +37,6 @@ async def puts_off(messages: list[MessageExt]) -> ConsumeResult | None:
     return ConsumeResult.RECONSUME_LATER
 
 
-async def awaits_what_was_cancelled(messages: list[MessageExt]) -> ConsumeResult | None:
-    other = asyncio.get_running_loop().create_future()
-    other.cancel()
-    await other
-    return None
-
-
 async def never_ends(messages: list[MessageExt]) -> ConsumeResult | None:
     await asyncio.Event().wait()
     return None
@@ -128,14 +50,6 @@ async def test_failure_gives_the_message_back(
         hand_out([message(1), message(2)])
         await reader.until(2)
         assert sorted(m.queue_offset for m in giving.given) == [1, 2]
-
-
-async def test_a_cancellation_from_inside_a_listener_leaves_its_worker_alive() -> None:
-    async with listening(awaits_what_was_cancelled, config=ConsumerConfig(concurrency=1)) as (_, reader, giving, hand):
-        hand([message(0), message(1)])
-        async with asyncio.timeout(5):
-            await reader.until(2)
-        assert [each.queue_offset for each in giving.given] == [0, 1]
 
 
 async def test_a_message_that_nobody_takes_back_is_handed_out_again_and_stays_unfinished() -> None:

@@ -21,6 +21,11 @@ def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]
     return task
 
 
+async def endless() -> None:
+    """Run until it is cancelled."""
+    await asyncio.get_running_loop().create_future()
+
+
 async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Cancel tasks and wait until they have ended."""
     tasks = list(tasks)

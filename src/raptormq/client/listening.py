@@ -19,10 +19,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CoroutineType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from raptormq.client.async_functions import awaitable
-from raptormq.client.background import background, cancel_all
+from raptormq.client.background import background, cancel_all, endless
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.first_step import FirstStep
 from raptormq.client.message_batch import MessageBatch, StoredMessages
@@ -103,6 +103,10 @@ class Listening:
         self._idle.set()
         self.workers: list[asyncio.Task[None]] = []
         """They call listeners."""
+        self._bystander: asyncio.Task[None] | None = None
+        """Cancelled by who cancels everything, as `asyncio.run` does at its end, and not by a listener that cancels the
+        task it runs in.
+        """
 
     def start(self) -> None:
         """Begin to call listeners."""
@@ -110,6 +114,7 @@ class Listening:
             background(self._work(), f"listener {number} of {self._group}")
             for number in range(self._config.concurrency)
         ]
+        self._bystander = background(endless(), f"listeners of {self._group}")
 
     def hand_out(self, reader: QueueReader, progress: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         """Take messages of one queue, in order, or a batch that is finished as a whole; returns at once."""
@@ -134,7 +139,7 @@ class Listening:
                 await self._idle.wait()
         except TimeoutError:
             log.warning("%d listener calls of group %s are cancelled after %g s", self._busy, self._group, timeout)
-        await cancel_all(self.workers)
+        await cancel_all(self.workers if self._bystander is None else [*self.workers, self._bystander])
 
     async def _work(self) -> None:
         while True:
@@ -157,6 +162,8 @@ class Listening:
 
     async def _consume(self, waiting: Waiting) -> None:
         failed = await self._call(waiting.messages)
+        if (worker := asyncio.current_task()) is not None and worker.cancelling() and self._outlives(worker):
+            failed = await self._uncancelled(worker, waiting.messages, failed)
         if not failed and waiting.batch_offset is not None:
             waiting.reader.finished(waiting.progress, waiting.batch_offset)
             return
@@ -214,13 +221,33 @@ class Listening:
         except TimeoutError:
             log.exception("a listener of group %s took too long, or timed out itself", self._group)
         except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is None or task.cancelling():
+            # Unless somebody cancelled this task, something that the listener waited for was cancelled.
+            if (task := asyncio.current_task()) is None or (task.cancelling() and not self._outlives(task)):
                 raise
-            # Nobody cancelled this worker: something that the listener waited for was cancelled.
-            log.exception("a listener of group %s was cancelled from inside", self._group)
+            log.exception("a listener of group %s was cancelled, by itself or by what it waited for", self._group)
         except Exception:
             log.exception("a listener of group %s failed", self._group)
         return messages
+
+    def _outlives(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a cancelled task goes on: it is a worker, which nobody but a listener wants to end."""
+        is_end = self._stopping or self._bystander is None or self._bystander.cancelling()
+        return not is_end and task in self.workers
+
+    async def _uncancelled(
+        self, worker: asyncio.Task[Any], messages: Sequence[MessageExt], failed: Sequence[MessageExt]
+    ) -> Sequence[MessageExt]:
+        """Let a worker go on as if nobody had cancelled it; returns what is to be delivered again."""
+        try:
+            await asyncio.sleep(0)  # a cancellation that the listener has not waited for: `uncancel` may leave it
+        except asyncio.CancelledError:
+            if not self._outlives(worker):
+                raise
+            log.exception("a listener of group %s cancelled its task", self._group)
+            failed = messages
+        while worker.uncancel():
+            pass
+        return failed
 
     async def _in_time(self, call: Awaitable[T]) -> T:
         """Return what a listener returns; raises what it raises, and `TimeoutError` when it takes too long."""

@@ -1,0 +1,83 @@
+"""Listener calls without a broker, and what stands around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import cast
+
+from raptormq.client import ConsumerConfig, MessageExt, MessageQueue
+from raptormq.client.listening import Listener, Listening, WholeBatches
+from raptormq.client.process_queue import ProcessQueue
+from raptormq.client.queue_reader import QueueReader
+from raptormq.client.redelivery import Redelivery
+
+QUEUE = MessageQueue("t", "broker-0", 0)
+
+
+class Reader:
+    """Stands where a queue reader stands: learns what is finished."""
+
+    def __init__(self) -> None:
+        self.progress = ProcessQueue(0)
+        self.finished_offsets: list[int] = []
+        self._changed = asyncio.Event()
+
+    def finished(self, progress: ProcessQueue, offset: int) -> None:
+        assert progress is self.progress
+        progress.complete(offset)
+        self.finished_offsets.append(offset)
+        self._changed.set()
+
+    async def until(self, count: int) -> None:
+        while len(self.finished_offsets) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class Giving:
+    """Stands where redelivery stands: takes messages back or not."""
+
+    def __init__(self, takes: bool) -> None:
+        self.takes = takes
+        self.given: list[MessageExt] = []
+
+    async def give_back(self, message: MessageExt) -> bool:
+        self.given.append(message)
+        return self.takes
+
+    @staticmethod
+    def pause(times: int) -> float:
+        return 0.01 * times
+
+
+def message(offset: int, topic: str = "t", **properties: str) -> MessageExt:
+    return MessageExt(topic, b"%d" % offset, properties, QUEUE, offset, offset, f"id{offset}", "", 0, 0)
+
+
+HandOut = Callable[[list[MessageExt]], None]
+
+
+@asynccontextmanager
+async def listening(
+    listener: Listener | WholeBatches | None,
+    takes: bool = True,
+    config: ConsumerConfig | None = None,
+    later: Mapping[str, Listener] | None = None,
+) -> AsyncIterator[tuple[Listening, Reader, Giving, HandOut]]:
+    reader, giving = Reader(), Giving(takes)
+    calls = Listening(
+        config or ConsumerConfig(), "g", lambda topic: (later or {}).get(topic, listener), cast("Redelivery", giving)
+    )
+    calls.start()
+
+    def hand_out(messages: list[MessageExt]) -> None:
+        for each in messages:
+            reader.progress.admit(each.queue_offset, 1)
+        calls.hand_out(cast("QueueReader", reader), reader.progress, messages)
+
+    try:
+        yield calls, reader, giving, hand_out
+    finally:
+        await calls.stop(0.1)
