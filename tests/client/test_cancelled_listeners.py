@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt
-from raptormq.client.listening import Listener
+from raptormq.client import (
+    AdminClient,
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
+from raptormq.client.listening import Listener as ListenerFunction
+from raptormq.client.listening import Listening
+from tests.client.cluster import Cluster
+from tests.client.eventually import eventually
+from tests.client.listener import Listener
 from tests.client.lone_listening import listening, message
 
 
@@ -79,12 +95,12 @@ def cancel_this_task() -> None:
     ],
 )
 async def test_a_listener_that_cancels_its_own_task_fails_and_its_worker_goes_on(
-    bad: Listener, caplog: pytest.LogCaptureFixture
+    bad: ListenerFunction, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def good(messages: list[MessageExt]) -> None:
         await asyncio.sleep(0)
 
-    topics: dict[str, Listener] = {"good": good}
+    topics: dict[str, ListenerFunction] = {"good": good}
     async with listening(bad, config=ConsumerConfig(concurrency=1), later=topics) as (calls, reader, giving, hand_out):
         hand_out([message(0), message(1), message(2, "good")])
         async with asyncio.timeout(5):
@@ -125,3 +141,88 @@ async def test_who_cancels_everything_ends_the_workers_too() -> None:
         await asyncio.wait(calls.workers)
         assert [worker.cancelled() for worker in calls.workers] == [True]
         assert (reader.finished_offsets, giving.given) == ([], [])
+
+
+class Stubborn:
+    """A listener that takes no notice when it is cancelled, such as one that tries until a database answers."""
+
+    def __init__(self) -> None:
+        self.started, self.may_end = asyncio.Event(), asyncio.Event()
+        self.fails = False
+
+    def __enter__(self) -> None:
+        """It goes on until the block ends."""
+
+    def __exit__(self, *_error: object) -> None:
+        self.may_end.set()
+
+    async def __call__(self, messages: list[MessageExt]) -> None:
+        self.started.set()
+        while not self.may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.may_end.wait()
+        if self.fails:
+            raise ValueError("as planned")
+
+
+async def ends(work: Coroutine[Any, Any, None]) -> bool:
+    """Whether `work` ends; who waits for a listener to be cancelled cannot be cancelled either."""
+    ended, _ = await asyncio.wait([asyncio.create_task(work)], timeout=20)
+    return bool(ended)
+
+
+async def test_stopping_leaves_a_listener_alone_that_goes_on_and_finishes_nothing_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stubborn = Stubborn()
+    async with listening(stubborn, config=ConsumerConfig(concurrency=2)) as (calls, reader, giving, hand_out):
+        with stubborn:
+            hand_out([message(0), message(1)])
+            await eventually(lambda: reader.progress.calls.count == 2)
+            assert await ends(calls.stop(0.01))
+            assert reader.progress.calls.count == 0  # nobody waits for it before the queue goes to another member
+            assert (reader.progress.commit_offset, giving.given) == (0, [])
+            assert all(f"listener {number} of g goes on though" in caplog.text for number in range(2))
+            assert "its messages of topic t come again" in caplog.text
+        assert await ends(all_ended(calls))
+        assert reader.progress.calls.count == 0
+
+
+async def all_ended(calls: Listening) -> None:
+    await asyncio.wait(calls.workers)
+
+
+async def test_a_listener_that_was_left_alone_and_fails_gives_nothing_back() -> None:
+    stubborn = Stubborn()
+    stubborn.fails = True
+    async with listening(stubborn) as (calls, reader, giving, hand_out):
+        with stubborn:
+            hand_out([message(0)])
+            await stubborn.started.wait()
+            assert await ends(calls.stop(0.01))
+            reader.progress.dropped = True
+        assert await ends(all_ended(calls))
+        assert (reader.finished_offsets, giving.given) == ([], [])
+
+
+async def test_a_consumer_leaves_its_group_though_a_listener_goes_on_and_its_message_comes_again(
+    tmp_path: Path,
+) -> None:
+    stubborn, again = Stubborn(), Listener()
+    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, concurrency=1)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        consumer = PushConsumer("g", client_config=ClientConfig(cluster.name_servers, close_timeout=0.1), config=config)
+        consumer.subscribe("t", "*", stubborn)
+        await consumer.start()
+        with stubborn:
+            async with Producer(name_servers=cluster.name_servers) as producer:
+                await producer.send(Message("t", b"x"))
+            await stubborn.started.wait()
+            assert await ends(consumer.stop())
+            async with AdminClient(name_servers=cluster.name_servers) as admin:
+                assert await admin.group_connections("g") is None
+            async with PushConsumer("g", name_servers=cluster.name_servers, config=config) as consumer:
+                consumer.subscribe("t", "*", again)
+                await again.until(1)
+            assert again.bodies == [b"x"]

@@ -26,12 +26,14 @@ async def endless() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until they have ended."""
+async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None = None) -> set[asyncio.Task[None]]:
+    """Cancel tasks and wait until they have ended, at most `timeout` seconds; returns those that go on: code of others
+    may take no notice.
+    """
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    return (await asyncio.wait(tasks, timeout=timeout))[1] if tasks else set()
 
 
 async def finish_all(works: Iterable[Awaitable[object]]) -> None:

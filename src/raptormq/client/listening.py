@@ -38,6 +38,9 @@ from raptormq.protocol.topic_names import retry_topic
 
 log = logging.getLogger(__name__)
 
+_CANCELLED_S = 1.0
+"""How long the consumer, when it stops, waits for a listener that it has cancelled."""
+
 T = TypeVar("T")
 Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
 """An `async` function. `None` means success; any exception means the messages are delivered again later."""
@@ -97,7 +100,8 @@ class Listening:
         """By topic, listeners whose answer could not be awaited: they are not called again."""
         self._waiting: WorkLine[Waiting] = WorkLine()  # bounded by the flow limits of the readers
         self._pauses: set[asyncio.TimerHandle] = set()
-        self._busy = 0
+        self._calls: dict[asyncio.Task[Any], Waiting] = {}
+        """What the workers have that call a listener now."""
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -130,7 +134,9 @@ class Listening:
         return not await self._call([message])
 
     async def stop(self, timeout: float) -> None:
-        """Let the calls that run end, at most `timeout` seconds, then cancel them; nothing new is called."""
+        """Let the calls that run end, at most `timeout` seconds, then cancel them; nothing new is called. A call that
+        goes on all the same is left alone: as long as it has not ended, its messages are not finished.
+        """
         self._stopping = True
         for pause in self._pauses:
             pause.cancel()
@@ -138,31 +144,47 @@ class Listening:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
         except TimeoutError:
-            log.warning("%d listener calls of group %s are cancelled after %g s", self._busy, self._group, timeout)
-        await cancel_all(self.workers if self._bystander is None else [*self.workers, self._bystander])
+            count = len(self._calls)
+            log.warning("%d listener calls of group %s are cancelled after %g s", count, self._group, timeout)
+        if self._bystander is not None:
+            await cancel_all([self._bystander])
+        for worker in await cancel_all(self.workers, _CANCELLED_S):
+            if worker in self._calls:
+                topic = _topic(self._calls[worker].messages)
+                log.error(
+                    "%s goes on though it was cancelled, in %s; its messages of topic %s come again",
+                    *(worker.get_name(), _name(self._listener_of(topic)), topic),
+                )
+                self._call_ended(worker)
 
     async def _work(self) -> None:
-        while True:
+        worker = asyncio.current_task()
+        assert worker is not None
+        while not self._stopping:
             waiting = await self._waiting.take()
-            calls = waiting.progress.calls
             if waiting.progress.is_over or self._stopping:
                 del waiting
                 continue
-            self._busy += 1
+            self._calls[worker] = waiting
             self._idle.clear()
-            calls.begin()
+            waiting.progress.calls.begin()
             try:
-                await self._consume(waiting)
+                await self._consume(waiting, worker)
             finally:
-                calls.end()
-                self._busy -= 1
-                if not self._busy:
-                    self._idle.set()
+                self._call_ended(worker)
                 del waiting  # its messages hold the whole answer that they came with
 
-    async def _consume(self, waiting: Waiting) -> None:
+    def _call_ended(self, worker: asyncio.Task[Any]) -> None:
+        """Wait for a call no more; it may have been left alone before it ended."""
+        waiting = self._calls.pop(worker, None)
+        if waiting is not None:
+            waiting.progress.calls.end()
+        if not self._calls:
+            self._idle.set()
+
+    async def _consume(self, waiting: Waiting, worker: asyncio.Task[Any]) -> None:
         failed = await self._call(waiting.messages)
-        if (worker := asyncio.current_task()) is not None and worker.cancelling() and self._outlives(worker):
+        if worker.cancelling() and self._outlives(worker):
             failed = await self._uncancelled(worker, waiting.messages, failed)
         if not failed and waiting.batch_offset is not None:
             waiting.reader.finished(waiting.progress, waiting.batch_offset)
@@ -276,6 +298,11 @@ class Listening:
 
 def _topic(messages: Sequence[MessageExt]) -> str:
     return messages.topic if isinstance(messages, MessageBatch) else messages[0].topic
+
+
+def _name(listener: Listener | WholeBatches | None) -> str:
+    function = listener.listener if isinstance(listener, WholeBatches) else listener
+    return getattr(function, "__qualname__", repr(function))
 
 
 def _failed(messages: MessageBatch, answer: ConsumeResult | Iterable[int] | None) -> Sequence[MessageExt]:
