@@ -32,6 +32,8 @@ class Broker:
         self.error: Callable[[Outgoing], Exception | None] = lambda _outgoing: None
         self.whole = False
         self.silent = False
+        self.speaks = asyncio.Event()
+        """Ends the silence for what was sent in it."""
         self.kinds = QueueKinds()
 
     async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
@@ -40,7 +42,7 @@ class Broker:
         self.sent.append(outgoing)
         self.queues.append(queue)
         if self.silent:
-            await asyncio.Event().wait()
+            await self.speaks.wait()
         self.on_send()
         if (error := self.error(outgoing)) is not None:
             raise error

@@ -16,6 +16,7 @@ from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import Delay, Message, MessageQueue
 from raptormq.protocol.properties import decode_properties
+from tests.client.eventually import eventually
 from tests.client.lanes import LONG_TEXT, QUEUE, Broker, add, make_lane
 
 
@@ -169,6 +170,70 @@ async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> N
     for future in futures:
         with pytest.raises(ClientClosed):
             await future
+
+
+async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_waits() -> None:
+    broker, accumulator = Broker(), Accumulator()
+    broker.silent = True
+    lane = make_lane(broker, accumulator)
+    make_lane(broker, accumulator)
+    of_first = add(lane, Message("t", b"x"))
+    first = asyncio.create_task(lane.leave(0.05))
+    await eventually(lambda: len(broker.sent) == 1)
+    of_second = add(lane, Message("t", b"x"))
+    second = asyncio.create_task(lane.leave(60))
+    await first
+    assert not of_second.done()
+    assert not of_first.done()  # the second one may have messages in the same batch
+    broker.speaks.set()
+    await second
+    assert [future.result().queue_offset for future in (of_first, of_second)] == [100, 100]
+
+
+async def test_who_closes_last_ends_its_own_and_nothing_that_another_one_still_waits_for() -> None:
+    broker, accumulator = Broker(), Accumulator()
+    broker.silent = True
+    lane = make_lane(broker, accumulator)
+    make_lane(broker, accumulator)
+    of_first = add(lane, Message("t", b"x"))
+    first = asyncio.create_task(lane.leave(60))
+    await eventually(lambda: len(broker.sent) == 1)
+    of_second = add(lane, Message("t", b"x"))
+    await lane.leave(0.01)
+    with pytest.raises(ClientClosed):
+        await of_second
+    assert not of_first.done()
+    broker.speaks.set()
+    await first
+    assert of_first.result().queue_offset == 100
+
+
+async def test_a_batch_that_an_open_producer_shares_outlives_the_close_of_the_other_one() -> None:
+    broker, accumulator = Broker(), Accumulator()
+    broker.silent = True
+    lane = make_lane(broker, accumulator)
+    make_lane(broker, accumulator)
+    futures = [add(lane, Message("t", b"x")) for _ in range(2)]
+    await lane.leave(0.01)
+    assert len(broker.sent) == 1
+    assert not any(future.done() for future in futures)
+    await lane.leave(0.01)
+    for future in futures:
+        with pytest.raises(ClientClosed):
+            await future
+
+
+async def test_a_lane_that_its_last_producer_leaves_takes_no_other_one() -> None:
+    broker, accumulator = Broker(), Accumulator()
+    broker.silent = True
+    lane = make_lane(broker, accumulator)
+    future = add(lane, Message("t", b"x"))
+    leaving = asyncio.create_task(lane.leave(60))
+    await eventually(lambda: len(broker.sent) == 1)
+    assert make_lane(broker, accumulator) is not lane
+    broker.speaks.set()
+    await leaving
+    assert future.done()
 
 
 async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None:

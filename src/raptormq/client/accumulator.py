@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, overload
 
+from raptormq.client.background import cancel_all
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import as_bytes, check_parts, check_place, misfit
 from raptormq.client.departures import Departures, Send, Ships
@@ -102,7 +103,8 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._new_future: Callable[[], asyncio.Future[SendResult]] = self._loop.create_future
         self._open: dict[BatchKey, OpenBatch] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], int] = {}
+        """What is under way, and how many of those that have left wait for it."""
         self.users = 0
 
     @overload
@@ -252,17 +254,24 @@ class Lane:
     async def leave(self, timeout: float) -> None:
         """Give the lane back: open batches leave; waits at most `timeout` seconds for those under way.
 
-        After the last user nothing stays pending: what has no answer by then fails with `ClientClosed`.
+        A batch may have messages of everybody who used the lane when it left. So what has no answer by then fails, with
+        `ClientClosed`, only when nobody uses the lane any more and nobody else who has left still waits for it: after
+        the last one nothing stays pending.
         """
         self.flush()
         self.users -= 1
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
-        if self.users == 0:
-            self._shared.drop(self)
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self.users:
+            self._shared.drop(self)  # whoever comes now has nothing to do with what is under way
+        if not self._tasks:
+            return
+        own = list(self._tasks)
+        for task in own:
+            self._tasks[task] += 1
+        _, unanswered = await asyncio.wait(own, timeout=timeout)
+        for task in unanswered:
+            self._tasks[task] -= 1
+        if not self.users:
+            await cancel_all(task for task in unanswered if not self._tasks[task])
 
     def _close(self, batch: OpenBatch) -> None:
         """Take a batch out of the open ones and send it by itself."""
@@ -296,12 +305,12 @@ class Lane:
 
     def _start(self, work: Coroutine[Any, Any, None], batches: Sequence[OpenBatch]) -> None:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = 0
         # Not in the task: one that is cancelled before its first step never runs a line of itself.
         task.add_done_callback(lambda _task: self._finish(_task, batches))
 
     def _finish(self, task: asyncio.Task[None], batches: Iterable[OpenBatch]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         closed = ClientClosed(CLOSED)
         error = closed if task.cancelled() else task.exception() or closed
         for batch in batches:
