@@ -69,6 +69,22 @@ async def test_every_member_gets_everything_once(tmp_path: Path) -> None:
     assert [sorted(listener.bodies) for listener in listeners] == [[b"0", b"1", b"2", b"no"]] * 2
 
 
+async def test_from_the_first_on_nothing_is_missed_of_a_topic_that_is_made_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    listener = Listener()
+    async with Cluster(tmp_path) as cluster:
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=broadcasting(tmp_path / "offsets"))
+        consumer.subscribe("t", "*", listener)
+        async with consumer:
+            await eventually(lambda: "group g cannot read t now" in caplog.text)
+            await cluster.create_topic("t", 1)
+            await send(cluster, b"0", b"1")
+            await listener.until(2)
+    assert listener.bodies == [b"0", b"1"]
+
+
 @pytest.mark.parametrize("name", [{"instance_name": "always-the-same"}, {}], ids=["named", "unnamed"])
 async def test_a_member_goes_on_where_it_was(tmp_path: Path, name: dict[str, Any]) -> None:
     config = broadcasting(tmp_path / "offsets")

@@ -220,7 +220,9 @@ class ConsumerConfig:
     """How a `PushConsumer` fetches, hands out and commits."""
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
-    """Where a new group starts. A young topic, whose first message is still there, is read from it in any case."""
+    """Where a new group starts. A young topic, whose first message is still there, is read from it in any case, but not
+    with BROADCASTING: then LAST leaves out what a topic, or a queue, got before this member found it, also one that was
+    made after the member had started. FIRST leaves out nothing."""
     consume_from_ms: Milliseconds = 0
     """With `TIMESTAMP`: milliseconds since 1970."""
     message_model: MessageModel = MessageModel.CLUSTERING

@@ -2,7 +2,8 @@
 
 What a broker answers to members of a group without progress depends on the age of the queue: offset 0 while the first
 message is still there, so that a group on a young topic misses nothing, else "not found", and only then the settings
-count. A reader that was told where to start asks for stored progress alone.
+count. A reader that was told where to start asks for stored progress alone. Brokers know no progress of a broadcasting
+member, so there the settings alone count, on young topics too.
 Neighbours: `queue_reader`, `pull_consumer`. Source: RocketMQ `RebalancePushImpl.computePullFromWhereWithException`.
 """
 
