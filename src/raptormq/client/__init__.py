@@ -10,6 +10,7 @@ from raptormq.client.credentials import Credentials
 from raptormq.client.encryption_keys import EncryptionKeys, EnvironmentKeys, KeyFile, KeyFolder
 from raptormq.client.listening import BatchListener, Listener
 from raptormq.client.message_batch import MessageBatch
+from raptormq.client.message_search import FoundMessages
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
 from raptormq.client.pulling import PullResult, PullStatus
@@ -46,6 +47,7 @@ __all__ = [
     "Delay",
     "EncryptionKeys",
     "EnvironmentKeys",
+    "FoundMessages",
     "GroupConnections",
     "GroupMember",
     "KeyFile",

@@ -19,7 +19,7 @@ from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig
 from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
-from raptormq.client.message_search import MAX_FOUND, message_at, messages_with_key
+from raptormq.client.message_search import MAX_FOUND, FoundMessages, message_at, messages_with_key
 from raptormq.client.results import TopicChange
 from raptormq.client.settings import LONG_MAX
 from raptormq.client.startable import Startable
@@ -201,11 +201,13 @@ class AdminClient(Startable):
 
     async def find_messages(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, count: int = MAX_FOUND
-    ) -> list[MessageExt]:
+    ) -> FoundMessages:
         """Return the newest messages of a topic, at most `count` (1 to 64), that have a key, or that id (`message_id`),
-        and were stored between two times, in ms since 1970; in the order of their store times.
+        and were stored between two times, in ms since 1970; in the order of their store times. Brokers that did
+        not answer, or refused, are in its `failures`, also where nothing was found.
 
         Raises:
+            TransportError, ServerError: none answered.
             NoRoute: the topic does not exist, or no broker that has it is up.
             ServerError: 14 where nothing but batches that are encrypted as a whole has the key.
             RecordError, KeyMissing: one cannot be decrypted, inflated or taken apart.
