@@ -40,7 +40,7 @@ async def at_broker(
             return await call(moved)
     moved = await _refreshed_address(routes, queue, broker_id)
     if moved is None:
-        raise NoRoute(f"no member of broker {queue.broker_name} is up, which has {queue}")
+        raise NoRoute(f"no member of broker {queue.broker_name} is up")
     return await call(moved)
 
 
