@@ -61,6 +61,12 @@ def open_store(volume: FileSystem, clock: Clock | None = None, **settings: Any) 
     return store
 
 
+async def order(store: MessageStore, *, to_batch: bool) -> None:
+    """Order a conversion where the topic table says what counts."""
+    table = Table(store._fs, is_batch=store.is_batch_topic(TOPIC))
+    await store.converter.order(TOPIC, table, to_batch=to_batch)
+
+
 async def finish(store: MessageStore, table: Table) -> Progress | None:
     """Let the converter work until it has nothing to do; return how the conversion ended."""
     while (topic := store.converter.next_topic()) is not None:
@@ -74,7 +80,7 @@ def convert(store: MessageStore, volume: FileSystem, *, to_batch: bool) -> Progr
     """Convert the queues of the topic from beginning to end."""
 
     async def run() -> Progress | None:
-        await store.converter.order(TOPIC, to_batch=to_batch)
+        await order(store, to_batch=to_batch)
         return await finish(store, Table(volume, is_batch=not to_batch))
 
     progress = asyncio.run(run())

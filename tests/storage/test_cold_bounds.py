@@ -154,7 +154,7 @@ async def test_a_conversion_never_lets_the_loop_wait() -> None:
     remove = store._retention.run(store._clock())
     assert remove is not None
     remove()
-    await store.converter.order("topic", to_batch=True)
+    await store.converter.order("topic", Types(), to_batch=True)
     assert await store.converter.convert("topic", Types())
     progress = store.converter.progress("topic")
     assert progress is not None

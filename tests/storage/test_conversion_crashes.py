@@ -17,7 +17,7 @@ from raptormq.storage.background import Runner
 from raptormq.storage.conversion_ledger import ConversionLedger
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.queue_types import declared_topics
-from tests.storage.conversions import TOPIC, Table, declare, finish, open_store
+from tests.storage.conversions import TOPIC, Table, declare, finish, open_store, order
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, Inline, checkpoint, message, put, read_queue, run_retention
@@ -74,7 +74,7 @@ class Life:
         assert store._opened is not None
         await store._opened.housekeeping.checkpointing.make(Inline(), always=True)
         store.converter.start(Chatty(lambda: self.send(store)), store._opened.housekeeping.checkpointing)
-        await store.converter.order(TOPIC, to_batch=self.to_batch)
+        await order(store, to_batch=self.to_batch)
         ended = await finish(store, Table(self.volume, is_batch=not self.to_batch))
         assert ended is not None
         assert (ended.phase, ended.remark) == ("done", "")
@@ -117,7 +117,7 @@ def assert_recovered(volume: MemoryFileSystem, life: Life, where: str) -> None:
         in_table = TOPIC in declared_topics(volume, store.config.paths).batch
         table = Table(volume, is_batch=store.converter.types().get(TOPIC, in_table))
         assert store.is_batch_topic(TOPIC) is table.is_batch, where
-        await store.converter.order(TOPIC, to_batch=life.to_batch)
+        await order(store, to_batch=life.to_batch)
         ended = await finish(store, table)
         assert ended is None or (ended.phase, ended.remark) == ("done", ""), where
 
@@ -182,7 +182,7 @@ def test_a_full_disk_stops_it_and_it_goes_on(to_batch: bool) -> None:
         table = Table(volume, is_batch=not to_batch)
 
         async def run() -> None:
-            await store.converter.order(TOPIC, to_batch=to_batch)  # noqa: B023 - runs at once
+            await order(store, to_batch=to_batch)  # noqa: B023 - runs at once
             fault = Fault(kind=kind, path=path, error=28, repeats=True)  # noqa: B023
             volume.faults.append(fault)  # noqa: B023
             ended = await finish(store, table)  # noqa: B023
@@ -191,7 +191,7 @@ def test_a_full_disk_stops_it_and_it_goes_on(to_batch: bool) -> None:
             assert "No space left" in ended.remark
             assert served(store) == found  # noqa: B023
             volume.faults.clear()  # noqa: B023
-            await store.converter.order(TOPIC, to_batch=to_batch)  # noqa: B023
+            await order(store, to_batch=to_batch)  # noqa: B023
             ended = await finish(store, table)  # noqa: B023
             assert ended is not None
             assert (ended.phase, ended.remark) == ("done", "")
@@ -247,7 +247,7 @@ def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> N
             raise StorageError("no")
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         assert not await store.converter.convert(TOPIC, Unwritable(disk, is_batch=False))
 
     life.send(store)
@@ -287,7 +287,7 @@ def test_a_quiet_topic_survives_a_power_cut_after_the_switch(to_batch: bool) -> 
 
     async def run() -> None:
         await housekeeping.checkpointing.make(Inline(), always=True)
-        await store.converter.order(TOPIC, to_batch=to_batch)
+        await order(store, to_batch=to_batch)
         ended = await finish(store, Table(disk, is_batch=not to_batch))
         assert ended is not None
         assert ended.phase == "done"
@@ -311,7 +311,7 @@ def test_a_file_that_is_ahead_of_the_broker(to_batch: bool, crash: bool) -> None
     housekeeping = store._opened.housekeeping
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=to_batch)
+        await order(store, to_batch=to_batch)
         synced = sum(line == "sync_directory /store/config" for line in volume.operations)
         table = Table(volume, is_batch=not to_batch)
         settles = 0 if to_batch else 1
@@ -353,7 +353,7 @@ def test_what_is_not_confirmed_at_the_switch_comes_afterwards() -> None:
     life.send(store)
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         working = asyncio.ensure_future(finish(store, Table(disk, is_batch=False)))
         while (progress := store.converter.progress(TOPIC)) is None or progress.phase != "switching":
             await asyncio.sleep(0)

@@ -105,7 +105,7 @@ def test_a_topic_that_was_deleted_during_its_conversion_does_not_come_back(
 
     async def run() -> MemoryFileSystem:
         store.set_loop(asyncio.get_running_loop())
-        await store.converter.order(conversions.TOPIC, to_batch=to_batch)
+        await conversions.order(store, to_batch=to_batch)
         working = asyncio.ensure_future(conversions.finish(store, conversions.Table(volume, is_batch=not to_batch)))
         while not (progress := store.converter.progress(conversions.TOPIC)) or progress.phase == "waiting":
             await asyncio.sleep(0)

@@ -24,6 +24,7 @@ from tests.storage.conversions import (
     finish,
     one,
     open_store,
+    order,
     queue_bytes,
 )
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -115,7 +116,7 @@ def test_a_batch_that_comes_in_meanwhile_refuses_as_well() -> None:
     table = Table(volume, is_batch=True)
 
     async def run() -> str:
-        await store.converter.order(TOPIC, to_batch=False)
+        await order(store, to_batch=False)
         working = asyncio.ensure_future(finish(store, table))
         while (progress := store.converter.progress(TOPIC)) is None or progress.phase == "waiting":
             await asyncio.sleep(0)
@@ -142,7 +143,7 @@ def test_what_comes_in_meanwhile_is_in_the_new_queues(to_batch: bool, flush: Flu
     sent[2], sent[3] = [], []
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=to_batch)
+        await order(store, to_batch=to_batch)
         working = asyncio.ensure_future(finish(store, Table(volume, is_batch=not to_batch)))
         number = 0
         while not working.done():
@@ -242,7 +243,7 @@ def test_a_new_queue_that_a_disk_damages_is_built_again() -> None:
     before = contents(store)
 
     async def run() -> str:
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
         path = f"/store/{BATCH}/{TOPIC}/0/{920:020d}"
         while True:

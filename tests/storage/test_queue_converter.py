@@ -24,6 +24,7 @@ from tests.storage.conversions import (
     finish,
     one,
     open_store,
+    order,
     queue_bytes,
 )
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -36,10 +37,7 @@ def test_a_topic_of_the_wanted_type_is_left_alone() -> None:
     volume = MemoryFileSystem()
     store = filled(volume, is_batch=False)
 
-    async def order() -> None:
-        await store.converter.order(TOPIC, to_batch=False)
-
-    asyncio.run(order())
+    asyncio.run(order(store, to_batch=False))
     assert store.converter.next_topic() is None
     assert store.converter.progress(TOPIC) is None
 
@@ -52,12 +50,12 @@ def test_stopped_and_gone_on_with_and_given_up() -> None:
 
     async def run() -> None:
         converter = store.converter
-        await converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         working = asyncio.ensure_future(finish(store, table))
         while (progress := converter.progress(TOPIC)) is None or progress.phase == "waiting":
             await asyncio.sleep(0)
         with pytest.raises(ConversionRefused, match="the other way"):
-            await converter.order(TOPIC, to_batch=False)
+            await order(store, to_batch=False)
         await converter.stop(TOPIC)
         ended = await working
         assert ended is not None
@@ -65,13 +63,13 @@ def test_stopped_and_gone_on_with_and_given_up() -> None:
         store._queues.flush(10)  # what the timer does
         assert queue_bytes(volume, BATCH)
         put(store, one("later"))
-        await converter.order(TOPIC, to_batch=False)
+        await order(store, to_batch=False)
         assert queue_bytes(volume, BATCH) == {}
         assert converter.next_topic() is None
-        await converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         await converter.stop(TOPIC)
         assert converter.next_topic() is None
-        await converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         ended = await finish(store, table)
         assert ended is not None
         assert ended.phase == "done"
@@ -86,7 +84,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_forgotten() -> None:
     store = filled(volume, is_batch=False, count=300)
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
         while not (progress := store.converter.progress(TOPIC)) or progress.phase == "waiting":
             await asyncio.sleep(0)
@@ -114,7 +112,7 @@ def test_nothing_is_left_of_a_topic_that_had_its_first_message_after_the_switch_
             store.delete_topic(TOPIC)
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         assert await finish(store, Busy(volume, is_batch=False)) is None
 
     asyncio.run(run())
@@ -142,7 +140,7 @@ def test_a_topic_that_is_made_again_while_old_queues_are_removed_keeps_its_own(a
     async def run() -> None:
         assert store._opened is not None
         store.converter.start(Slow(), store._opened.housekeeping.checkpointing)
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         assert await finish(store, Table(volume, is_batch=False)) is None
 
     asyncio.run(run())
@@ -155,9 +153,9 @@ def test_a_topic_that_is_deleted_while_its_conversion_is_given_up_is_forgotten()
     store = filled(volume, is_batch=False)
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         await store.converter.stop(TOPIC)
-        giving_up = asyncio.ensure_future(store.converter.order(TOPIC, to_batch=False))
+        giving_up = asyncio.ensure_future(order(store, to_batch=False))
         await asyncio.sleep(0)  # it waits for the disk
         store.delete_topic(TOPIC)
         await giving_up
@@ -179,7 +177,7 @@ def test_the_topic_table_is_right_again_when_a_refused_conversion_is_forgotten()
             await super().settled()
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=False)
+        await order(store, to_batch=False)
         ended = await finish(store, Late(volume, is_batch=True))
         assert ended is not None
         assert ended.phase == "refused"
@@ -196,7 +194,7 @@ def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
     before = contents(store)
 
     async def until_half() -> None:
-        await store.converter.order(TOPIC, to_batch=True)
+        await order(store, to_batch=True)
         working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
         while (progress := store.converter.progress(TOPIC)) is None or progress.done < 300:
             await asyncio.sleep(0)
@@ -235,9 +233,10 @@ def test_two_topics_are_converted_one_after_the_other() -> None:
             self.history.append(is_batch)
 
     async def run() -> None:
-        await store.converter.order(TOPIC, to_batch=True)
-        await store.converter.order("other", to_batch=True)
-        await finish(store, Tables(volume, is_batch=False))
+        tables = Tables(volume, is_batch=False)
+        await store.converter.order(TOPIC, tables, to_batch=True)
+        await store.converter.order("other", tables, to_batch=True)
+        await finish(store, tables)
 
     asyncio.run(run())
     assert store.is_batch_topic(TOPIC)

@@ -54,7 +54,7 @@ class Conversions:
 
     async def order(self, topic: str, *, to_batch: bool) -> None:
         """Let a topic be converted; raises as :meth:`QueueConverter.order`."""
-        await self.converter.order(topic, to_batch=to_batch)
+        await self.converter.order(topic, self, to_batch=to_batch)
         self._wake.set()
 
     def set(self, topic: str, *, is_batch: bool) -> None:
@@ -76,9 +76,10 @@ class Conversions:
         while True:
             self._wake.clear()
             is_well = True
-            topic = self.converter.next_topic()
+            topic = None
             try:
                 await self.converter.tidy()
+                topic = self.converter.next_topic()  # after what takes time: it may be stopped, or deleted, meanwhile
                 if topic is not None:
                     is_well = await self.converter.convert(topic, self)
             except StorageError as error:

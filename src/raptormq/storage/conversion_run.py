@@ -166,33 +166,46 @@ class Workshop:
         """Remove what the switch has left.
 
         Raises:
+            StopRequested: the topic was deleted.
             StorageError, OSError: something could not be saved or removed; to be called again.
         """
         job.progress.phase = "switching"
         await self.ledger.rewrite(self.background)  # else its backup says that the old queues count, which go now
+        if job.is_forgotten:  # another topic may have its name
+            raise StopRequested
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
         await types.settled()
-        await self.remove(job, job.replaced, is_batch=not job.entry.to_batch)
+        await self._remove_replaced(job)
         await self._dispatched(job.switched_at)
         self.dispatcher.detach(job.conversion)
         await self.checkpointing.make(self.background, always=True)
 
-    async def remove(self, job: Job, queues: list[ConsumeQueue], *, is_batch: bool) -> None:
-        """Close the files of ``queues``, which count no more, and remove the topic's folder of their type, in a thread:
-        a disk may take its time. It has another name by then: a topic that is made again may get one like it.
+    async def _remove_replaced(self, job: Job) -> None:
+        """Close the files of the old queues and remove their folder, in a thread: a disk may take its time.
 
         Raises:
             OSError: something could not be removed.
         """
         files = self.table.files
-        async for queue in in_turns(queues):
+        async for queue in in_turns(job.replaced):
             if job.is_forgotten:  # others may have their names
                 return
             files.release(queue)
-        queues.clear()
+        job.replaced.clear()
         if not job.is_forgotten:
-            files.take_away(job.entry.topic, is_batch=is_batch)
+            files.take_away(job.entry.topic, is_batch=not job.entry.to_batch)
             await self.background.run(files.deleted.remove)
+
+    def discard(self, job: Job) -> None:
+        """Take away what there is of new queues, which nobody wants. All of it now: a topic that is made again may have
+        files of the same names as soon as others have a turn. A thread removes the folder.
+
+        Raises:
+            OSError: it could be neither renamed nor removed.
+        """
+        self.dispatcher.detach(job.conversion)
+        job.conversion.give_up()
+        self.table.files.take_away(job.entry.topic, is_batch=job.entry.to_batch)
 
     async def _in_slices(self, job: Job, step: _Step) -> None:
         """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""

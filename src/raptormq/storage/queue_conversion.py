@@ -205,15 +205,13 @@ class QueueConversion:
         self.is_switched = True
         return self._table.replace(self.topic, self.queues, is_batch=self.to_batch)
 
-    def give_up(self) -> list[ConsumeQueue]:
-        """Forget the new queues and return them; their files stay."""
-        queues = list(self.queues.values())
-        for queue in queues:
+    def give_up(self) -> None:
+        """Forget the new queues; their files stay."""
+        for queue in self.queues.values():
             queue.deleted = True
             queue.tail = None
             self._table.files.release(queue)
         self.queues.clear()
-        return queues
 
     def messages(self) -> tuple[int, int]:
         """Return how many messages are in the new queues and how many there are in all."""

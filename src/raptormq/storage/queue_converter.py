@@ -90,19 +90,19 @@ class QueueConverter:
         """Return the topic to go on with, None when there is nothing to do."""
         return next((topic for topic, entry in self._ledger.entries.items() if entry.state != STOPPED), None)
 
-    async def order(self, topic: str, *, to_batch: bool) -> None:
+    async def order(self, topic: str, types: QueueTypes, *, to_batch: bool) -> None:
         """Let ``topic``, which exists, be converted, or go on with it; nothing to do where it is of that type.
 
         An order to convert back what has stopped half-way removes what there is.
 
         Raises:
             ConversionRefused: it is being converted to the other type.
-            StorageError: the order could not be saved.
+            StorageError: the order could not be saved; it does not count.
         """
         async with self._ordering:
-            await self._order(topic, to_batch)
+            await self._order(topic, types, to_batch)
 
-    async def _order(self, topic: str, to_batch: bool) -> None:
+    async def _order(self, topic: str, types: QueueTypes, to_batch: bool) -> None:
         entry = self._ledger.entries.get(topic)
         self._ended.pop(topic, None)
         if entry is None:
@@ -113,32 +113,42 @@ class QueueConverter:
         elif entry.to_batch is to_batch:
             job = self._jobs[topic]
             job.wants_stop = False
-            if entry.state == STOPPED:
-                entry.state = BUILDING
             if job.progress.phase in ("stopped", "failed"):
                 job.progress.phase = "waiting"
+            if entry.state != STOPPED:
+                return
+            entry.state = BUILDING
         elif entry.state == STOPPED:
-            await self._give_up(entry)
+            await self._give_up(entry, types)
         else:
             raise ConversionRefused(f"topic {topic} is being converted the other way; stop that first")
-        await self._save()
-
-    async def _give_up(self, entry: Entry) -> None:
-        """Remove what there is of new queues, once no start will want it."""
-        assert self._workshop is not None
-        job = self._jobs[entry.topic]
-        del self._ledger.entries[entry.topic]
         try:
             await self._save()
         except StorageError:
-            if not job.is_forgotten:
-                self._ledger.entries[entry.topic] = entry
+            self._let_rest(topic)
             raise
+
+    async def _give_up(self, entry: Entry, types: QueueTypes) -> None:
+        """Remove what there is of new queues, once no start will want it. A switch to SimpleCQ that was told to stop
+        may not have noticed yet, and has told the topic table."""
+        assert self._workshop is not None
+        topic = entry.topic
+        job = self._jobs[topic]
+        types.set(topic, is_batch=entry.is_batch)
+        await types.settled()  # without an entry a start believes the topic table
         if job.is_forgotten:
             return
-        del self._jobs[entry.topic]
-        self._dispatcher.detach(job.conversion)
-        await self._workshop.remove(job, job.conversion.give_up(), is_batch=entry.to_batch)
+        del self._ledger.entries[topic]
+        try:
+            await self._save()
+        except (StorageError, asyncio.CancelledError):
+            if not job.is_forgotten:
+                self._ledger.entries[topic] = entry
+                self._ledger.changed()
+            raise
+        if not job.is_forgotten:
+            del self._jobs[topic]
+            self._workshop.discard(job)
 
     async def stop(self, topic: str) -> None:
         """Let a conversion rest; one that has switched ends by itself.
@@ -146,13 +156,19 @@ class QueueConverter:
         Raises:
             StorageError: that could not be saved.
         """
-        entry = self._ledger.entries.get(topic)
-        if entry is not None and entry.state == BUILDING:
-            job = self._jobs[topic]
-            entry.state, job.wants_stop = STOPPED, True
-            if job.progress.phase == "waiting":
-                job.progress.phase = "stopped"
+        if self._let_rest(topic):
             await self._save()
+
+    def _let_rest(self, topic: str) -> bool:
+        """Stop a conversion that has not switched; False when there is none."""
+        entry = self._ledger.entries.get(topic)
+        if entry is None or entry.state != BUILDING:
+            return False
+        job = self._jobs[topic]
+        entry.state, job.wants_stop = STOPPED, True
+        if job.progress.phase == "waiting":
+            job.progress.phase = "stopped"
+        return True
 
     def forget(self, topic: str) -> None:
         """A topic is deleted, with the files of all its queues; the ledger has to be saved (:meth:`tidy`)."""
@@ -196,6 +212,8 @@ class QueueConverter:
         assert self._workshop is not None
         job = self._jobs[topic]
         try:
+            if job.entry.state == STOPPED:
+                raise StopRequested
             if job.entry.state == BUILDING:
                 await self._workshop.build(job)
                 await self._workshop.switch(job, types)
@@ -218,18 +236,16 @@ class QueueConverter:
             await self._rest(job, types, "failed", remark)
 
     async def _refuse(self, job: Job, types: QueueTypes, remark: str) -> None:
+        """End a conversion that cannot be done, and remove what there is of new queues."""
         logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
         assert self._workshop is not None
         entry = job.entry
-        self._dispatcher.detach(job.conversion)
         types.set(entry.topic, is_batch=entry.is_batch)
         await types.settled()  # without an entry a start believes the topic table
-        async with self._ordering:  # before somebody wants it again
-            entry.state = STOPPED
-            await self._save_or_warn()
-            if self._ledger.is_saved:
-                await self._workshop.remove(job, job.conversion.give_up(), is_batch=entry.to_batch)
-            await self._end(job, "refused", remark)
+        async with self._ordering:  # somebody may be giving it up
+            if self._jobs.get(entry.topic) is job:
+                self._workshop.discard(job)  # a start that still finds the entry begins anew
+                await self._end(job, "refused", remark)
 
     async def _rest(self, job: Job, types: QueueTypes, phase: str, remark: str) -> None:
         """Stop what has not switched yet; what there is of new queues stays."""
