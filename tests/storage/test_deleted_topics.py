@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 import pytest
 
+from raptormq.errors import StorageError
 from raptormq.storage import MessageStore, PendingRecord
+from raptormq.storage.conversion_run import Job, QueueTypes, Workshop
 from raptormq.storage.filesystem import read_file
 from raptormq.storage.json_file import JsonFile
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import bodies, checkpoint, message, open_store, put, queue_bounds, read_queue
+from tests.storage.stores import bodies, checkpoint, message, open_store, put, queue_bounds, read_queue, until
 
 PATH = "/store/config/deletedTopics.json"
 SURVIVORS = pytest.mark.parametrize("survivor", ["after_kill", "after_power_cut"])
@@ -184,3 +188,100 @@ def test_an_entry_goes_with_the_log() -> None:
     volume.remove_tree("/store/commitlog")
     open_store(volume).close()
     assert b'"topic"' not in read_file(volume, PATH)
+
+
+async def test_a_deletion_that_could_not_be_noted_is_noted_later() -> None:
+    disk = MemoryFileSystem()
+    volume = FaultyFileSystem(disk)
+    store = open_store(volume, offsets_interval_ms=1, flush_interval_ms=1)
+    put(store, *(message(f"old {number}", queue_id=number % 2) for number in range(4)))
+    store.set_loop(asyncio.get_running_loop())
+    volume.faults.append(Fault(kind="write", path="deletedTopics", error=errno.ENOSPC, repeats=True))
+    store.delete_topic("topic")
+    with pytest.raises(StorageError):
+        await store.deletions_saved()
+    volume.faults.clear()
+    assert store._opened is not None
+    ledger = store._opened.deletions
+    await until(lambda: ledger.is_saved)
+    put(store, message("new"))
+    store.flush()
+    left = disk.after_kill()
+    store.close()
+    again = open_store(without_queues(left))
+    assert again.queue_ids("topic") == [0]
+    assert bodies(read_queue(again)) == ["new"]
+
+
+def made_again(volume: MemoryFileSystem, store: MessageStore, *, is_batch: bool) -> list[str]:
+    """Delete the topic and make it again as the broker does, but for saving what a deletion changes."""
+    store.delete_topic(conversions.TOPIC)
+    conversions.declare(volume, is_batch=is_batch)
+    if is_batch:
+        store.set_batch_topic(conversions.TOPIC)
+        put(store, batch(["one", "two"], conversions.TOPIC))
+    else:
+        put(store, conversions.one("one"), conversions.one("two"))
+    return bodies(read_queue(store, conversions.TOPIC))
+
+
+@pytest.mark.parametrize("again_as_batch", [True, False])
+@pytest.mark.parametrize("to_batch", [True, False])
+@pytest.mark.parametrize("how", ["close", "after_kill", "after_power_cut"])
+def test_no_conversion_of_a_deleted_topic_outlives_it(to_batch: bool, again_as_batch: bool, how: str) -> None:
+    """Its ledger was not written any more: a disk was full, or the broker died."""
+    volume = MemoryFileSystem()
+    store = conversions.filled(volume, is_batch=not to_batch)
+    asyncio.run(conversions.order(store, to_batch=to_batch))
+    found = made_again(volume, store, is_batch=again_as_batch)
+    assert found == ["one", "two"]
+    if how == "close":
+        store.close()
+    else:
+        store.flush()
+        assert store._opened is not None
+        store._opened.deletions.save_now()
+        volume = getattr(volume, how)()
+    for _ in range(2):
+        store = conversions.open_store(volume)
+        assert store.converter.types() == {}
+        assert store.is_batch_topic(conversions.TOPIC) is again_as_batch
+        assert bodies(read_queue(store, conversions.TOPIC)) == found
+        volume = volume.after_kill()
+
+
+async def unwritable(_: Workshop, __: Job, ___: QueueTypes) -> None:
+    raise StorageError("no")
+
+
+@pytest.mark.parametrize("to_batch", [True, False])
+def test_a_topic_made_again_before_its_deletion_was_noted_can_hold_its_batches(to_batch: bool) -> None:
+    volume = MemoryFileSystem()
+    store = conversions.filled(volume, is_batch=not to_batch, count=4)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Workshop, "finish", unwritable)
+
+        async def run() -> None:
+            await conversions.order(store, to_batch=to_batch)
+            if not to_batch:
+                table = conversions.Table(volume, is_batch=True)
+                assert not await store.converter.convert(conversions.TOPIC, table)
+
+        asyncio.run(run())
+    assert store.converter.types() == {conversions.TOPIC: False}
+    assert made_again(volume, store, is_batch=True) == ["one", "two"]
+    store.flush()
+    store = conversions.open_store(volume.after_kill())
+    assert store.is_batch_topic(conversions.TOPIC)
+    assert bodies(read_queue(store, conversions.TOPIC))[-2:] == ["one", "two"]
+
+
+def test_the_conversion_of_a_topic_that_was_made_again_survives() -> None:
+    volume = MemoryFileSystem()
+    store = conversions.filled(volume, is_batch=False, count=4)
+    found = made_again(volume, store, is_batch=False)
+    asyncio.run(conversions.order(store, to_batch=True))
+    checkpoint(store)
+    store = conversions.open_store(volume.after_kill())
+    assert store.converter.types() == {conversions.TOPIC: False}
+    assert bodies(read_queue(store, conversions.TOPIC)) == found

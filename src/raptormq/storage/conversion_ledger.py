@@ -1,7 +1,7 @@
 """Which topics are being converted from one type of queue to the other, as a start after a crash has to know it:
 ``config/queueConversions.json``, a ledger of the store (:mod:`~raptormq.storage.topic_ledger`)::
 
-    {"conversions": {"orders": {"to": "BatchCQ", "state": "building", "offset": 0}}}
+    {"conversions": {"orders": {"to": "BatchCQ", "state": "building", "offset": 0, "deadEnd": 0}}}
 
 ============  ====================  ==================================================================================
 state         queues that count     what else there is
@@ -13,7 +13,9 @@ state         queues that count     what else there is
 ============  ====================  ==================================================================================
 
 While a topic is in here its type is what this file says, whatever the topic table says; an entry goes when the table
-says it too. Neighbour: :mod:`~raptormq.storage.queue_converter` writes it.
+says it too, or when the topic is deleted. One that a crash has kept from going counts no more where
+:mod:`~raptormq.storage.deletion_ledger` says that records behind ``deadEnd`` are dead. Neighbour:
+:mod:`~raptormq.storage.queue_converter` writes it.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class Entry:
     state: str = BUILDING
     offset: int = 0
     """Log offset of the switch, once there was one."""
+    dead_end: int | None = None
+    """Where in the log dead records of the topic ended when this was ordered; None: an older broker did not say."""
 
     @property
     def is_batch(self) -> bool:
@@ -70,10 +74,11 @@ class ConversionLedger(TopicLedger[Entry]):
     def _decode(self, topic: str, value: object) -> Entry | None:
         if not isinstance(value, dict):
             return None
-        to, state, offset = value.get("to"), value.get("state"), value.get("offset")
+        to, state, offset, dead_end = (value.get(key) for key in ("to", "state", "offset", "deadEnd"))
         if to not in (BATCH_CQ, SIMPLE_CQ) or state not in _STATES or not isinstance(offset, int):
             return None
-        return Entry(topic, to == BATCH_CQ, state, offset)
+        return Entry(topic, to == BATCH_CQ, state, offset, dead_end if isinstance(dead_end, int) else None)
 
     def _encode(self, entry: Entry) -> object:
-        return {"to": BATCH_CQ if entry.to_batch else SIMPLE_CQ, "state": entry.state, "offset": entry.offset}
+        to = BATCH_CQ if entry.to_batch else SIMPLE_CQ
+        return {"to": to, "state": entry.state, "offset": entry.offset, "deadEnd": entry.dead_end}

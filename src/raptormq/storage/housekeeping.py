@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage.background import Background, Runner, in_turns
@@ -21,6 +22,7 @@ from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.consumer_offsets import ConsumerOffsets, Snapshot
+from raptormq.storage.conversion_ledger import ConversionLedger
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
@@ -29,11 +31,11 @@ from raptormq.storage.page_cache import with_pages
 from raptormq.storage.page_release import PageReleaser
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.retention import Retention
+from raptormq.storage.topic_ledger import TopicLedger
 from raptormq.storage.write_gate import WriteGate
 
 _PAGES_INTERVAL_MS = 500
 _OFFSETS = "offsets"
-_DELETIONS = "deletions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Housekeeping:
     offsets: ConsumerOffsets
     gate: WriteGate
     deletions: DeletionLedger
+    conversions: ConversionLedger
     checkpointing: Checkpointing
     one_save: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Of the consumer offsets."""
@@ -83,7 +86,7 @@ class Housekeeping:
         background.every(_PAGES_INTERVAL_MS, pages)
         background.every(config.checkpoint_interval_ms, partial(self.checkpointing.make, background))
         background.every(config.offsets_interval_ms, partial(self.save_offsets, background))
-        background.every(config.offsets_interval_ms, partial(self._save_deletions, background))
+        background.every(config.offsets_interval_ms, partial(self.save_ledgers, background))
         background.every(config.retention_interval_ms, partial(self.clean, background, any_hour=False))
 
     async def clean(self, background: Runner, *, any_hour: bool) -> None:
@@ -131,11 +134,19 @@ class Housekeeping:
             self.gate.fail(_OFFSETS, f"cannot save the consumer offsets in {self.config.paths.config}", error)
         self.gate.clear_full(_OFFSETS)
 
-    async def _save_deletions(self, background: Runner) -> None:
-        """Once there is room for what a start could not write; other deletions are saved before they are answered."""
-        if self.gate.is_full(_DELETIONS):
-            await self.deletions.save(background)
-            self.gate.clear_full(_DELETIONS)
+    async def save_ledgers(self, background: Runner) -> None:
+        """Wait until no crash can bring back topics that were deleted, or their conversions.
+
+        Raises:
+            StorageError: something could not be written; the timer tries again.
+        """
+        if not self.deletions.is_saved:
+            # Else a power cut leaves places that are dead behind the end of the log, and another program may fill them.
+            await self.checkpointing.flusher.reach(max(self.deletions.entries.values(), default=0))
+            self.deletions.fit(self.log.min_offset, self.log.end_offset)
+        for ledger in (self.deletions, self.conversions):  # in this order: a deletion overrules a conversion
+            await ledger.save(background)
+            self.gate.clear_full(ledger.key)
 
     def settle(self) -> None:
         """Write everything and make it durable, now and in this thread.
@@ -145,7 +156,9 @@ class Housekeeping:
             StorageError: something could not be written.
         """
         errors: list[StorageError] = []
-        for step in (self.checkpointing.make_now, self._settle_deletions, self._settle_offsets):
+        ledgers = [partial(self._settle_ledger, each) for each in (self.deletions, self.conversions)]
+        steps: list[Callable[[], None]] = [self.checkpointing.make_now, *ledgers, self._settle_offsets]
+        for step in steps:
             try:
                 step()
             except StorageError as error:
@@ -153,12 +166,12 @@ class Housekeeping:
         if errors:
             raise next((each for each in errors if isinstance(each, StoreReadOnly)), errors[0])
 
-    def _settle_deletions(self) -> None:
+    def _settle_ledger(self, ledger: TopicLedger[Any]) -> None:
         try:
-            self.deletions.save_now()
+            ledger.save_now()
         except OSError as error:
-            self.gate.fail(_DELETIONS, f"cannot save {self.deletions.path}", error)
-        self.gate.clear_full(_DELETIONS)
+            self.gate.fail(ledger.key, f"cannot save {ledger.path}", error)
+        self.gate.clear_full(ledger.key)
 
     def _settle_offsets(self) -> None:
         if (snapshot := self.offsets.snapshot()) is not None:

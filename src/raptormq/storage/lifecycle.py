@@ -39,7 +39,6 @@ class OpenStore:
 
     housekeeping: Housekeeping
     marker: RunningMarker
-    converter: QueueConverter
     deletions: DeletionLedger
 
     async def deletions_saved(self, background: Runner) -> None:
@@ -48,12 +47,7 @@ class OpenStore:
         Raises:
             StorageError: something could not be written.
         """
-        log = self.housekeeping.log
-        # Else a power cut leaves places that are dead behind the end of the log, and another program may fill them.
-        await self.housekeeping.checkpointing.flusher.reach(max(self.deletions.entries.values(), default=0))
-        self.deletions.fit(log.min_offset, log.end_offset)
-        await self.deletions.save(background)
-        await self.converter.tidy()
+        await self.housekeeping.save_ledgers(background)
         await self.housekeeping.save_offsets(background)
 
     def close(self, dispatch: Callable[[], object]) -> None:
@@ -114,9 +108,9 @@ def open_store(
             index.open(crashed=marker.crashed)
         declared = declared_topics(filesystem, paths)
         queues.batch_topics |= declared.batch
-        converter.prepare()
         deletions = DeletionLedger(filesystem, paths)
         queues.dead_ends = deletions.load()
+        conversions = converter.prepare()
         report = Recovery(
             filesystem, paths, log, queues, dispatcher, checkpoint_file, marker, declared.names, config.concurrent_build
         ).run()
@@ -125,7 +119,7 @@ def open_store(
         if index is not None:
             index.log_ends_at(report.end_offset)
         housekeeping = Housekeeping(
-            config, filesystem, clock, log, queues, index, dispatcher, retention, offsets, gate, deletions,
+            config, filesystem, clock, log, queues, index, dispatcher, retention, offsets, gate, deletions, conversions,
             Checkpointing(filesystem, paths, queues, index, dispatcher, flusher, retention, gate, checkpoint_file),
         )  # fmt: skip
         queues.files.deleted.find()
@@ -144,7 +138,7 @@ def open_store(
     report.milliseconds = (time.monotonic_ns() - started) // 1_000_000
     for line in report.lines():
         logger.log(logging.WARNING if report.damaged else logging.INFO, line)
-    return OpenStore(housekeeping, marker, converter, deletions), report
+    return OpenStore(housekeeping, marker, deletions), report
 
 
 def _mark(marker: RunningMarker, retention: Retention, now: int) -> None:

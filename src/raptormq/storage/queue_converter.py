@@ -44,16 +44,32 @@ class QueueConverter:
 
     # --- life ---
 
-    def prepare(self) -> None:
-        """Before the queues are loaded: set the types of the topics in the ledger.
+    def prepare(self) -> ConversionLedger:
+        """Before the queues are loaded, and once their table knows what was declared and deleted: set the types of the
+        topics in the ledger, and return it.
 
         Raises:
             StoreDamaged: the ledger cannot be read.
         """
         self._ledger.load()
         self._table.conversions = self._ledger.entries
-        for topic, entry in self._ledger.entries.items():
-            self._table.set_type(topic, is_batch=entry.is_batch)
+        for topic, entry in list(self._ledger.entries.items()):
+            if self._is_overruled(entry):
+                logger.warning("the conversion of topic %s is forgotten: the topic was deleted meanwhile", topic)
+                del self._ledger.entries[topic]
+                self._ledger.changed()
+            else:
+                self._table.set_type(topic, is_batch=entry.is_batch)
+        return self._ledger
+
+    def _is_overruled(self, entry: Entry) -> bool:
+        """Whether an entry is of a topic that was deleted, and that a crash has kept from being forgotten. Where only
+        its successor had been saved, that one may have queues of BatchCQ: the topic table never says so of a topic
+        whose other queues count, and queues of SimpleCQ, which the entry asks for, cannot hold all messages.
+        """
+        dead_end = self._table.dead_ends.get(entry.topic, 0)
+        was_deleted = entry.dead_end is not None and dead_end > entry.dead_end
+        return was_deleted or (entry.topic in self._table.batch_topics and not entry.is_batch)
 
     def load(self, replay_from: int | None) -> None:
         """After the recovery: find what there is of new queues, without items of records from ``replay_from`` on."""
@@ -108,7 +124,8 @@ class QueueConverter:
         if entry is None:
             if (topic in self._table.batch_topics) is to_batch:
                 return
-            entry = self._ledger.entries[topic] = Entry(topic, to_batch)
+            dead_end = self._table.dead_ends.get(topic, 0)
+            entry = self._ledger.entries[topic] = Entry(topic, to_batch, dead_end=dead_end)
             self._jobs[topic] = self._job(entry)
         elif entry.to_batch is to_batch:
             job = self._jobs[topic]
