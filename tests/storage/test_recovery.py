@@ -16,6 +16,7 @@ from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,
     bodies,
+    checkpoint,
     message,
     offset_by_time,
     open_store,
@@ -218,6 +219,23 @@ def test_a_topic_that_was_deleted_and_made_again_keeps_its_second_life() -> None
     store.close()
     store, _ = reopened(survivor)
     assert bodies(read_queue(store)) == ["new 0", "new 1", "new 2"]
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_no_group_is_ahead_of_a_queue_that_has_lost_all(elsewhere: bool) -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    put(store, message("kept", "topic" if elsewhere else "other", queue_id=1))
+    checkpoint(store)
+    put(store, *(message("lost") for _ in range(10)))
+    store.consumer_offsets.commit("topic", "group", 0, 10)
+    snapshot = store.consumer_offsets.snapshot()
+    assert snapshot is not None
+    store.consumer_offsets.save_snapshot(snapshot)  # its timer comes before that of the log
+    store = open_store(volume.after_power_cut())
+    put(store, *(message(str(number)) for number in range(8)))
+    assert store.consumer_offsets.get("topic", "group", 0) == 0
+    assert bodies(read_queue(store)) == list("01234567")
 
 
 def test_missing_and_wrong_files_are_refused_by_name() -> None:

@@ -69,8 +69,8 @@ class ConsumerOffsets:
             row[queue_id] = offset
             self._counter += 1
 
-    def limit(self, end_of: Callable[[str, int], int | None]) -> int:
-        """Take back offsets beyond the end of their queue (None: not known) and return how many there were.
+    def limit(self, end_of: Callable[[str, int], int]) -> int:
+        """Take back offsets beyond the end of their queue and return how many there were.
 
         A power cut may leave them: the log lost its end, and what comes there next has not been consumed.
         """
@@ -78,8 +78,7 @@ class ConsumerOffsets:
         for key, row in self._table.items():
             topic = key.partition(_SEPARATOR)[0]
             for queue_id, offset in row.items():
-                end = end_of(topic, queue_id)
-                if end is not None and offset > end:
+                if offset > (end := end_of(topic, queue_id)):
                     row[queue_id] = end
                     count += 1
         self._counter += count

@@ -58,7 +58,7 @@ class OpenStore:
         """
         keeping = self.housekeeping
         try:
-            keeping.checkpointing.flusher.flush()
+            keeping.checkpointing.flusher.flush()  # else no offsets are saved: they may be beyond the log
             dispatch()
             keeping.settle()
             with contextlib.suppress(DiskFull):  # the next start tries again
@@ -175,11 +175,13 @@ def _settle(housekeeping: Housekeeping) -> None:
 
 
 def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
-    """Let no group be ahead of messages that are to come, once a crash has taken some."""
+    """Let no group be ahead of messages that are to come, once a crash has taken some, or all of a queue: then the next
+    one gets offset 0, whether or not somebody still knows the topic.
+    """
 
-    def end_of(topic: str, queue_id: int) -> int | None:
+    def end_of(topic: str, queue_id: int) -> int:
         queue = queues.get(topic, queue_id)
-        return None if queue is None else queue.max_offset
+        return 0 if queue is None else queue.max_offset
 
     if beyond := offsets.limit(end_of):
         logger.warning("%d consumer offsets were beyond the end of their queues", beyond)
