@@ -264,6 +264,26 @@ def test_what_retention_has_removed_is_not_missed(segments: int, clean: bool, ca
     assert store.queue_end("idle", 0) == 50
 
 
+@pytest.mark.parametrize("ms", [0, 1_000], ids=["whole walk", "short walk"])
+def test_a_queue_file_that_ends_where_the_removed_segments_do_is_not_missed(ms: int) -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store, _ = opened(volume, clock)
+    for _ in range(60):  # ten to a segment, twenty to a queue file
+        put(store, message("x" * 97))
+        clock.now += ms
+    checkpoint(store)
+    store.config.disk_clean_ratio = 0.0
+    store.config.delete_batch_max = 2
+    run_retention(store, 0)
+    assert volume.names("/store/commitlog")[0] == f"{2 * 2048:020d}"
+    assert volume.names("/store/consumequeue/topic/0")[0] == f"{QUEUE_FILE_BYTES:020d}"
+    store, report = opened(volume.after_kill(), clock)
+    assert not report.rebuilt
+    assert (report.start_offset > store.stats().min_offset) is (ms > 0)
+    assert len(read_queue(store)) == 40
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("segments", [2, 5])

@@ -75,10 +75,12 @@ class QueueCheck:
         return ""
 
     def _begins_dead(self, queue: ConsumeQueue) -> bool:
-        """True when the record of the first item is gone, and those before it were so when their files were removed."""
+        """True when the record of the first item is gone, or the first in the log, and those before it were gone when
+        their files were removed; without an item, when all that the log has comes with the walk.
+        """
         if queue.max_physical < 0:
-            return False
-        return self._first_place(queue) < self._log_min
+            return self._start <= self._log_min
+        return self._first_place(queue) <= self._log_min
 
     def _first_place(self, queue: ConsumeQueue) -> int:
         """Return where in the log the record of the first item is."""
