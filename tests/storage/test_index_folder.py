@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.storage import PendingRecord
 from raptormq.storage.config import StoreConfig
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import FileSystem, write_file
+from raptormq.storage.index_aside import remove_aside
 from raptormq.storage.index_file import IndexFile
-from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import Clock, checkpoint, open_store, put, run_retention
 
 NAME = "20231114000000000"
 
@@ -100,3 +102,33 @@ async def test_files_of_another_number_of_slots_are_set_aside(
     as_before = opened(tmp_path)
     assert await found(as_before, range(150)) == [*range(150)]
     as_before.close()
+
+
+def test_what_is_set_aside_goes_with_its_messages() -> None:
+    def record(number: int) -> PendingRecord:
+        return PendingRecord("t", 0, b"." * 1_500, b"KEYS\x01k%d\x02" % number)  # fills a segment
+
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = open_store(volume, clock, index_slots=50, index_entries=200)
+    put(store, record(0), record(1))
+    store.close()
+    (name,) = volume.names("/store/index")
+    write_file(volume, f"/store/index/{NAME[:-1]}7", b"mine")
+    store = open_store(volume, clock, index_slots=100, index_entries=200)
+    kept, aside = f"{NAME[:-1]}7.aside", f"{name}.aside"
+    put(store, record(2), record(3))
+    checkpoint(store)
+    assert {kept, aside} < set(volume.names("/store/index"))
+    store.config.disk_clean_ratio, store.config.delete_batch_max = 0.0, 1
+    for is_there in (True, False):
+        run_retention(store, clock.now)
+        names = set(volume.names("/store/index"))
+        assert (aside in names, kept in names, len(names)) == (is_there, True, 2 + is_there)
+
+
+def test_a_folder_that_is_set_aside_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / f"{NAME}.aside"
+    folder.mkdir()
+    remove_aside(RealFileSystem(), str(tmp_path), 1 << 60)
+    assert folder.exists()

@@ -26,6 +26,7 @@ from raptormq.storage.conversion_ledger import ConversionLedger
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.index_aside import remove_aside
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.page_cache import with_pages
 from raptormq.storage.page_release import PageReleaser
@@ -94,7 +95,9 @@ class Housekeeping:
         if (remove := self.retention.run(self.clock(), any_hour=any_hour)) is not None:
             await background.run(remove)
             if self.index is not None:
-                await background.run(self._remove, self.index.take_before(self.log.min_offset))
+                log_min = self.log.min_offset
+                await background.run(self._remove, self.index.take_before(log_min))
+                await background.run(remove_aside, self.filesystem, self.config.paths.key_index, log_min)
         async for queue in in_turns(self.retention.unvisited):
             await with_pages(partial(self._clean_queue, queue), background, self.filesystem)
 

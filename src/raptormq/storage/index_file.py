@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from raptormq.storage.filesystem import File, FileSystem
 from raptormq.storage.page_cache import Extent, PagesMissing
 
-_HEADER = struct.Struct(">qqqqii")
-HEADER_BYTES = _HEADER.size
+HEADER = struct.Struct(">qqqqii")
+HEADER_BYTES = HEADER.size
 _ENTRY = struct.Struct(">iqii")
 ENTRY_BYTES = _ENTRY.size
 ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("older", ">i4")])
@@ -151,7 +151,7 @@ class IndexFile:
             self.end_offset,
             self._used_slots,
             next_entry,
-        ) = _HEADER.unpack(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        ) = HEADER.unpack(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
         if not 0 <= next_entry <= max(0, self._entry_count):
             raise ValueError(f"it counts {next_entry} of {self._entry_count} entries")
         self._next: int = max(1, next_entry)
@@ -320,7 +320,7 @@ class IndexFile:
             self._tail_from += count
 
     def _header(self) -> bytes:
-        return _HEADER.pack(
+        return HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
             self.begin_offset,

@@ -26,6 +26,7 @@ from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.index_aside import set_aside
 from raptormq.storage.index_file import Entries, Header, IndexFile
 from raptormq.storage.index_search import FileSearch
 from raptormq.storage.key_hash import key_hash
@@ -43,8 +44,6 @@ _WAITING_AT_MOST = 1 << 22
 """Keys that wait while no file can be made: 84 MB, and more than come until the store takes no more writes."""
 _PROPERTIES = itemgetter(3)
 _NAME = re.compile("[0-9]{17}")
-_ASIDE = ".aside"
-"""What is behind the name of a file that is kept, but not used."""
 
 
 class KeyIndex:
@@ -89,9 +88,7 @@ class KeyIndex:
         try:
             file = IndexFile(self._filesystem, path, self._slot_count)
         except (ValueError, IsADirectoryError) as error:
-            aside = f"{path}{_ASIDE}"
-            self._filesystem.replace(path, aside)
-            logger.warning("keys in %s are not found, it is %s now: %s", path, aside, error)
+            set_aside(self._filesystem, path, error)
             return
         if len(file):
             self._files.append(file)
