@@ -45,7 +45,8 @@ from raptormq.transport.event_wait import set_within
 log = logging.getLogger(__name__)
 
 _MISSING_PAUSE_S = 1.0
-_AWAITED_PAUSE_S = 0.05
+_AWAITED_BACKOFF = Backoff(0.05, 0.5)
+"""Nobody tells when a claim is given back; it may take as long as a listener."""
 _LOSS_S = 120.0
 """So long after a connection has ended, its broker may be away, come back, or have been replaced."""
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
@@ -121,7 +122,7 @@ class Rebalancing:
         await self._hand_over.given()
 
     async def _run(self) -> None:
-        pause = 0.0
+        pause, awaiting = 0.0, 0
         clock = asyncio.get_running_loop().time
         while True:
             await set_within(self._wanted, pause)
@@ -134,7 +135,11 @@ class Rebalancing:
                 pause = min(pause, _LOSS_BACKOFF.pause(self._looks_since))
                 self._looks_since += 1
             if self._hand_over.awaited_topics:
-                pause = min(pause, max(_AWAITED_PAUSE_S, clock() - began))  # a look at many queues takes time
+                # A look at many queues takes time itself.
+                pause = min(pause, max(_AWAITED_BACKOFF.pause(awaiting), clock() - began))
+                awaiting += 1
+            else:
+                awaiting = 0
 
     async def _look(self, is_after_loss: bool) -> bool:
         """Bring the readers in line; false when something was missing."""
