@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
 import signal
 import socket
@@ -46,6 +47,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run_bounded(pyfuncitem.obj, arguments))
     return True
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_its_own() -> Iterator[None]:
+    """What a command under test makes of logging is not what the next test finds."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in set(root.handlers) - set(handlers):
+        root.removeHandler(handler)
 
 
 @contextmanager
