@@ -252,8 +252,7 @@ class ConsumerConfig:
     rebalance_interval: Seconds = 20.0
     """Queues are shared out anew this often, and at once when the group changes."""
     hand_over_timeout: Seconds = 5.0
-    """A queue that goes to another member waits at most this long for the listener calls that have messages of it; its
-    new member waits for it a second longer."""
+    """A queue that goes to another member waits at most this long for the listener calls that have messages of it."""
     max_messages_per_queue: Count = 1000
     """Unfinished messages per queue at which fetching pauses (pullThresholdForQueue)."""
     max_bytes_per_queue: Annotated[int, Limits(LONG_MAX)] = 100 * 1024 * 1024
