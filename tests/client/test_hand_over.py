@@ -264,6 +264,22 @@ async def test_a_consumer_that_is_closed_leaves_exact_progress(tmp_path: Path) -
         assert sum(offset or 0 for offset in progress) == slow.bodies.total() == len(slow.bodies)
 
 
+async def test_progress_of_a_queue_that_another_member_has_got_is_not_stored(tmp_path: Path) -> None:
+    slow = Slow()
+    async with Cluster(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
+        await cluster.create_topic("t", 1)
+        async with consumer(cluster, slow, whole=False) as member:
+            for number in range(10):
+                await producer.send(Message("t", b"%d" % number))
+                slow.one_more()
+            await eventually(lambda: slow.bodies.total() == 10)
+            assert member._running is not None
+            member._running.rebalancing.refused(member.assignment)
+            assert member.assignment == []
+            slow.no_more()
+            await eventually(lambda: slow.bodies.total() == 20)  # nothing was stored, it goes on at the beginning
+
+
 @pytest.mark.parametrize("brokers", [1, 2])
 async def test_nothing_comes_twice_when_a_broker_restarts(tmp_path: Path, brokers: int) -> None:
     sent, is_over = set[bytes](), False

@@ -30,13 +30,16 @@ class Member:
 
     def __init__(self) -> None:
         self.told = asyncio.Event()
-        self.lost = 0
+        self.made = self.lost = 0
 
     def describe(self) -> ConsumerData:
         return ConsumerData("g", subscriptions=[Subscription.parse("t", "A || B", 7)])
 
     def members_changed(self) -> None:
         self.told.set()
+
+    def connection_made(self) -> None:
+        self.made += 1
 
     def connection_lost(self) -> None:
         self.lost += 1
@@ -94,6 +97,12 @@ async def test_a_broker_that_was_away_gets_a_heartbeat_as_soon_as_it_is_back(fre
         await eventually(lambda: member.lost == 1)
         await broker.start()
         await broker.wait_for(HEART_BEAT, 2)  # nobody else has anything to say to it
+        assert member.made == 2
+        for connection in list(names.connections):
+            connection.abort()
+        await eventually(lambda: instance.pool.open_connection(names.address) is None)
+        await instance.routes.refresh("t")
+        assert (member.made, member.lost) == (2, 1)  # that was no broker
 
 
 async def test_a_connection_that_another_one_has_made_leads_to_a_heartbeat(free_port: int) -> None:

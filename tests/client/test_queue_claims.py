@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from raptormq.client import ClientConfig, MessageQueue
@@ -99,7 +101,7 @@ async def test_claims_are_renewed_until_they_are_given_back(monkeypatch: pytest.
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
         instance = await connected(peer)
         claims = QueueClaims(instance, "g")
-        claims.start()
+        claims.start(lambda _refused: None)
         await claims.claim(QUEUES)
         await peer.wait_for(LOCK, 3)
         await claims.release(QUEUES[1:])
@@ -107,4 +109,30 @@ async def test_claims_are_renewed_until_they_are_given_back(monkeypatch: pytest.
         [*_, last] = await peer.wait_for(LOCK, after + 2)
         assert QueueLockRequest.from_json(last.body).queues == QUEUES[:1]
         await claims.stop()
+        await instance.release()
+
+
+async def test_what_another_member_got_meanwhile_is_told_once_there_is_a_connection_again() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, *[answer(body=encode_locked_queues(QUEUES[first:])) for first in (0, 2, 0)])
+        instance = await connected(peer)
+        claims, refused = QueueClaims(instance, "g"), asyncio.Queue[set[MessageQueue]]()
+        claims.start(lambda queues: refused.put_nowait(set(queues)))
+        assert await claims.claim(QUEUES) == set(QUEUES)
+        claims.renew_soon()
+        assert await refused.get() == set(QUEUES[:2])
+        assert await claims.claim(QUEUES) == set(QUEUES)
+        await claims.stop()
+        await instance.release()
+
+
+async def test_a_broker_that_does_not_answer_does_not_give_away_what_it_has_refused() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:1])), hang_up)
+        instance = await connected(peer)
+        claims = QueueClaims(instance, "g")
+        assert await claims.claim(QUEUES) == set(QUEUES[:1])
+        assert await claims.claim(QUEUES) == set(QUEUES[:1])
+        await claims.release(QUEUES)
+        assert await claims.claim(QUEUES) == set(QUEUES)
         await instance.release()

@@ -63,6 +63,9 @@ class Member:
     def members_changed(self) -> None:
         """Nothing to share out."""
 
+    def connection_made(self) -> None:
+        """Nothing to claim."""
+
     def connection_lost(self) -> None:
         """Nothing to look for."""
 

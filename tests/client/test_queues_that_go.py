@@ -39,6 +39,7 @@ SOME = [MessageQueue("t", "broker-0", number) for number in range(3)]
 
 async def test_a_queue_is_taken_as_soon_as_its_member_has_given_its_claim_back() -> None:
     claims = Claims()
+    claims.granted = {SOME[0]}
     hand_over = taking(claims)
     assert await hand_over.takable("t", SOME, {SOME[0]}) == [SOME[0]]
     assert hand_over.awaited_topics == {"t"}
@@ -60,6 +61,15 @@ async def test_members_without_claims_get_a_moment(
     await hand_over.takable("t", SOME, set())
     assert await hand_over.takable("t", SOME, set()) == taken
     assert await hand_over.takable("t", SOME, set(SOME)) == SOME  # their members are gone
+
+
+@pytest.mark.parametrize(("timeout", "taken"), [(1000.0, []), (-1.0, SOME[:1])])
+async def test_the_claims_of_the_dead_are_waited_for_where_they_do_not_end_with_them(
+    timeout: float, taken: list[MessageQueue]
+) -> None:
+    hand_over = taking(Claims(), timeout)
+    await hand_over.takable("t", SOME, set())
+    assert await hand_over.takable("t", SOME, {SOME[0]}) == taken
 
 
 async def test_broadcasting_waits_for_nobody() -> None:

@@ -9,7 +9,8 @@ A listener that takes its time holds its queue up for `timeout`; then messages c
 claim as long as another one has it: that one may not have heard yet that it is to give the queue away, and the claims
 of who is gone end, at a RaptorMQ broker with its membership, at Apache RocketMQ's after 60 s. A queue that nobody has
 claimed may be that of a client of another kind, which stores its progress when it hears of the change: it gets a
-moment. What a member had that brokers do not know any more is taken at once.
+moment. What a member had that brokers do not know any more is taken at once, or after `timeout` and a second where its
+claim has not ended.
 Neighbours: `rebalancing` decides which queues, `queue_claims` asks brokers. Source: none; the order is that of
 Kafka's cooperative rebalancing: revoke, commit, assign.
 """
@@ -27,6 +28,8 @@ from raptormq.client.queue_reader import QueueReader
 from raptormq.protocol.message import MessageQueue
 
 _MOMENT_S = 0.2
+_MORE_S = 1.0
+"""For storing progress and all that is under way."""
 _AT_ONCE = 100
 """Queues whose progress is stored before their claims are given back."""
 
@@ -47,7 +50,7 @@ class HandOver:
         self._leaving: dict[MessageQueue, QueueReader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._awaited: dict[MessageQueue, float] = {}
-        """When waiting for a queue ends, in the time of the loop; never for one that somebody has claimed."""
+        """When waiting for a queue ends, in the time of the loop; never for one that a member has claimed."""
         self._unclaimed: set[MessageQueue] = set()
         """Those of them that nobody had claimed when they were asked for first."""
 
@@ -108,14 +111,15 @@ class HandOver:
         wanted = set(queues)
         await self._await_no_more([queue for queue in self._awaited if queue.topic == topic and queue not in wanted])
         here = [queue for queue in queues if queue not in self._leaving]
-        free = orphans | await self._claims.claim(here) if self._claims is not None else orphans
+        free = await self._claims.claim(here) if self._claims is not None else set(here)
         now = asyncio.get_running_loop().time()
         for queue in wanted - self._awaited.keys():
-            is_unclaimed = queue in free and queue not in orphans
-            self._awaited[queue] = now + _MOMENT_S if is_unclaimed else math.inf
-            if is_unclaimed:
+            self._awaited[queue] = now + _MOMENT_S if queue in free else math.inf
+            if queue in free:
                 self._unclaimed.add(queue)
-        at_once = orphans | (free - self._unclaimed)
+        for queue in wanted & orphans:
+            self._awaited[queue] = min(self._awaited[queue], now + self._timeout + _MORE_S)
+        at_once = free & orphans | (free - self._unclaimed)
         takable = [queue for queue in here if queue in at_once or self._awaited[queue] <= now]
         for queue in takable:
             del self._awaited[queue]

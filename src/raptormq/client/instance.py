@@ -60,8 +60,11 @@ class ConsumerMember(Protocol):
     def members_changed(self) -> None:
         """Learn that clients joined or left the group, or that a route has changed. Must not block."""
 
+    def connection_made(self) -> None:
+        """Learn that there is a connection to a broker, which may have forgotten everything. Must not block."""
+
     def connection_lost(self) -> None:
-        """Learn that a connection has ended: its broker may be gone, or restart. Must not block."""
+        """Learn that a connection to a broker has ended: it may be gone, or restart. Must not block."""
 
 
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, ClientInstance]] = WeakKeyDictionary()
@@ -262,11 +265,15 @@ class ClientInstance:
             now = self.loop.time()
             self._made_at = {known: at for known, at in self._made_at.items() if now - at < MAX_NEW_S} | {address: now}
             self.heartbeat_soon()
+            for member in self._consumers.values():
+                member.connection_made()
 
-    def _connection_lost(self, _connection: Connection) -> None:
+    def _connection_lost(self, connection: Connection) -> None:
         self.heartbeat_soon()
-        for member in self._consumers.values():
-            member.connection_lost()
+        # A name server that restarts knows nothing until brokers have registered, and those are all there.
+        if self.pool.address_of(connection) not in self.config.addresses:
+            for member in self._consumers.values():
+                member.connection_lost()
 
     def _route_changed(self, _changed: TopicQueues) -> None:
         self.heartbeat_soon()

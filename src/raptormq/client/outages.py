@@ -75,6 +75,9 @@ class Outages:
                 await asyncio.sleep(seconds)
         except asyncio.CancelledError:
             self._told.pop(queue, None)  # nobody reads it any more
+            if (known := self._outages.get(queue.broker_name)) is not None and known.scout == queue:
+                del self._outages[queue.broker_name]  # the first of the others who fails again is the next
+                known.is_over.set()
             raise
 
     def _tell(self, queue: MessageQueue, text: str) -> None:

@@ -232,7 +232,7 @@ class _Running:
             raise
         self._listening.start()
         if self._claims is not None:
-            self._claims.start()
+            self._claims.start(self.rebalancing.refused)
         self.rebalancing.start()
         self._commits.start(lambda: self.rebalancing.readers)
 
@@ -268,6 +268,11 @@ class _Running:
     def members_changed(self) -> None:
         """Share the queues out anew soon."""
         self.rebalancing.soon()
+
+    def connection_made(self) -> None:
+        """Claim anew what is read here."""
+        if self._claims is not None:
+            self._claims.renew_soon()
 
     def connection_lost(self) -> None:
         """Look where the queues are, now and for a while."""

@@ -6,6 +6,9 @@ stored for the last time. So the next member that gets the claim finds the right
     LOCK_BATCH_MQ (41)     group %RETRY%<group>, queues -> those that are ours now; kept alive every 20 s, ends after 60
     UNLOCK_BATCH_MQ (42)
 
+A broker that restarts has forgotten them, so they are claimed again as soon as there is a connection to it. What
+another member has got meanwhile is its own, with progress beyond ours: who slept, or was cut off, learns of it so.
+
 Not under the name of the group itself: of one with locks Apache RocketMQ takes that it consumes in order, and moves its
 retries to the dead letters. This name needs the same permission. Members that know nothing of claims, Java ones, never
 have any, and a broker that refuses them or does not answer is taken for one without: reading never depends on them.
@@ -17,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
@@ -28,6 +31,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import retry_topic
+from raptormq.transport.event_wait import set_within
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +48,18 @@ class QueueClaims:
         self._group = group
         self._name = retry_topic(group)
         self._claimed: set[MessageQueue] = set()
+        self._refused: set[MessageQueue] = set()
+        """What another member had when it was asked for last."""
+        self._wanted = asyncio.Event()
         self._renewals: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Keep claims alive."""
-        self._renewals = background(self._renew(), f"claims of {self._group}")
+    def start(self, refused: Callable[[Collection[MessageQueue]], None]) -> None:
+        """Keep claims alive; `refused` gets those that another member has."""
+        self._renewals = background(self._renew(refused), f"claims of {self._group}")
+
+    def renew_soon(self) -> None:
+        """Claim everything again now."""
+        self._wanted.set()
 
     async def stop(self) -> None:
         """Keep them alive no more."""
@@ -67,6 +78,7 @@ class QueueClaims:
         Returns the names of the brokers that did not answer.
         """
         self._claimed -= set(queues)
+        self._refused -= set(queues)
         unreached = await asyncio.gather(*(self._release_at(*each) for each in self._by_master(queues).items()))
         return set[str]().union(*unreached)
 
@@ -90,7 +102,9 @@ class QueueClaims:
                     held += decode_locked_queues(answer.body)
         except RaptorMQError as error:
             log.info("group %s reads without claims at broker %s: %s", self._group, address, error)
-            return queues
+            return [queue for queue in queues if queue not in self._refused]
+        self._refused.difference_update(held)
+        self._refused.update(self._claimed.intersection(queues).difference(held))
         return held
 
     async def _release_at(self, address: str | None, queues: list[MessageQueue]) -> set[str]:
@@ -109,7 +123,10 @@ class QueueClaims:
         timeout = self._instance.config.request_timeout
         return require_success(await self._instance.pool.request(address, request(code, body=body), timeout), address)
 
-    async def _renew(self) -> None:
+    async def _renew(self, refused: Callable[[Collection[MessageQueue]], None]) -> None:
         while True:
-            await asyncio.sleep(_RENEWAL_S)
+            await set_within(self._wanted, _RENEWAL_S)
+            self._wanted.clear()
             await asyncio.gather(*(self._claim_at(*each) for each in self._by_master(self._claimed).items()))
+            if self._refused:
+                refused(self._refused)

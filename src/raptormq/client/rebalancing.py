@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from raptormq.client.answers import require_success
@@ -85,6 +85,8 @@ class Rebalancing:
         self._shared = shared
         self._members_before: dict[str, list[str]] = {}
         """Who belonged to the group when the queues of a topic were looked at last."""
+        self._queues_before: dict[str, Sequence[MessageQueue]] = {}
+        """Which queues they divided then."""
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._wanted = asyncio.Event()
@@ -108,6 +110,15 @@ class Rebalancing:
         """Look again now, and often for a while."""
         self._lost_at, self._looks_since = asyncio.get_running_loop().time(), 0
         self._not_back = {topic: set(members) for topic, members in self._members_before.items()}
+        self.soon()
+
+    def refused(self, queues: Collection[MessageQueue]) -> None:
+        """Read queues no more that another member has, who goes on from its own progress; they may come back."""
+        for queue in self._readers.keys() & set(queues):
+            log.warning("group %s: another member reads %s by now", self._group, queue)
+            reader = self._readers.pop(queue)
+            reader.leave()
+            reader.let_go()
         self.soon()
 
     def start(self) -> None:
@@ -184,15 +195,15 @@ class Rebalancing:
         for queue in await self._hand_over.takable(found.topic, missing, self._orphans(found, members)):
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
             self._readers[queue] = self._new_reader(queue, subscription)
-        self._members_before[found.topic] = members
+        self._members_before[found.topic], self._queues_before[found.topic] = members, found.read_queues
 
     def _orphans(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
         """The queues that no member can still have: of those that are gone, or all when there is nobody else."""
         if members == [self._instance.client_id]:
             return set(found.read_queues)
-        before = self._members_before.get(found.topic, [])
+        before, queues = self._members_before.get(found.topic, []), self._queues_before.get(found.topic, [])
         gone = set(before) - set(members)
-        return {queue for member in gone for queue in allocate_averagely(found.read_queues, before, member)}
+        return {queue for member in gone for queue in allocate_averagely(queues, before, member)}
 
     def _give_up(self, queues: Iterable[MessageQueue]) -> None:
         readers = [self._readers.pop(queue) for queue in list(queues)]

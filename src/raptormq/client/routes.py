@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
@@ -24,6 +25,8 @@ from raptormq.protocol.headers.route import RouteRequestHeader
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, is_derived_topic
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
@@ -47,6 +50,8 @@ class RouteTable:
         self._once_known: set[str] = set()
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
+        self._default: asyncio.Task[TopicRoute | None] | None = None
+        """Asks for the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
     def known(self, topic: str) -> TopicQueues | None:
@@ -110,6 +115,9 @@ class RouteTable:
         if fetch is None:
             fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
             fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
+        return await self._unless_closed(fetch)
+
+    async def _unless_closed(self, fetch: asyncio.Task[T]) -> T:
         try:
             return await asyncio.shield(fetch)  # one caller that is cancelled must not take the answer from the others
         except asyncio.CancelledError:
@@ -137,6 +145,8 @@ class RouteTable:
         await cancel_all(self._expected.values())
         for fetch in list(self._fetches.values()):
             fetch.cancel()
+        if self._default is not None:
+            self._default.cancel()
 
     async def _expect(self, topic: str) -> None:
         # The broker answers a send before name servers know the topic, and this send may be the last one for long;
@@ -167,7 +177,9 @@ class RouteTable:
         return route
 
     async def _borrow(self, topic: str, default_topic_queues: int) -> TopicQueues:
-        found = await self._ask(AUTO_CREATE_TOPIC)
+        if self._default is None or self._default.done():  # a thousand sends may wait for one topic
+            self._default = asyncio.create_task(self._ask(AUTO_CREATE_TOPIC), name="route of the default topic")
+        found = await self._unless_closed(self._default)
         if found is None:
             raise NoRoute(f"{NoRoute.to(topic)}, and none creates topics by itself")
         most_queues = 1 if is_derived_topic(topic) else default_topic_queues

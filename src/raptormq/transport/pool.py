@@ -71,6 +71,10 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
+    def address_of(self, connection: Connection) -> str | None:
+        """Return where a connection leads, or led until it ended; None for one that was replaced."""
+        return next((address for address, known in self._connections.items() if known is connection), None)
+
     async def connection(self, address: str) -> Connection:
         """Return a usable connection, making it if need be; callers that come together share one attempt.
 
