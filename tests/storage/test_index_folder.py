@@ -12,7 +12,7 @@ from raptormq.storage import PendingRecord
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.filesystem import FileSystem, write_file
 from raptormq.storage.index_aside import remove_aside
-from raptormq.storage.index_file import IndexFile
+from raptormq.storage.index_file import HEADER, IndexFile
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
@@ -132,3 +132,16 @@ def test_a_folder_that_is_set_aside_is_left_alone(tmp_path: Path) -> None:
     folder.mkdir()
     remove_aside(RealFileSystem(), str(tmp_path), 1 << 60)
     assert folder.exists()
+
+
+def test_only_files_that_were_set_aside_are_removed_and_each_once(tmp_path: Path) -> None:
+    header = HEADER.pack(1, 2, 10, 20, 1, 2)
+    for name in (f"{NAME}.aside", "mine.aside", f"{NAME}.aside.bak"):
+        (tmp_path / name).write_bytes(header)
+    (tmp_path / f"{NAME[:-1]}9.aside").symlink_to(tmp_path / "nowhere")
+    remove_aside(RealFileSystem(), str(tmp_path), 21)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "mine.aside",
+        f"{NAME}.aside.bak",
+        f"{NAME[:-1]}9.aside",
+    }

@@ -365,3 +365,17 @@ def test_a_damaged_item_costs_its_own_message(item: tuple[int, int]) -> None:
     assert (alone.status, alone.next_offset, alone.buffers) == (GetStatus.MESSAGE_WAS_REMOVING, 3, [])
     assert bodies(read_queue(store, max_count=1)) == ["0", "1", "3", "4"]
     assert 0 <= offset_by_time(store, "topic", 0, 0) <= 3
+
+
+def test_no_group_is_ahead_of_a_queue_whose_files_somebody_has_removed() -> None:
+    clock, volume = Clock(), MemoryFileSystem()
+    store = open_store(volume, clock)
+    put(store, message("kept", topic="other"), *(message(f"old {number}", topic="lost") for number in range(3)))
+    store.consumer_offsets.commit("lost", "g", 0, 3)
+    store.consumer_offsets.commit("other", "g", 0, 1)
+    store.close()
+    volume.remove_tree("/store/consumequeue/lost")
+    volume.remove("/store/commitlog/" + volume.names("/store/commitlog")[0])
+    again = open_store(volume, clock)
+    assert again.consumer_offsets.get("lost", "g", 0) == 0
+    again.close()

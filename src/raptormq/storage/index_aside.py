@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import HEADER, HEADER_BYTES
@@ -16,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _ASIDE = ".aside"
 """What is behind the name of such a file."""
+_NAME = re.compile(r"[0-9]{17}\.aside")
 
 
 def set_aside(filesystem: FileSystem, path: str, reason: Exception) -> None:
@@ -30,17 +32,20 @@ def set_aside(filesystem: FileSystem, path: str, reason: Exception) -> None:
 
 
 def remove_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
-    """Remove files below ``folder`` that only have messages before ``log_min``; what has no header stays, it may be
-    anything. Waits for the disk.
+    """Remove files below ``folder`` that were set aside and only have messages before ``log_min``; what has no header
+    stays, it may be anything. Waits for the disk.
 
     Raises:
         OSError: one cannot be read or removed.
     """
     for name in filesystem.names(folder):
         path = f"{folder}/{name}"
-        if name.endswith(_ASIDE) and _end_offset(filesystem, path, log_min) < log_min:
-            filesystem.remove(path)
-            logger.info("%s is removed, the log has none of its messages any more", path)
+        if not _NAME.fullmatch(name):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
+            if _end_offset(filesystem, path, log_min) < log_min:
+                filesystem.remove(path)
+                logger.info("%s is removed, the log has none of its messages any more", path)
 
 
 def _end_offset(filesystem: FileSystem, path: str, unknown: int) -> int:

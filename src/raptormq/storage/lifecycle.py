@@ -125,8 +125,7 @@ def open_store(
         queues.files.deleted.find()
         converter.load(None if report.clean else report.start_offset)
         offsets.load()
-        if marker.crashed:
-            _limit_offsets(offsets, queues)
+        _limit_offsets(offsets, queues)
         flusher.flushed_timestamp = dispatcher.last_timestamp
         _mark(marker, retention, clock())
         _settle(housekeeping)
@@ -175,8 +174,8 @@ def _settle(housekeeping: Housekeeping) -> None:
 
 
 def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
-    """Let no group be ahead of messages that are to come, once a crash has taken some, or all of a queue: then the next
-    one gets offset 0, whether or not somebody still knows the topic.
+    """Let no group be ahead of messages that are to come, once a crash has taken some, or all of a queue, or somebody
+    its files: then the next one gets offset 0, whether or not somebody still knows the topic.
     """
 
     def end_of(topic: str, queue_id: int) -> int:
