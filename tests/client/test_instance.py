@@ -11,38 +11,19 @@ import pytest
 from raptormq.client import ClientConfig, Message, Producer, PushConsumer
 from raptormq.client.instance import ClientInstance
 from raptormq.errors import ClientError
-from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
+from raptormq.protocol.bodies.heartbeat import HeartbeatData, encode_consumer_ids
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.relay import ConsumerRunningInfoRequestHeader
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
+from tests.client.member import Member
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse, route, silence, stored
 
 HEART_BEAT = RequestCode.HEART_BEAT
 LEAVE = RequestCode.UNREGISTER_CLIENT
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
-
-
-class Member:
-    """A consumer that counts what it is told."""
-
-    def __init__(self) -> None:
-        self.told = asyncio.Event()
-        self.made = self.lost = 0
-
-    def describe(self) -> ConsumerData:
-        return ConsumerData("g", subscriptions=[Subscription.parse("t", "A || B", 7)])
-
-    def members_changed(self) -> None:
-        self.told.set()
-
-    def connection_made(self) -> None:
-        self.made += 1
-
-    def connection_lost(self) -> None:
-        self.lost += 1
 
 
 @asynccontextmanager

@@ -19,13 +19,14 @@ from raptormq.client.pulling import PullResult
 from raptormq.client.queue_reader import QueueReader
 from raptormq.errors import KeyMissing
 from raptormq.protocol.batch import encode_batch
-from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
+from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.encryption import seal
 from raptormq.protocol.headers.offset import OffsetResponseHeader
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
 from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.eventually import eventually
+from tests.client.member import Member
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
 
 QUEUE = MessageQueue("t", "broker-0", 0)
@@ -52,22 +53,6 @@ def pulled(*stored: bytes, following: int) -> Reply:
 def pull_results(next_offset: int) -> list[object]:
     """The answers to pulls that somebody keeps and that end there."""
     return [kept for kept in gc.get_objects() if isinstance(kept, PullResult) and kept.next_offset == next_offset]
-
-
-class Member:
-    """The consumer to which the reader belongs."""
-
-    def describe(self) -> ConsumerData:
-        return ConsumerData("g")
-
-    def members_changed(self) -> None:
-        """Nothing to share out."""
-
-    def connection_made(self) -> None:
-        """Nothing to claim."""
-
-    def connection_lost(self) -> None:
-        """Nothing to look for."""
 
 
 class Handed:

@@ -1,0 +1,27 @@
+"""A member of a group, as far as the client's connections know it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
+
+
+class Member:
+    """A consumer that counts what it is told."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+        self.made = self.lost = 0
+
+    def describe(self) -> ConsumerData:
+        return ConsumerData("g", subscriptions=[Subscription.parse("t", "A || B", 7)])
+
+    def members_changed(self) -> None:
+        self.told.set()
+
+    def connection_made(self) -> None:
+        self.made += 1
+
+    def connection_lost(self) -> None:
+        self.lost += 1
