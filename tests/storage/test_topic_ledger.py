@@ -17,7 +17,7 @@ from raptormq.storage.filesystem import read_file
 from raptormq.storage.paths import StorePaths
 from raptormq.storage.topic_ledger import TopicLedger
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Inline, open_store, until
+from tests.storage.stores import Inline, message, open_store, put, until
 
 PATHS = StorePaths("/store", "/store/commitlog")
 
@@ -117,6 +117,7 @@ async def test_a_save_goes_on_when_it_is_cancelled_and_the_next_one_comes_after_
 async def test_consumer_offsets_whose_save_is_cancelled_are_written_at_the_end() -> None:
     volume = MemoryFileSystem()
     store = open_store(volume)
+    put(store, *(message(str(number)) for number in range(7)))
     store.consumer_offsets.commit("topic", "group", 0, 7)
     assert store._opened is not None
     await cancelled(store._opened.housekeeping.save_offsets(Busy()), lambda: True)

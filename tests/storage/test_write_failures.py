@@ -158,6 +158,7 @@ def test_a_full_disk_at_the_start_is_told() -> None:
 def test_offsets_that_cannot_be_saved_are_saved_later() -> None:
     volume = FaultyFileSystem(MemoryFileSystem(), Fault(1, "write", "consumerOffset", errno.ENOSPC))
     store = open_store(volume)
+    put(store, *(message(str(number)) for number in range(7)))
     store.consumer_offsets.commit("topic", "group", 0, 7)
     assert store._opened is not None
     with pytest.raises(DiskFull, match="cannot save the consumer offsets"):
