@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from raptormq.client.accumulator import Accumulator
+from raptormq.client.accumulator import Accumulator, Lane
 from raptormq.client.results import SendResult
 from raptormq.client.united_keys import MAX_KEYS_CHARS
 from raptormq.errors import ClientClosed, MessageError
@@ -172,11 +172,16 @@ async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> N
             await future
 
 
-async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_waits() -> None:
+def shared_lane() -> tuple[Broker, Lane]:
+    """A silent broker, and the lane of two producers that send to it."""
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True
-    lane = make_lane(broker, accumulator)
     make_lane(broker, accumulator)
+    return broker, make_lane(broker, accumulator)
+
+
+async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_waits() -> None:
+    broker, lane = shared_lane()
     of_first = add(lane, Message("t", b"x"))
     first = asyncio.create_task(lane.leave(0.05))
     await eventually(lambda: len(broker.sent) == 1)
@@ -191,10 +196,7 @@ async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_w
 
 
 async def test_who_closes_last_ends_its_own_and_nothing_that_another_one_still_waits_for() -> None:
-    broker, accumulator = Broker(), Accumulator()
-    broker.silent = True
-    lane = make_lane(broker, accumulator)
-    make_lane(broker, accumulator)
+    broker, lane = shared_lane()
     of_first = add(lane, Message("t", b"x"))
     first = asyncio.create_task(lane.leave(60))
     await eventually(lambda: len(broker.sent) == 1)
@@ -209,10 +211,7 @@ async def test_who_closes_last_ends_its_own_and_nothing_that_another_one_still_w
 
 
 async def test_a_batch_that_an_open_producer_shares_outlives_the_close_of_the_other_one() -> None:
-    broker, accumulator = Broker(), Accumulator()
-    broker.silent = True
-    lane = make_lane(broker, accumulator)
-    make_lane(broker, accumulator)
+    broker, lane = shared_lane()
     futures = [add(lane, Message("t", b"x")) for _ in range(2)]
     await lane.leave(0.01)
     assert len(broker.sent) == 1

@@ -202,7 +202,7 @@ async def test_a_deletion_that_could_not_be_noted_is_noted_later() -> None:
         await store.deletions_saved()
     volume.faults.clear()
     assert store._opened is not None
-    ledger = store._opened.deletions
+    ledger = store._opened.housekeeping.deletions
     await until(lambda: ledger.is_saved)
     put(store, message("new"))
     store.flush()
@@ -240,7 +240,7 @@ def test_no_conversion_of_a_deleted_topic_outlives_it(to_batch: bool, again_as_b
     else:
         store.flush()
         assert store._opened is not None
-        store._opened.deletions.save_now()
+        store._opened.housekeeping.deletions.save_now()
         volume = getattr(volume, how)()
     for _ in range(2):
         store = conversions.open_store(volume)

@@ -273,7 +273,7 @@ async def test_dead_records_are_known_before_a_message_takes_their_place() -> No
     send(store, clock, range(2, 4))  # a power cut takes these
     assert store._opened is not None
     store.delete_topic("topic")
-    store._opened.deletions.save_now()
+    store._opened.housekeeping.deletions.save_now()
     disk = disk.after_power_cut()
     volume = full(disk, "write", path="deletedTopics")
     store = open_store(volume, clock, offsets_interval_ms=1, **SMALL_INDEX)

@@ -223,7 +223,7 @@ def test_a_topic_deleted_and_made_again_shortly_before_a_crash_costs_one_rebuild
     store.delete_topic("idle")
     if answered:
         assert store._opened is not None
-        store._opened.deletions.save_now()
+        store._opened.housekeeping.deletions.save_now()
     send(store, clock, range(3), "idle")
     volume = volume.after_kill()
 

@@ -25,6 +25,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
@@ -50,6 +51,13 @@ _AWAITED_BACKOFF = Backoff(0.05, 0.5)
 _LOSS_S = 120.0
 """So long after a connection has ended, its broker may be away, come back, or have been replaced."""
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
+
+
+class _View(NamedTuple):
+    """Who belonged to the group, and the queues of a topic that they divided."""
+
+    members: Sequence[str]
+    queues: Sequence[MessageQueue]
 
 
 class Rebalancing:
@@ -83,10 +91,8 @@ class Rebalancing:
         self._new_reader = new_reader
         self._hand_over = hand_over
         self._shared = shared
-        self._members_before: dict[str, list[str]] = {}
-        """Who belonged to the group when the queues of a topic were looked at last."""
-        self._queues_before: dict[str, Sequence[MessageQueue]] = {}
-        """Which queues they divided then."""
+        self._views: dict[str, _View] = {}
+        """By topic, what was seen at the look before."""
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._wanted = asyncio.Event()
@@ -109,7 +115,7 @@ class Rebalancing:
     def connection_lost(self) -> None:
         """Look again now, and often for a while."""
         self._lost_at, self._looks_since = asyncio.get_running_loop().time(), 0
-        self._not_back = {topic: set(members) for topic, members in self._members_before.items()}
+        self._not_back = {topic: set(view.members) for topic, view in self._views.items()}
         self.soon()
 
     def refused(self, queues: Collection[MessageQueue]) -> None:
@@ -195,15 +201,15 @@ class Rebalancing:
         for queue in await self._hand_over.takable(found.topic, missing, self._orphans(found, members)):
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
             self._readers[queue] = self._new_reader(queue, subscription)
-        self._members_before[found.topic], self._queues_before[found.topic] = members, found.read_queues
+        self._views[found.topic] = _View(members, found.read_queues)
 
     def _orphans(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
         """The queues that no member can still have: of those that are gone, or all when there is nobody else."""
         if members == [self._instance.client_id]:
             return set(found.read_queues)
-        before, queues = self._members_before.get(found.topic, []), self._queues_before.get(found.topic, [])
-        gone = set(before) - set(members)
-        return {queue for member in gone for queue in allocate_averagely(queues, before, member)}
+        before = self._views.get(found.topic, _View([], ()))
+        gone = set(before.members) - set(members)
+        return {queue for member in gone for queue in allocate_averagely(before.queues, before.members, member)}
 
     def _give_up(self, queues: Iterable[MessageQueue]) -> None:
         readers = [self._readers.pop(queue) for queue in list(queues)]

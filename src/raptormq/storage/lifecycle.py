@@ -39,7 +39,6 @@ class OpenStore:
 
     housekeeping: Housekeeping
     marker: RunningMarker
-    deletions: DeletionLedger
 
     async def deletions_saved(self, background: Runner) -> None:
         """Wait until no crash can bring back what was deleted: messages, conversions and progress of consumers.
@@ -137,7 +136,7 @@ def open_store(
     report.milliseconds = (time.monotonic_ns() - started) // 1_000_000
     for line in report.lines():
         logger.log(logging.WARNING if report.damaged else logging.INFO, line)
-    return OpenStore(housekeeping, marker, deletions), report
+    return OpenStore(housekeeping, marker), report
 
 
 def _mark(marker: RunningMarker, retention: Retention, now: int) -> None:

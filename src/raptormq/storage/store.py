@@ -337,7 +337,7 @@ class MessageStore:
         self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
         if self._opened is not None:
-            self._opened.deletions.add(topic, self._log.end_offset)
+            self._opened.housekeeping.deletions.add(topic, self._log.end_offset)
 
     async def deletions_saved(self) -> None:
         """See :meth:`OpenStore.deletions_saved`; to be awaited before a deletion is answered."""
