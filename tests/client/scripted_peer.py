@@ -36,9 +36,9 @@ def answer(
     return reply
 
 
-def refuse(code: int) -> Reply:
+def refuse(code: int, remark: str = "as the script says") -> Reply:
     """Answer with an error code."""
-    return answer(code, remark="as the script says")
+    return answer(code, remark=remark)
 
 
 def silence(_connection: Connection, _request: RemotingCommand) -> None:

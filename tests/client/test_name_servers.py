@@ -11,7 +11,7 @@ from raptormq.errors import ConnectError, TransportError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.transport.pool import ConnectionPool
-from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, silence
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, silence
 
 ASK = RequestCode.GET_BROKER_CLUSTER_INFO
 
@@ -32,9 +32,9 @@ async def test_it_stays_with_the_one_that_answered(free_port: int) -> None:
 
 
 @pytest.mark.parametrize("reply", [silence, hang_up], ids=["silent", "hangs up"])
-async def test_the_next_one_answers(reply: object) -> None:
+async def test_the_next_one_answers(reply: Reply) -> None:
     async with ScriptedPeer() as first, ScriptedPeer() as second:
-        first.on(ASK, reply)  # type: ignore[arg-type]
+        first.on(ASK, reply)
         second.on(ASK, answer(body=b"second"))
         pool = ConnectionPool()
         servers = NameServers(pool, [first.address, second.address], timeout=2)
@@ -49,6 +49,35 @@ async def test_an_answer_with_an_error_code_is_an_answer() -> None:
         servers = NameServers(pool, [first.address, second.address], timeout=3)
         assert (await ask(servers)).code == ResponseCode.SYSTEM_ERROR
         assert not second.received[ASK]
+        await pool.close()
+
+
+LACKING = ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_what_one_lacks_the_next_may_know(free_port: int) -> None:
+    """One that was started just now, or that the brokers cannot reach."""
+    async with ScriptedPeer() as first, ScriptedPeer() as second:
+        first.on(ASK, refuse(LACKING))
+        second.on(ASK, answer(body=b"second"))
+        pool = ConnectionPool()
+        servers = NameServers(pool, [first.address, f"127.0.0.1:{free_port}", second.address], timeout=3)
+        for _ in range(2):
+            assert (await servers.request(request(ASK), lacking=LACKING)).body == b"second"
+        assert len(first.received[ASK]) == 1, "it stays with the one that knows"
+        await pool.close()
+
+
+@pytest.mark.parametrize("reply", [silence, hang_up, refuse(LACKING)], ids=["silent", "hangs up", "lacks it"])
+async def test_what_all_lack_is_answered_by_the_first(reply: Reply) -> None:
+    async with ScriptedPeer() as first, ScriptedPeer() as second:
+        first.on(ASK, refuse(LACKING, "first"))
+        second.on(ASK, reply)
+        pool = ConnectionPool()
+        servers = NameServers(pool, [first.address, second.address], timeout=60)
+        started = asyncio.get_running_loop().time()
+        assert (await servers.request(request(ASK), lacking=LACKING)).remark == "first"
+        assert asyncio.get_running_loop().time() - started < 20, "the silence of others does not last"
         await pool.close()
 
 

@@ -90,12 +90,29 @@ async def test_an_unknown_topic_has_no_route_and_is_asked_for_again() -> None:
         assert len((await routes.find("t")).read_queues) == 1
 
 
-async def test_a_topic_that_vanishes_is_forgotten() -> None:
-    async with table() as (routes, peer, _):
+async def test_a_route_stays_known_while_name_servers_know_nothing() -> None:
+    """One that restarts does not, until the brokers have registered."""
+    async with table() as (routes, peer, changes):
         peer.on(ASK, route(1, peer), UNKNOWN)
+        known = await routes.find("t")
+        assert await routes.refresh("t") is None
+        await routes.refresh_all()
+        assert await routes.find("t") is routes.known("t") is known
+        assert changes == routes.all_known() == [known]
+
+
+async def test_a_topic_that_a_broker_and_all_name_servers_lack_was_deleted() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, route(1, peer), route(2, peer), UNKNOWN, UNKNOWN, UNKNOWN)
         await routes.find("t")
+        routes.denied("t")
+        assert await routes.refresh("t") is routes.known("t"), "another broker has it"
+        assert await routes.refresh("t") is None
+        assert routes.has_own("t"), "nobody has denied that one"
+        routes.denied("t")
         assert await routes.refresh("t") is None
         assert routes.known("t") is None
+        assert not routes.has_own("t")
 
 
 async def test_a_broker_that_comes_back_between_the_two_questions_has_the_topic_after_all() -> None:

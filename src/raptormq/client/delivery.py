@@ -240,11 +240,11 @@ class Delivery:
         return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried)
 
     def found_nobody(self, topic: str, error: RaptorMQError) -> bool:
-        """Whether an attempt reached no broker of a topic that had some: one restarts, or another one takes over.
+        """Whether an attempt reached no broker of a topic that has some: one restarts, or another one takes over.
 
         Who never got as far may have the wrong name servers, and learns that soon.
         """
-        return isinstance(error, ConnectError | NoRoute) and self._routes.was_known(topic)
+        return isinstance(error, ConnectError | NoRoute) and self._routes.has_own(topic)
 
     async def _is_no_more(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
         """Whether a broker refused a queue that its topic has no more, now that the route is known again."""
@@ -258,7 +258,10 @@ class Delivery:
         """Avoid a broker that failed, and look where the topic is now."""
         if target is not None and isinstance(error, TransportError):
             self._health.failed(target.broker_name, now)
-        self._routes.refresh_soon(topic)  # the broker may have moved, or left the topic
+        if isinstance(error, ServerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._routes.denied(topic)
+        else:
+            self._routes.refresh_soon(topic)  # the broker may have moved
 
 
 def master_of(topic_queues: TopicQueues, target: MessageQueue) -> str:

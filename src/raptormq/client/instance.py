@@ -64,7 +64,8 @@ class ConsumerMember(Protocol):
         """Learn that there is a connection to a broker, which may have forgotten everything. Must not block."""
 
     def connection_lost(self) -> None:
-        """Learn that a connection to a broker has ended: it may be gone, or restart. Must not block."""
+        """Learn that a connection has ended: a broker may be gone, or restart; or a name server, which then knows only
+        some of the brokers for a while. Must not block."""
 
 
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, ClientInstance]] = WeakKeyDictionary()
@@ -268,12 +269,10 @@ class ClientInstance:
             for member in self._consumers.values():
                 member.connection_made()
 
-    def _connection_lost(self, connection: Connection) -> None:
+    def _connection_lost(self, _connection: Connection) -> None:
         self.heartbeat_soon()
-        # A name server that restarts knows nothing until brokers have registered, and those are all there.
-        if self.pool.address_of(connection) not in self.config.addresses:
-            for member in self._consumers.values():
-                member.connection_lost()
+        for member in self._consumers.values():
+            member.connection_lost()
 
     def _route_changed(self, _changed: TopicQueues) -> None:
         self.heartbeat_soon()

@@ -1,6 +1,7 @@
 """Requests to "the" name server: any of several, the next one when one does not answer.
 
-Name servers do not talk to each other and know the same; a client stays with the one that answered last.
+Name servers do not talk to each other and know the same, but for one that was started just now, or that brokers cannot
+reach: what one of them lacks the others are asked for. A client stays with the one that answered last.
 Neighbours: `routes`, `admin`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
 """
 
@@ -10,8 +11,12 @@ import asyncio
 from collections.abc import Sequence
 
 from raptormq.errors import TransportError
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
+
+_OPINION_S = 0.5
+"""For each of the others once one has said that it lacks something: nothing may be wrong at all."""
 
 
 class NameServers:
@@ -34,8 +39,11 @@ class NameServers:
         """All of them, in the order given."""
         return self._addresses
 
-    async def request(self, command: RemotingCommand, timeout: float | None = None) -> RemotingCommand:
-        """Return the answer, whatever its code, of the first name server that answers.
+    async def request(
+        self, command: RemotingCommand, timeout: float | None = None, *, lacking: ResponseCode | None = None
+    ) -> RemotingCommand:
+        """Return the answer, whatever its code, of the first name server that answers; one with the code `lacking` only
+        when no other server has more to say.
 
         A silent one is given up after its share of the time, so that the others still have theirs.
 
@@ -44,17 +52,23 @@ class NameServers:
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout or self._timeout)
-        count = len(self._addresses)
-        first = self._current
+        count, first = len(self._addresses), self._current
+        answer: RemotingCommand | None = None
         for attempt in range(count):
             index = (first + attempt) % count
-            share = (deadline - clock()) / (count - attempt)
+            share = max((deadline - clock()) / (count - attempt), 0.001)
             try:
-                answer = await self._pool.request(self._addresses[index], command, max(share, 0.001))
+                found = await self._pool.request(
+                    self._addresses[index], command, share if answer is None else min(share, _OPINION_S)
+                )
             except TransportError:
-                if attempt == count - 1:
+                if attempt == count - 1 and answer is None:
                     raise
-            else:
+                continue
+            if found.code != lacking:
                 self._current = index
-                return answer
-        raise AssertionError("unreachable: the last attempt returns or raises")
+                return found
+            if answer is None:
+                self._current, answer = index, found
+        assert answer is not None
+        return answer

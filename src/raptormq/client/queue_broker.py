@@ -1,6 +1,7 @@
 """The broker of a queue: found in the route, and found again when it has moved.
 
-In a cluster a broker that restarts often has another address; the name servers know it within seconds.
+In a cluster a broker that restarts often has another address; the name servers know it within seconds. One that has no
+such topic, which may have been deleted, makes the route doubtful.
 Neighbours: `routes` knows addresses, `pull_consumer` and `queue_reader` call. Source: RocketMQ
 `findBrokerAddressInSubscribe`.
 """
@@ -11,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from raptormq.client.routes import RouteTable
-from raptormq.errors import ConnectError, ConnectionClosed, NoRoute, TransportError
+from raptormq.errors import ConnectError, ConnectionClosed, NoRoute, ServerError, TransportError
 from raptormq.protocol.bodies.route import MASTER_ID
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 
 T = TypeVar("T")
@@ -29,6 +31,15 @@ async def at_broker(
         NoRoute: the topic does not exist, or no member of the broker group is up.
         TransportError: the broker, or every name server, does not answer.
     """
+    try:
+        return await _at_broker(routes, queue, call, broker_id)
+    except ServerError as error:
+        if error.code == ResponseCode.TOPIC_NOT_EXIST:
+            routes.denied(queue.topic)
+        raise
+
+
+async def _at_broker(routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int) -> T:
     address = (await routes.find(queue.topic)).replica(queue.broker_name, broker_id)
     if address is not None:
         try:

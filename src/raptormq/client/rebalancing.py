@@ -8,7 +8,9 @@ A broker that restarts must not make two members read one queue. For members div
 members that they know, and until all have the same view it is that of some of them only:
 
     its queues leave the routes, and come back    for 2 min after a connection has ended every look asks for the routes;
-                                                  nobody can read its queues, so their readers stay, with their progress
+                                                  nobody can read its queues, so their readers stay, with their
+                                                  progress; so with a name server that restarts, and knows some of the
+                                                  brokers alone until all have registered
     it knows nobody when it comes back            the members that any broker of the topic knows count; while the own
                                                   connection to one is new, those from before the loss count, too, who
                                                   have not been seen since

@@ -2,6 +2,10 @@
 
 A topic that no name server knows is sent along the route of the default topic (TBW102); the broker creates it and
 registers it, and a later refresh finds the real route. Concurrent callers of one topic share one request.
+
+A route that was known stays known until a name server tells another one: one that restarts knows nothing until the
+brokers have registered again, and they are there all the time. Only when a broker says that it has no such topic, and
+no name server knows it any more, is it taken for deleted.
 Neighbours: `name_servers` answers, `topic_queues` interprets. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
@@ -47,7 +51,7 @@ class RouteTable:
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
-        self._once_known: set[str] = set()
+        self._denied: set[str] = set()
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
         self._default: asyncio.Task[TopicRoute | None] | None = None
@@ -58,9 +62,9 @@ class RouteTable:
         """Return the route without asking anyone; the hot path of producers."""
         return self._routes.get(topic) or self._borrowed.get(topic)
 
-    def was_known(self, topic: str) -> bool:
-        """Whether the topic has had a route; a name server that knows one no more may have lost its brokers alone."""
-        return topic in self._once_known
+    def has_own(self, topic: str) -> bool:
+        """Whether the topic exists, as far as anybody knows, and is not one to come."""
+        return topic in self._routes
 
     @property
     def any_borrowed(self) -> bool:
@@ -106,7 +110,7 @@ class RouteTable:
         return route
 
     async def refresh(self, topic: str) -> TopicQueues | None:
-        """Ask for the route now and return it, `None` when no name server knows the topic.
+        """Ask for the route now and return it, `None` when no name server knows the topic now.
 
         Raises:
             TransportError: no name server answers; what was known stays known.
@@ -131,6 +135,11 @@ class RouteTable:
         if topic not in self._fetches and asyncio.get_running_loop().time() >= self._next_fetch_at.get(topic, 0.0):
             fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
             fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
+
+    def denied(self, topic: str) -> None:
+        """A broker has no such topic: if no name server knows it either, it was deleted."""
+        self._denied.add(topic)
+        self.refresh_soon(topic)
 
     async def refresh_all(self) -> None:
         """Ask for every topic in use once more; failures are logged and leave what was known."""
@@ -166,10 +175,12 @@ class RouteTable:
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
         self._next_fetch_at[topic] = asyncio.get_running_loop().time() + pause
         if found is None:
-            self._routes.pop(topic, None)
+            if topic in self._denied:
+                self._denied.remove(topic)
+                self._routes.pop(topic, None)
             return None
         route = topic_queues(topic, found)
-        self._once_known.add(topic)
+        self._denied.discard(topic)
         self._borrowed.pop(topic, None)
         if self._routes.get(topic) != route:
             self._routes[topic] = route
@@ -188,7 +199,8 @@ class RouteTable:
 
     async def _ask(self, topic: str) -> TopicRoute | None:
         header = RouteRequestHeader(topic, accept_standard_json_only=True)
-        answer = await self._name_servers.request(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        answer = await self._name_servers.request(command, lacking=ResponseCode.TOPIC_NOT_EXIST)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         return TopicRoute.from_json(require_success(answer, "name server").body)
