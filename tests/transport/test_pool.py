@@ -6,12 +6,21 @@ import asyncio
 
 import pytest
 
-from raptormq.errors import ConnectError, RequestTimeout
-from raptormq.protocol.codes import RequestCode
-from raptormq.protocol.command import request
+from raptormq.errors import ConnectError, ConnectionClosed, RequestTimeout
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool, RefuseRequests
 from raptormq.transport.server import Server
 from raptormq.transport.tls import ClientTls
+
+
+class LossCounter(RefuseRequests):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def closed(self, connection: Connection) -> None:
+        self.count += 1
 
 
 async def test_a_peer_that_hangs_up_on_a_handshake_is_told_of() -> None:
@@ -45,3 +54,37 @@ async def test_connections_that_are_gone_are_forgotten() -> None:
         await connection.wait_closed()
     assert len(pool._connections) == 1
     await pool.close()
+
+
+async def test_a_peer_that_ends_connections_at_once_is_not_asked_at_once_again(free_port: int) -> None:
+    """A proxy without a server behind it; whoever tries again at each loss would do nothing else."""
+    accepted = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        writer.close()
+
+    lost = LossCounter()
+    pool, address = ConnectionPool(lost), f"127.0.0.1:{free_port}"
+    ask = request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    async with await asyncio.start_server(hang_up, "127.0.0.1", free_port):
+        for _ in range(200):
+            with pytest.raises((ConnectError, ConnectionClosed)):
+                await pool.request(address, ask, 60)
+        assert 2 <= accepted <= 12, "pauses double: so many take minutes"
+        assert lost.count <= accepted
+    server = Server(RefuseRequests(), "127.0.0.1", free_port)
+    await server.start()
+    answer: RemotingCommand | None = None
+    while answer is None:
+        try:
+            answer = await pool.request(address, ask, 60)
+        except ConnectError:
+            await asyncio.sleep(0.01)
+    for _ in range(5):  # one that answers is asked at once, however often connections end
+        (await pool.connection(address)).abort()
+        answer = await pool.request(address, ask, 60)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    await pool.close()
+    await server.stop()

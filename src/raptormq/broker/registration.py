@@ -99,6 +99,8 @@ class Registrar:
         self._taken_by: dict[_Server, set[str]] = {}
         self._asked: dict[_Server, asyncio.Task[bool]] = {}
         self._unanswered: set[str] = set()
+        self._told: dict[str, set[str]] = {}
+        """By address, what the log has of registrations that failed since the last that did not."""
         self._behind: set[_Server] = set()
         self._wake = asyncio.Event()
         self._change_count = 0
@@ -274,6 +276,7 @@ class Registrar:
 
     def _taken(self, address: str, answered: RemotingCommand) -> bool:
         if answered.code == ResponseCode.SUCCESS:
+            self._told.pop(address, None)
             if address not in self._registered:
                 logger.info("registered with name server %s", address)
             return True
@@ -282,9 +285,10 @@ class Registrar:
 
     def _note(self, address: str, message: str) -> None:
         """Log a failure once per change of state rather than every few seconds."""
-        logger.log(
-            logging.WARNING if address in self._registered or self._registered == set() else logging.DEBUG, message
-        )
+        told = self._told.setdefault(address, set())
+        if message not in told:
+            told.add(message)
+            logger.warning("%s", message)
 
 
 async def _resolve(host: str, port: int) -> list[str]:

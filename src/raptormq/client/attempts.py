@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.client.backoff import Backoff
+from raptormq.transport.backoff import Backoff
 
 _BACKOFF = Backoff(0.05, 0.5)
 

@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 from raptormq.client.accumulator import Accumulator
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
-from raptormq.client.backoff import Backoff
 from raptormq.client.config import ClientConfig, local_address
 from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
@@ -37,6 +36,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
+from raptormq.transport.backoff import Backoff
 from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.event_wait import set_within

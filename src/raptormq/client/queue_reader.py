@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from raptormq.client.background import background, cancel_all
-from raptormq.client.backoff import Backoff
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
@@ -33,6 +32,7 @@ from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import StoredMessage
+from raptormq.transport.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,6 @@ from typing import NamedTuple
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
-from raptormq.client.backoff import Backoff
 from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_reader import QueueReader
@@ -43,6 +42,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.message import MessageQueue
+from raptormq.transport.backoff import Backoff
 from raptormq.transport.event_wait import set_within
 
 log = logging.getLogger(__name__)

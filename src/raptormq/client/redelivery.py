@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 
 from raptormq.client.answers import require_success
-from raptormq.client.backoff import Backoff
 from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.instance import ClientInstance
@@ -32,6 +31,7 @@ from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.topic_names import dlq_topic, retry_topic
+from raptormq.transport.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -69,6 +69,8 @@ class Connection(asyncio.Protocol):
         """Loop time of the last byte received."""
         self.peer: tuple[str, int] = ("", 0)
         """Host and port of the peer."""
+        self.has_spoken = False
+        """The peer has sent something that may be a frame."""
         self.waits_for_room = False
         """True while nothing is read because unfinished frames, of whomever, take too much memory."""
         self.answers = answers
@@ -135,6 +137,7 @@ class Connection(asyncio.Protocol):
             logger.info("closing the connection from %s: %s", self.peer_name, reason)
             self.close()
             return
+        self.has_spoken = True
         if self.frames.missing_bytes and self._budget is not None:
             self._budget.kept(min(len(data) + PIECE_BYTES, self.frames.held_bytes))
         if requests:

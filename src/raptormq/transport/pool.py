@@ -1,18 +1,27 @@
-"""Connections to servers by address: made on first use, shared, remade after a loss (the transport's client side)."""
+"""Connections to servers by address: made on first use, shared, remade after a loss (the transport's client side).
+
+What takes connections and ends them before it has said anything - a proxy without a server behind it, a server that
+wants TLS, one that has too many - is not connected to again at once: whoever tries again at each loss would do nothing
+else, and let all others do so.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from raptormq.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.transport.backoff import Backoff
 from raptormq.transport.connection import Connection, RequestHandler
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.router import answer
 from raptormq.transport.tls import SHUTDOWN_S, ClientTls
+
+_BACKOFF = Backoff(0.1, 2.0)
+_REMEMBERED_S = 60.0
 
 
 class RefuseRequests:
@@ -40,6 +49,20 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+class _Made(NamedTuple):
+    """A connection, from its beginning to the next one to the same address."""
+
+    connection: Connection
+    at: float
+    """Loop time."""
+    silent: int
+    """Connections before it, one after the other, on which nothing came."""
+
+    def next_at(self) -> float:
+        """Return when the next one may be made; a single silent one may have met a server that was just going."""
+        return self.at + _BACKOFF.pause(self.silent - 1) if self.silent and not self.connection.has_spoken else self.at
+
+
 class ConnectionPool:
     """One connection per address. Names are resolved at every connect, so that a moved server is found again."""
 
@@ -64,6 +87,7 @@ class ConnectionPool:
         self._on_made = on_made
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._made: dict[str, _Made] = {}
         self._closed = False
 
     def open_connection(self, address: str) -> Connection | None:
@@ -79,7 +103,7 @@ class ConnectionPool:
         """Return a usable connection, making it if need be; callers that come together share one attempt.
 
         Raises:
-            ConnectError: nobody answers there within the connect time-out.
+            ConnectError: nobody answers there within the connect time-out, or the last connections ended at once.
             ClientClosed: the pool was closed.
         """
         if self._closed:
@@ -102,6 +126,9 @@ class ConnectionPool:
     async def _connect(self, address: str) -> Connection:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
+        last = self._made.get(address)
+        if last is not None and loop.time() < last.next_at():
+            raise ConnectError(f"no connection to {address}: it takes connections and ends them without a word")
         secure: dict[str, Any] = {}
         if self._contexts is not None:
             secure = {"ssl": self._contexts.current(), "ssl_shutdown_timeout": SHUTDOWN_S}
@@ -118,9 +145,13 @@ class ConnectionPool:
         if self._closed:
             connection.abort()
             raise ClientClosed("the connection pool is closed")
+        now = loop.time()
         gone = [other for other, known in self._connections.items() if known.is_gone]
         for other in gone:  # a cluster whose members come back with new addresses would fill the table
             del self._connections[other]
+        self._made = {other: made for other, made in self._made.items() if now - made.at < _REMEMBERED_S}
+        silent = last.silent + 1 if last is not None and not last.connection.has_spoken else 0
+        self._made[address] = _Made(connection, now, silent)
         self._connections[address] = connection
         self._on_made(address)
         return connection

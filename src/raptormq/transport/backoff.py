@@ -1,6 +1,6 @@
 """How long to pause before another attempt: twice as long each time, up to a limit. Pure.
 
-Neighbours: `delivery`, `shipping`, `queue_reader` and `redelivery` pause. Source: none.
+Neighbour: :mod:`~raptormq.transport.pool` pauses; so do the client's loops. Source: none.
 """
 
 from __future__ import annotations
