@@ -101,18 +101,56 @@ async def test_a_route_stays_known_while_name_servers_know_nothing() -> None:
         assert changes == routes.all_known() == [known]
 
 
-async def test_a_topic_that_a_broker_and_all_name_servers_lack_was_deleted() -> None:
-    async with table() as (routes, peer, _):
-        peer.on(ASK, route(1, peer), route(2, peer), UNKNOWN, UNKNOWN, UNKNOWN)
+async def test_a_topic_that_its_brokers_and_all_name_servers_lack_was_deleted() -> None:
+    async with table() as (routes, peer, _), ScriptedPeer() as other:
+        peer.on(ASK, route(1, peer), route(2, peer, other), UNKNOWN)
         await routes.find("t")
-        routes.denied("t")
+        routes.denied("t", "broker-0")
         assert await routes.refresh("t") is routes.known("t"), "another broker has it"
         assert await routes.refresh("t") is None
-        assert routes.has_own("t"), "nobody has denied that one"
-        routes.denied("t")
+        assert routes.known("t") is not None, "nobody has denied that one"
+        routes.denied("t", "broker-0")
+        assert await routes.refresh("t") is None
+        assert routes.known("t") is not None, "the other broker has not"
+        routes.denied("t", "broker-1")
+        assert await routes.refresh("t") is None
+        assert routes.known("t") is not None, "what one has denied before counts no more: it may be there again"
+        routes.denied("t", "broker-0")
+        routes.denied("t", "broker-1")
         assert await routes.refresh("t") is None
         assert routes.known("t") is None
-        assert not routes.has_own("t")
+
+
+async def test_a_denial_that_nobody_could_confirm_counts_no_more() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, route(1, peer), hang_up, UNKNOWN)
+        await routes.find("t")
+        routes.denied("t", "broker-0")
+        with pytest.raises(TransportError):
+            await routes.refresh("t")
+        assert await routes.refresh("t") is None
+        assert routes.known("t") is not None
+
+
+async def test_where_a_known_broker_is_missing_the_other_name_servers_are_asked() -> None:
+    """One that this broker cannot reach is no better than one that is away."""
+    pool = ConnectionPool()
+    async with ScriptedPeer() as first, ScriptedPeer() as second:
+        routes = RouteTable(NameServers(pool, [first.address, second.address], timeout=2), lambda _: None)
+        first.on(ASK, route(1, first, second), route(1, first))
+        second.on(ASK, route(1, first, second))
+        assert len((await routes.find("t")).read_queues) == 2
+        for _ in range(2):
+            refreshed = await routes.refresh("t")
+            assert refreshed is not None
+            assert len(refreshed.read_queues) == 2
+        assert len(first.received[ASK]) == 2, "it stays with the one that knows more"
+        second.on(ASK, route(1, first))
+        refreshed = await routes.refresh("t")
+        assert refreshed is not None
+        assert len(refreshed.read_queues) == 1, "the broker is gone"
+        await routes.close()
+    await pool.close()
 
 
 async def test_a_broker_that_comes_back_between_the_two_questions_has_the_topic_after_all() -> None:
@@ -144,6 +182,20 @@ async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_h
             await asyncio.sleep(0)
         assert len(peer.received[ASK]) == 4  # the topic, the default one, the topic once more, and its own at last
         assert [len(each.write_queues) for each in changes] == [2]
+
+
+async def test_the_brokers_that_a_topic_to_come_is_sent_to_may_move() -> None:
+    async with table() as (routes, peer, _), ScriptedPeer() as other:
+        peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
+        assert (await routes.find_for_sending("new", 4)).master("broker-0") == peer.address
+        peer.on(ASK, only(TBW102=route(8, other, perm=7)))
+        assert await routes.refresh("new") is None
+        moved = routes.known("new")
+        assert moved is not None
+        assert (moved.master("broker-0"), len(moved.write_queues)) == (other.address, 4)
+        peer.on(ASK, UNKNOWN)
+        assert await routes.refresh("new") is None
+        assert routes.known("new") is moved
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])

@@ -244,7 +244,7 @@ class Delivery:
 
         Who never got as far may have the wrong name servers, and learns that soon.
         """
-        return isinstance(error, ConnectError | NoRoute) and self._routes.has_own(topic)
+        return isinstance(error, ConnectError | NoRoute) and self._routes.known(topic) is not None
 
     async def _is_no_more(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
         """Whether a broker refused a queue that its topic has no more, now that the route is known again."""
@@ -258,8 +258,8 @@ class Delivery:
         """Avoid a broker that failed, and look where the topic is now."""
         if target is not None and isinstance(error, TransportError):
             self._health.failed(target.broker_name, now)
-        if isinstance(error, ServerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._routes.denied(topic)
+        if target is not None and isinstance(error, ServerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._routes.denied(topic, target.broker_name)
         else:
             self._routes.refresh_soon(topic)  # the broker may have moved
 

@@ -1,17 +1,16 @@
 """Requests to "the" name server: any of several, the next one when one does not answer.
 
-Name servers do not talk to each other and know the same, but for one that was started just now, or that brokers cannot
-reach: what one of them lacks the others are asked for. A client stays with the one that answered last.
+Name servers do not talk to each other and know the same, but for one that was started just now, or that some of the
+brokers cannot reach: what one of them lacks the others are asked for. A client stays with the one that answered last.
 Neighbours: `routes`, `admin`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from raptormq.errors import TransportError
-from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
@@ -40,10 +39,14 @@ class NameServers:
         return self._addresses
 
     async def request(
-        self, command: RemotingCommand, timeout: float | None = None, *, lacking: ResponseCode | None = None
+        self,
+        command: RemotingCommand,
+        timeout: float | None = None,
+        *,
+        lacks: Callable[[RemotingCommand], bool] = lambda _answer: False,
     ) -> RemotingCommand:
-        """Return the answer, whatever its code, of the first name server that answers; one with the code `lacking` only
-        when no other server has more to say.
+        """Return the answer, whatever its code, of the first name server that answers; one that `lacks` something only
+        when those of the others do, too.
 
         A silent one is given up after its share of the time, so that the others still have theirs.
 
@@ -53,22 +56,22 @@ class NameServers:
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout or self._timeout)
         count, first = len(self._addresses), self._current
-        answer: RemotingCommand | None = None
+        poor: RemotingCommand | None = None
         for attempt in range(count):
             index = (first + attempt) % count
             share = max((deadline - clock()) / (count - attempt), 0.001)
             try:
-                found = await self._pool.request(
-                    self._addresses[index], command, share if answer is None else min(share, _OPINION_S)
+                answer = await self._pool.request(
+                    self._addresses[index], command, share if poor is None else min(share, _OPINION_S)
                 )
             except TransportError:
-                if attempt == count - 1 and answer is None:
+                if attempt == count - 1 and poor is None:
                     raise
                 continue
-            if found.code != lacking:
+            if not lacks(answer):
                 self._current = index
-                return found
-            if answer is None:
-                self._current, answer = index, found
-        assert answer is not None
-        return answer
+                return answer
+            if poor is None:
+                self._current, poor = index, answer
+        assert poor is not None
+        return poor

@@ -35,7 +35,7 @@ async def at_broker(
         return await _at_broker(routes, queue, call, broker_id)
     except ServerError as error:
         if error.code == ResponseCode.TOPIC_NOT_EXIST:
-            routes.denied(queue.topic)
+            routes.denied(queue.topic, queue.broker_name)
         raise
 
 

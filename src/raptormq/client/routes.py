@@ -4,8 +4,9 @@ A topic that no name server knows is sent along the route of the default topic (
 registers it, and a later refresh finds the real route. Concurrent callers of one topic share one request.
 
 A route that was known stays known until a name server tells another one: one that restarts knows nothing until the
-brokers have registered again, and they are there all the time. Only when a broker says that it has no such topic, and
-no name server knows it any more, is it taken for deleted.
+brokers have registered again, and they are there all the time. Only when each broker of the route says that it has no
+such topic, and no name server knows it any more, is it taken for deleted. Of a route that lacks a broker that was known
+the other name servers are asked, too.
 Neighbours: `name_servers` answers, `topic_queues` interprets. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
@@ -24,7 +25,7 @@ from raptormq.client.topic_queues import TopicQueues, topic_queues
 from raptormq.errors import ClientClosed, NoRoute, RaptorMQError
 from raptormq.protocol.bodies.route import TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.command import request
+from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RouteRequestHeader
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, is_derived_topic
 
@@ -51,7 +52,8 @@ class RouteTable:
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
-        self._denied: set[str] = set()
+        self._denied: dict[str, set[str]] = {}
+        """By topic, brokers that said that they have none such since the last answer of a name server."""
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
         self._default: asyncio.Task[TopicRoute | None] | None = None
@@ -61,10 +63,6 @@ class RouteTable:
     def known(self, topic: str) -> TopicQueues | None:
         """Return the route without asking anyone; the hot path of producers."""
         return self._routes.get(topic) or self._borrowed.get(topic)
-
-    def has_own(self, topic: str) -> bool:
-        """Whether the topic exists, as far as anybody knows, and is not one to come."""
-        return topic in self._routes
 
     @property
     def any_borrowed(self) -> bool:
@@ -103,8 +101,14 @@ class RouteTable:
         route = self._routes.get(topic) or await self.refresh(topic)
         if route is None:
             # A broker that has come back between the two questions has its topics, too: some have fewer queues.
-            borrowed = await self._borrow(topic, default_topic_queues)
-            route = await self.refresh(topic) or borrowed
+            borrowed = await self._borrow(topic, 1 if is_derived_topic(topic) else default_topic_queues)
+            if borrowed is None:
+                raise NoRoute(f"{NoRoute.to(topic)}, and none creates topics by itself")
+            route = await self.refresh(topic)
+            if route is None:
+                route = borrowed
+                if borrowed.write_queues:
+                    self._borrowed[topic] = borrowed
         if not route.write_queues:
             raise NoRoute(f"no broker takes messages for topic {topic}: no master is up or it is not writable")
         return route
@@ -136,9 +140,9 @@ class RouteTable:
             fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
             fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
 
-    def denied(self, topic: str) -> None:
-        """A broker has no such topic: if no name server knows it either, it was deleted."""
-        self._denied.add(topic)
+    def denied(self, topic: str, broker_name: str) -> None:
+        """A broker has no such topic: if all of them say so, and no name server knows it, it was deleted."""
+        self._denied.setdefault(topic, set()).add(broker_name)
         self.refresh_soon(topic)
 
     async def refresh_all(self) -> None:
@@ -171,41 +175,59 @@ class RouteTable:
             pause *= 2
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
-        found = await self._ask(topic)
+        known = self._routes.get(topic)
+        try:
+            found = await self._ask(topic, frozenset(known.brokers if known is not None else ()))
+        finally:  # by the next answer the topic may be there again
+            denied = self._denied.pop(topic, set())
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
         self._next_fetch_at[topic] = asyncio.get_running_loop().time() + pause
         if found is None:
-            if topic in self._denied:
-                self._denied.remove(topic)
+            if known is not None and denied.issuperset(known.brokers):
                 self._routes.pop(topic, None)
+            if (borrowed := self._borrowed.get(topic)) is not None:  # its brokers may have moved
+                moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))
+                if moved is not None and moved.write_queues:
+                    self._borrowed[topic] = moved
             return None
         route = topic_queues(topic, found)
-        self._denied.discard(topic)
         self._borrowed.pop(topic, None)
         if self._routes.get(topic) != route:
             self._routes[topic] = route
             self._changed(route)
         return route
 
-    async def _borrow(self, topic: str, default_topic_queues: int) -> TopicQueues:
+    async def _borrow(self, topic: str, most_queues: int) -> TopicQueues | None:
+        """Return the route of the default topic for one that is to come, None when there is none."""
         if self._default is None or self._default.done():  # a thousand sends may wait for one topic
             self._default = asyncio.create_task(self._ask(AUTO_CREATE_TOPIC), name="route of the default topic")
         found = await self._unless_closed(self._default)
-        if found is None:
-            raise NoRoute(f"{NoRoute.to(topic)}, and none creates topics by itself")
-        most_queues = 1 if is_derived_topic(topic) else default_topic_queues
-        route = self._borrowed[topic] = topic_queues(topic, found, most_queues=most_queues)
-        return route
+        return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
 
-    async def _ask(self, topic: str) -> TopicRoute | None:
+    async def _ask(self, topic: str, known_brokers: frozenset[str] = frozenset()) -> TopicRoute | None:
+        """Ask for a route; of all name servers, if need be, for one with the brokers that are known."""
+
+        def lacks(answer: RemotingCommand) -> bool:
+            found = _route_in(answer)
+            return found is None or not known_brokers <= {broker.broker_name for broker in found.brokers}
+
         header = RouteRequestHeader(topic, accept_standard_json_only=True)
-        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        answer = await self._name_servers.request(command, lacking=ResponseCode.TOPIC_NOT_EXIST)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        return TopicRoute.from_json(require_success(answer, "name server").body)
+        return _route_in(
+            await self._name_servers.request(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), lacks=lacks)
+        )
 
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:
         self._fetches.pop(topic, None)
         if not fetch.cancelled() and (error := fetch.exception()) is not None:
             log.debug("no route of %s: %s", topic, error)  # whoever waited gets it too; nobody may have waited
+
+
+def _route_in(answer: RemotingCommand) -> TopicRoute | None:
+    """Return the route that a name server has answered with, None where it knows none.
+
+    Raises:
+        ServerError, BodyError: it is no such answer.
+    """
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    return TopicRoute.from_json(require_success(answer, "name server").body)
