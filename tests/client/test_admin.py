@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import AdminClient, Message, MessageQueue, Perm, Producer, TopicChange, TopicConfig, TopicOffset
-from raptormq.errors import ClientClosed, MessageError, NoRoute, ServerError, TransportError
+from raptormq.errors import ClientClosed, ConnectError, MessageError, NoRoute, ServerError, TransportError
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
@@ -55,6 +55,19 @@ async def test_a_topic_on_one_broker_only(tmp_path: Path) -> None:
         assert [queue.broker_name for queue in route.queues] == ["broker-1"]
         await admin.delete_topic("t", brokers=[cluster.broker(1).address])
         assert await admin.topic_config(cluster.broker(1).address, "t") is None
+
+
+async def test_a_name_server_that_is_away_keeps_no_other_from_learning_of_a_deletion(
+    tmp_path: Path, free_port: int
+) -> None:
+    async with Cluster(tmp_path) as cluster, ScriptedPeer() as other:
+        await cluster.create_topic("t")
+        servers = [cluster.name_servers, f"127.0.0.1:{free_port}", other.address]
+        async with AdminClient(name_servers=servers) as admin:
+            with pytest.raises(ConnectError, match=str(free_port)):
+                await admin.delete_topic("t")
+            assert await admin.topic_config(cluster.broker().address, "t") is None
+        assert len(other.received[RequestCode.DELETE_TOPIC_IN_NAMESRV]) == 1
 
 
 async def test_what_is_not_given_stays_or_has_its_default(tmp_path: Path) -> None:

@@ -103,6 +103,18 @@ async def test_a_broker_that_is_away_is_named_once(caplog: pytest.LogCaptureFixt
     assert "t@broker-0:0 and 2 more queues is not stored yet" in record.message
 
 
+async def test_a_broker_that_stays_away_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    refused = refuse(ResponseCode.SYSTEM_ERROR)
+    async with ScriptedPeer() as peer:
+        peer.on(COMMIT, refused, refused, answer(), refused)
+        instance = await connected(peer)
+        commits = Commits(instance, "g", 1000.0)
+        for times, offset in [(1, 5), (1, 6), (1, 7), (2, 8)]:
+            await commits.commit([reader_at(0, offset)])
+            assert len(caplog.records) == times
+        await instance.release()
+
+
 async def test_progress_that_is_kept_here_is_written_once_also_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from raptormq.client import MessageQueue
+from raptormq.client.background import cancel_all
 from raptormq.client.outages import Failure, Outages
-from raptormq.errors import ConnectionClosed, ServerError
+from raptormq.errors import ConnectionClosed, NoRoute, ServerError
 
 LONG = 1000.0
 QUEUES = [MessageQueue("t", "b", number) for number in range(3)]
@@ -36,6 +37,17 @@ async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptur
         outages.answered(queue)
     await outages.pause(QUEUES[0], GONE, LONG)  # who tries for all does not pause for so long
     assert len(caplog.records) == 4
+
+
+async def test_who_has_no_route_waits_for_itself() -> None:
+    """Else the reader of a topic that was deleted would ask for it with each message of another one."""
+    outages, lost = Outages("g"), Failure.of(NoRoute.to("t"), has_route=False)
+    pauses = [asyncio.create_task(outages.pause(queue, lost, LONG)) for queue in QUEUES]
+    await asyncio.sleep(0)
+    outages.answered(MessageQueue("busy", "b", 0))
+    await asyncio.sleep(0)
+    assert not any(pause.done() for pause in pauses)
+    await cancel_all(pauses)
 
 
 async def test_a_queue_that_is_refused_is_told_once_while_others_are_read(caplog: pytest.LogCaptureFixture) -> None:

@@ -135,13 +135,21 @@ class AdminClient(Startable):
         return changes
 
     async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
-        """Delete a topic on each of `brokers` (addresses), by default on all masters, then on every name server."""
-        for address in await self._masters(brokers):
-            await self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
+        """Delete a topic on each of `brokers` (addresses), by default on all masters, then on every name server.
+
+        Raises:
+            TransportError, ServerError: at least one of the brokers, or of the name servers, failed; all others of
+                them have been asked.
+        """
+        await finish_all(
+            self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
+            for address in await self._masters(brokers)
+        )
         if brokers is None:
-            for address in self._running().name_servers.addresses:
-                header = DeleteTopicRequestHeader(topic)
-                await self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header))
+            await finish_all(
+                self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader(topic)))
+                for address in self._running().name_servers.addresses
+            )
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, system topics included, in order."""

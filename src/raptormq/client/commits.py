@@ -40,6 +40,8 @@ class Commits:
         """Brokers and topics of which something was committed, see `commit_order`."""
         self._turns: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One commit at a time for each queue, and the first ones at a broker one after the other."""
+        self._told: set[str] = set()
+        """Failures that are in the log, since the last commit without any."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
@@ -68,10 +70,18 @@ class Commits:
                     self._known.add(place)
 
         failures = await (commit_in_order if self._local is None else _commit_at_once)(changed, commit)
-        for text, queues in _by_text(failures).items():  # of a broker with 1,000 queues one line is enough
-            more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
-            log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
+        self._tell(failures)
         return {queue.broker_name for queue, error in failures.items() if isinstance(error, TransportError | NoRoute)}
+
+    def _tell(self, failures: Mapping[MessageQueue, RaptorMQError]) -> None:
+        """Log failures: one line for a broker with 1,000 queues that is away for hours."""
+        if not failures:
+            self._told.clear()
+        for text, queues in _by_text(failures).items():
+            if text not in self._told:
+                self._told.add(text)
+                more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
+                log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget what was committed: another member goes on."""

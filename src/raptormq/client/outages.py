@@ -33,9 +33,9 @@ class Failure(NamedTuple):
     """The broker was not reached, for whatever queue."""
 
     @classmethod
-    def of(cls, error: RaptorMQError) -> Failure:
-        """Return what is to be kept of an error."""
-        return cls(str(error), isinstance(error, TransportError | NoRoute))
+    def of(cls, error: RaptorMQError, *, has_route: bool = True) -> Failure:
+        """Return what is to be kept of an error; without a route of the topic no broker was looked for."""
+        return cls(str(error), has_route and isinstance(error, TransportError | NoRoute))
 
 
 @dataclass(slots=True)

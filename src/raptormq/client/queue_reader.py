@@ -168,7 +168,8 @@ class QueueReader:
                     self._instance.routes.refresh_soon(self.queue.topic)
                 pause = _BACKOFF.pause(failures)
                 failures += 1
-                failure = Failure.of(error)  # the error's traceback holds what the pull has brought
+                # Not the error itself, whose traceback holds what the pull has brought.
+                failure = Failure.of(error, has_route=self._instance.routes.known(self.queue.topic) is not None)
                 self._broker_id = MASTER_ID
             if is_forgotten:
                 await self._instance.heartbeat()
