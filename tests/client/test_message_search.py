@@ -260,9 +260,14 @@ async def test_a_broker_that_fails_is_named_beside_what_another_has(reply: Reply
         first.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.QUERY_NOT_FOUND))
         nothing = await admin.find_messages("t", "k")
         assert (list(nothing), list(nothing.failures)) == ([], ["broker-1"])
-        second.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.QUERY_NOT_FOUND))
+
+
+async def test_where_no_broker_has_anything_none_has_failed() -> None:
+    async with scripted(b"", b"") as (admin, peers):
+        for peer in peers:
+            peer.on(RequestCode.QUERY_MESSAGE, refuse(ResponseCode.QUERY_NOT_FOUND))
         nothing = await admin.find_messages("t", "k")
-        assert nothing.failures == {}
+        assert (list(nothing), nothing.failures) == ([], {})
 
 
 async def test_where_no_broker_answers_that_is_an_error() -> None:
