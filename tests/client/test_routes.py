@@ -145,10 +145,19 @@ async def test_where_a_known_broker_is_missing_the_other_name_servers_are_asked(
             assert refreshed is not None
             assert len(refreshed.read_queues) == 2
         assert len(first.received[ASK]) == 2, "it stays with the one that knows more"
+        second.on(ASK, hang_up, route(1, first, second))
+        first.on(ASK, route(1, first))
+        for count in (1, 2):  # the other one may be away meanwhile
+            refreshed = await routes.refresh("t")
+            assert refreshed is not None
+            assert len(refreshed.read_queues) == count
         second.on(ASK, route(1, first))
         refreshed = await routes.refresh("t")
         assert refreshed is not None
         assert len(refreshed.read_queues) == 1, "the broker is gone"
+        asked = len(first.received[ASK]), len(second.received[ASK])
+        await routes.refresh("t")
+        assert len(first.received[ASK]) + len(second.received[ASK]) == sum(asked) + 1, "all have said so"
         await routes.close()
     await pool.close()
 

@@ -6,7 +6,7 @@ registers it, and a later refresh finds the real route. Concurrent callers of on
 A route that was known stays known until a name server tells another one: one that restarts knows nothing until the
 brokers have registered again, and they are there all the time. Only when each broker of the route says that it has no
 such topic, and no name server knows it any more, is it taken for deleted. Of a route that lacks a broker that was known
-the other name servers are asked, too.
+the other name servers are asked, too, until all of them have said so.
 Neighbours: `name_servers` answers, `topic_queues` interprets. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
@@ -52,11 +52,13 @@ class RouteTable:
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
+        self._sought: dict[str, frozenset[str]] = {}
+        """By topic, brokers that were known and that a name server which was away may still know."""
         self._denied: dict[str, set[str]] = {}
         """By topic, brokers that said that they have none such since the last answer of a name server."""
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
-        self._default: asyncio.Task[TopicRoute | None] | None = None
+        self._default: asyncio.Task[tuple[TopicRoute | None, frozenset[str]]] | None = None
         """Asks for the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
@@ -177,7 +179,8 @@ class RouteTable:
     async def _fetch(self, topic: str) -> TopicQueues | None:
         known = self._routes.get(topic)
         try:
-            found = await self._ask(topic, frozenset(known.brokers if known is not None else ()))
+            sought = self._sought.get(topic, frozenset()).union(known.brokers if known is not None else ())
+            found, self._sought[topic] = await self._ask(topic, sought)
         finally:  # by the next answer the topic may be there again
             denied = self._denied.pop(topic, set())
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
@@ -201,20 +204,30 @@ class RouteTable:
         """Return the route of the default topic for one that is to come, None when there is none."""
         if self._default is None or self._default.done():  # a thousand sends may wait for one topic
             self._default = asyncio.create_task(self._ask(AUTO_CREATE_TOPIC), name="route of the default topic")
-        found = await self._unless_closed(self._default)
+        found, _ = await self._unless_closed(self._default)
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
 
-    async def _ask(self, topic: str, known_brokers: frozenset[str] = frozenset()) -> TopicRoute | None:
-        """Ask for a route; of all name servers, if need be, for one with the brokers that are known."""
+    async def _ask(self, topic: str, sought: frozenset[str] = frozenset()) -> tuple[TopicRoute | None, frozenset[str]]:
+        """Ask for a route, of all name servers if need be for one with all the brokers that are `sought`.
+
+        Returns also those brokers of them that it lacks while not all have answered.
+        """
+        answers = 0
+
+        def missing(answer: RemotingCommand) -> frozenset[str]:
+            found = _route_in(answer)
+            return sought.difference(broker.broker_name for broker in found.brokers) if found is not None else sought
 
         def lacks(answer: RemotingCommand) -> bool:
-            found = _route_in(answer)
-            return found is None or not known_brokers <= {broker.broker_name for broker in found.brokers}
+            nonlocal answers
+            answers += 1
+            return answer.code == ResponseCode.TOPIC_NOT_EXIST or bool(missing(answer))
 
         header = RouteRequestHeader(topic, accept_standard_json_only=True)
-        return _route_in(
-            await self._name_servers.request(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), lacks=lacks)
-        )
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        answer = await self._name_servers.request(command, lacks=lacks)
+        is_certain = answers == len(self._name_servers.addresses)
+        return _route_in(answer), frozenset() if is_certain else missing(answer)
 
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:
         self._fetches.pop(topic, None)
