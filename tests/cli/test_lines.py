@@ -48,8 +48,8 @@ async def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "input"
     path.write_bytes(b"0123456789\n")
     assert await everything(path) == [b"0123456789"]
-    path.write_bytes(b"0123456789AB")
-    with pytest.raises(MessageError, match="longer than 10 bytes"):
+    path.write_bytes(b"0\n1\n23\n0123456789AB")
+    with pytest.raises(MessageError, match="line 4 is longer than 10 bytes"):
         await everything(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from raptormq.cli.produce import MAX_BATCH_BYTES, cut
+from raptormq.cli.produce import BATCHES_IN_FLIGHT, MAX_BATCH_BYTES, cut
 from raptormq.client import Message
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -77,8 +80,41 @@ def test_a_line_of_4_mib_and_one_byte_is_refused(raptormq: Run, dev_server: Any)
     done = raptormq("produce", "large", "-n", address, stdin=b"small\n" + b"x" * (4 * 1024 * 1024 + 1))
     assert done.returncode == 2
     assert done.stderr.startswith(b"raptormq: ")
+    assert done.stderr.startswith(b"raptormq: line 2: ")
     assert b"4194305" in done.stderr
     assert done.stderr.endswith(b"; messages sent before that: 1\n")
+
+
+@pytest.mark.parametrize("batch", ["1", "32"])
+def test_nothing_behind_a_refused_line_is_sent(raptormq: Run, dev_server: Any, batch: str) -> None:
+    address, topic = dev_server.address("namesrv"), f"refused-{batch}"
+    lines = [b"1", b"", b"2", b"x" * 5_000_000, *(b"%d" % number for number in range(3, 100))]
+    done = raptormq("produce", topic, "--batch", batch, "-n", address, stdin=b"\n".join(lines))
+    refused = "raptormq: line 4: a body of 5000000 bytes is larger than 4194304; messages sent before that: 2\n"
+    assert (done.returncode, done.stderr.decode()) == (2, refused)
+    assert sorted(message["body"] for message in consumed(raptormq, address, topic)) == ["1", "2"]
+
+
+async def produced(raptormq: Run, lines: int, *replies: Reply) -> tuple[str, int]:
+    """Return what the command says that sends so many lines, one by one, and how many of them the broker got."""
+    async with ScriptedPeer() as server, ScriptedPeer() as broker:
+        server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, broker))
+        broker.on(RequestCode.SEND_MESSAGE_V2, *replies)
+        command = ["produce", "t", "--batch", "1", "-n", server.address]
+        done = await asyncio.to_thread(raptormq, *command, stdin=b"x\n" * lines)
+        assert done.returncode == 2
+        return done.stderr.decode(), len(broker.received[RequestCode.SEND_MESSAGE_V2])
+
+
+async def test_a_broker_that_refuses_leaves_no_doubt_where_to_go_on(raptormq: Run) -> None:
+    said, _ = await produced(raptormq, 5, stored(), refuse(ResponseCode.MESSAGE_ILLEGAL), stored())
+    known = "; all lines before line 2 are sent (1 messages), also 3 messages behind it, and more may be\n"
+    assert said.endswith(known), said
+
+
+async def test_after_a_failure_only_what_is_under_way_is_sent(raptormq: Run) -> None:
+    said, received = await produced(raptormq, 500, refuse(ResponseCode.MESSAGE_ILLEGAL))
+    assert (said.count("\n"), received) == (1, BATCHES_IN_FLIGHT)
 
 
 @pytest.mark.parametrize(("topic", "part"), [("bad topic", b"characters"), ("SCHEDULE_TOPIC_XXXX", b"belongs to")])

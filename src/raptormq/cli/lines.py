@@ -28,14 +28,16 @@ async def read_lines(source: BinaryIO) -> AsyncIterator[list[bytes]]:
     """
     rest: list[bytes] = []
     rest_bytes = 0
+    complete = 0
     async for data in _pieces(source.fileno()):
         first, *others = data.split(b"\n")
         rest.append(first)
         rest_bytes += len(first)
         if rest_bytes > MAX_LINE_BYTES:
-            raise MessageError(f"a line of the input is longer than {MAX_LINE_BYTES} bytes")
+            raise MessageError(f"line {complete + 1} is longer than {MAX_LINE_BYTES} bytes")
         if others:
             yield [b"".join(rest), *others[:-1]]
+            complete += len(others)
             rest = [others[-1]]
             rest_bytes = len(others[-1])
     if rest_bytes:

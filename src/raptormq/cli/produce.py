@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import BinaryIO
 
 import click
@@ -17,8 +18,10 @@ from raptormq.cli.hints import CommandFailed, explaining
 from raptormq.cli.lines import read_lines
 from raptormq.cli.options import name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
-from raptormq.client import Message, Producer
-from raptormq.errors import RaptorMQError
+from raptormq.cli.sent_lines import SentLines
+from raptormq.client import Message, Producer, ProducerConfig
+from raptormq.client.outgoing import body_too_large
+from raptormq.errors import MessageError, RaptorMQError
 from raptormq.protocol.topic_names import check_topic, is_derived_topic
 
 GROUP = "raptormq-cli"
@@ -41,14 +44,6 @@ class Job:
     def message(self, line: bytes) -> Message:
         """Return the message for a line."""
         return Message(self.topic, line, tags=self.tag, keys=self.keys)
-
-
-@dataclass(slots=True)
-class Totals:
-    """What was done so far."""
-
-    sent: int = 0
-    empty: int = 0
 
 
 @click.command(
@@ -89,19 +84,19 @@ def produce(
     """
     check_topic(topic)  # now: the first line may be long in coming
     job = Job(topic, tag, keys, 1 if is_derived_topic(topic) else batch_size, timeout_s)
-    totals = Totals()
+    sent = SentLines()
     try:
         with explaining(name_servers), progress(f"→ {topic}", _size_of(file)) as advance:
-            uvloop.run(_send_all(name_servers, job, file, totals, advance))
+            uvloop.run(_send_all(name_servers, job, file, sent, advance))
     except RaptorMQError as error:
-        if totals.sent:
-            raise CommandFailed(f"{error}; messages sent before that: {totals.sent}") from error
+        if sent.messages or isinstance(error, MessageError):
+            raise CommandFailed(f"{error}; {sent.known()}") from error
         raise
     except KeyboardInterrupt:
-        click.echo(f"interrupted; messages sent before that: {totals.sent}", err=True)
+        click.echo(f"interrupted; {sent.known()}", err=True)
         raise
-    skipped = f", {totals.empty} empty lines left out" if totals.empty else ""
-    click.echo(f"{totals.sent} messages sent to {topic}{skipped}", err=True)
+    skipped = f", {sent.empty} empty lines left out" if sent.empty else ""
+    click.echo(f"{sent.messages} messages sent to {topic}{skipped}", err=True)
 
 
 def _size_of(file: BinaryIO) -> int | None:
@@ -109,36 +104,63 @@ def _size_of(file: BinaryIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-async def _send_all(name_servers: str, job: Job, file: BinaryIO, totals: Totals, advance: Advance) -> None:
-    def sent(batch: list[Message]) -> None:
-        totals.sent += len(batch)
-        advance(len(batch), sum(len(message.body) + LINE_FEED_BYTES for message in batch))
-
+async def _send_all(name_servers: str, job: Job, file: BinaryIO, sent: SentLines, advance: Advance) -> None:
     config = client_config(name_servers, job.timeout_s)
-    async with Producer(GROUP, client_config=config) as producer:
+    settings = ProducerConfig()
+    async with Producer(GROUP, config=settings, client_config=config) as producer:
         async for lines in read_lines(file):
-            messages = [job.message(line) for line in lines if line]
-            totals.empty += len(lines) - len(messages)
-            await _send_in_batches(producer, job, messages, sent)
+            before = sent.read
+            taken = _taken(lines, settings.max_message_bytes)
+            sent.begin(len(taken))
+            messages = {number: job.message(line) for number, line in enumerate(taken, before + 1) if line}
+            sent.empty += len(taken) - len(messages)
+            await _send_in_batches(producer, job, messages, sent, advance)
+            if len(taken) < len(lines):
+                size = len(lines[len(taken)])
+                raise MessageError(f"line {sent.read + 1}: {body_too_large(size, settings)}")
+
+
+def _taken(lines: list[bytes], max_bytes: int) -> list[bytes]:
+    """Return the lines before the first one that is too large: nothing behind it is sent."""
+    if max(map(len, lines)) <= max_bytes:
+        return lines
+    return list(takewhile(lambda line: len(line) <= max_bytes, lines))
 
 
 async def _send_in_batches(
-    producer: Producer, job: Job, messages: list[Message], sent: Callable[[list[Message]], None]
+    producer: Producer, job: Job, messages: dict[int, Message], sent: SentLines, advance: Advance
 ) -> None:
-    batches = cut(messages, job.batch_size)
+    """Send messages, given by the numbers of their lines, and return or raise when nothing is under way any more."""
+    batches = _with_first_lines(cut(messages.values(), job.batch_size), list(messages))
 
     async def send_some() -> None:
-        for batch in batches:  # shared: each batch is taken by whoever is free
-            if len(batch) == 1:
-                await producer.send(batch[0], timeout=job.timeout_s)
-            else:
-                await producer.send_batch(batch, timeout=job.timeout_s)
-            sent(batch)
+        for first_line, batch in batches:  # shared: each batch is taken by whoever is free
+            try:
+                with sent.sending(first_line, len(batch)):
+                    if len(batch) == 1:
+                        await producer.send(batch[0], timeout=job.timeout_s)
+                    else:
+                        await producer.send_batch(batch, timeout=job.timeout_s)
+            except BaseException:
+                batches.close()  # nobody takes another one
+                raise
+            advance(len(batch), sum(len(message.body) + LINE_FEED_BYTES for message in batch))
 
-    await asyncio.gather(*(send_some() for _ in range(BATCHES_IN_FLIGHT)))
+    # What is under way is waited for, also when a batch has failed: only then it is known what was sent.
+    for outcome in await asyncio.gather(*(send_some() for _ in range(BATCHES_IN_FLIGHT)), return_exceptions=True):
+        if outcome is not None:
+            raise outcome
 
 
-def cut(messages: list[Message], batch_size: int) -> Iterator[list[Message]]:
+def _with_first_lines(batches: Iterable[list[Message]], numbers: Sequence[int]) -> Generator[tuple[int, list[Message]]]:
+    """Yield each batch with the number of its first line; ``numbers`` has that of each message."""
+    done = 0
+    for batch in batches:
+        yield numbers[done], batch
+        done += len(batch)
+
+
+def cut(messages: Iterable[Message], batch_size: int) -> Iterator[list[Message]]:
     """Yield lists of at most ``batch_size`` messages and :data:`MAX_BATCH_BYTES` bytes (one message may be larger)."""
     batch: list[Message] = []
     batch_bytes = 0

@@ -89,13 +89,18 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
         check_parts(message)
     body = as_bytes(message.body)
     if len(body) > config.max_message_bytes:
-        raise MessageError(f"a body of {len(body)} bytes is larger than {config.max_message_bytes}")
+        raise body_too_large(len(body), config)
     body, sys_flag = compressed(body, config)
     message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
     properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
     return Outgoing(
         RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
     )
+
+
+def body_too_large(size: int, config: ProducerConfig) -> MessageError:
+    """Return what is to be said of a body over `max_message_bytes`."""
+    return MessageError(f"a body of {size} bytes is larger than {config.max_message_bytes}")
 
 
 @lru_cache(maxsize=4096)
