@@ -78,9 +78,9 @@ def produce(
 ) -> None:
     """Send every line of FILE (default: stdin) to TOPIC as one message.
 
-    Lines are sent as they arrive. Empty lines are left out, because a message needs a body. The number of messages goes
-    to stderr, also when the command ends before its input: by Ctrl-C, by a message that is refused, or by a broker that
-    is away while no other takes the message; it does not wait for one to come back.
+    Lines are sent as they arrive; empty lines are left out. The number of messages goes to stderr, also when the
+    command ends before its input: by Ctrl-C, by a line that is too large, behind which nothing is sent, or by a broker
+    that refuses or is away while no other takes the message; it does not wait for one to come back.
     """
     check_topic(topic)  # now: the first line may be long in coming
     job = Job(topic, tag, keys, 1 if is_derived_topic(topic) else batch_size, timeout_s)
