@@ -142,10 +142,10 @@ def test_a_reset_moves_the_group_there_and_back(raptormq: Run, dev_server: Any) 
     reset = ["group", "reset", "readers-again", "again", "-n", address, "--to"]
     done = raptormq(*reset, "earliest")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == b"group readers-again goes on in topic again with a lag of 3; it was 2\n"
+    assert done.stdout == b"group readers-again goes on in topic again from earliest with a lag of 3; it was 2\n"
     assert described(raptormq, address, "readers-again")["lag"] == 3
     assert b"with a lag of 0; it was 3" in raptormq(*reset, "latest").stdout
-    assert b"with a lag of 3; it was 0" in raptormq(*reset, "2024-05-01").stdout
+    assert b"from 2024-05-01T00:00:00Z with a lag of 3; it was 0" in raptormq(*reset, "2024-05-01").stdout
     for name, topic, complaint in (
         ("readers-again", "nowhere", b"topic nowhere: it does not exist"),
         ("never-seen", "again", b"no broker knows group never-seen; 'raptormq group list'"),

@@ -14,6 +14,7 @@ from raptormq.cli.options import key_and_value, positive_seconds, start_position
         ("earliest", "earliest"),
         ("latest", "latest"),
         ("0", 0),
+        ("100000000000", 10**11),
         ("1714564800000", 1714564800000),
         ("2024-05-01T12:00:00Z", 1714564800000),
         ("2024-05-01T12:00:00", 1714564800000),
@@ -29,6 +30,12 @@ def test_start_positions(text: str, expected: str | int) -> None:
 @pytest.mark.parametrize("text", ["", "yesterday", "-5", "12:00", "1e3"])
 def test_what_is_no_start_position(text: str) -> None:
     with pytest.raises(click.BadParameter, match="earliest, latest, milliseconds"):
+        start_position(text)
+
+
+@pytest.mark.parametrize("text", ["1", "1714564800", "99999999999"])
+def test_a_time_in_seconds_is_not_taken_for_milliseconds(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"{text} would be a time in seconds; milliseconds since 1970 are"):
         start_position(text)
 
 

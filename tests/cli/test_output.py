@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from raptormq.cli.output import print_json, print_table
+from raptormq.cli.output import position, print_json, print_table
 
 
 def test_a_table_in_a_pipe_is_not_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,3 +21,14 @@ def test_a_table_in_a_pipe_is_not_cut_off(capsys: pytest.CaptureFixture[str]) ->
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     print_json([{"a": 1}, "ü"])
     assert json.loads(capsys.readouterr().out) == [{"a": 1}, "ü"]
+
+
+def test_a_position_is_shown_as_it_can_be_given() -> None:
+    shown = [position(each) for each in ("latest", 0, 1714564800000, 1714564800250, 10**17)]
+    assert shown == [
+        "latest",
+        "1970-01-01T00:00:00Z",
+        "2024-05-01T12:00:00Z",
+        "2024-05-01T12:00:00.250Z",
+        str(10**17),
+    ]

@@ -12,7 +12,7 @@ from raptormq.cli.confirming import confirm
 from raptormq.cli.group_description import Description
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import group_name, name_servers_option, output_option, start_position, timeout_option
-from raptormq.cli.output import print_json, print_table
+from raptormq.cli.output import position, print_json, print_table
 from raptormq.client import AdminClient
 from raptormq.errors import NoRoute, ServerError, TransportError
 from raptormq.protocol.topic_names import is_system_group
@@ -114,9 +114,9 @@ def reset(name: str, topic: str, to: str | int, yes: bool, name_servers: str, ti
     """
     timestamp_ms = _POSITIONS[to] if isinstance(to, str) else to
     before, remark = with_admin(name_servers, timeout_s, lambda admin: _before_reset(admin, name, topic))
-    confirm(f"Reset group {name}, whose lag in topic {topic} is {before}{remark}, to {to}?", yes=yes)
+    confirm(f"Reset group {name}, whose lag in topic {topic} is {before}{remark}, to {position(to)}?", yes=yes)
     after = with_admin(name_servers, timeout_s, lambda admin: _reset(admin, name, topic, timestamp_ms))
-    click.echo(f"group {name} goes on in topic {topic} with a lag of {after}; it was {before}")
+    click.echo(f"group {name} goes on in topic {topic} from {position(to)} with a lag of {after}; it was {before}")
 
 
 async def _before_reset(admin: AdminClient, name: str, topic: str) -> tuple[int, str]:

@@ -69,17 +69,25 @@ def positive_seconds(value: Any) -> float:
 
 _MS_DIGITS = 18
 """Of a time in milliseconds; more do not fit into 64 bits."""
+_FIRST_MS = 10**11
+"""In March 1973. Less is a time in seconds, as ``date +%s`` prints it, up to the year 5138."""
 
 
 def start_position(value: Any) -> str | int:
     """Convert ``earliest``, ``latest``, milliseconds since 1970 or an ISO 8601 time (UTC unless it says otherwise).
 
-    Returns the word, or milliseconds since 1970.
+    Returns the word, or milliseconds since 1970. A number that is too small for a time in milliseconds is refused:
+    it is one in seconds.
     """
     text = str(value)
     if text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdecimal() and len(text) <= _MS_DIGITS:
+        if 0 < int(text) < _FIRST_MS:  # 0 is the same time in both
+            raise click.BadParameter(
+                f"{text} would be a time in seconds; milliseconds since 1970 are meant, or a time like "
+                "2024-05-01T12:00:00Z"
+            )
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -36,6 +36,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     console.print(table)
 
 
+def position(value: str | int) -> str:
+    """Return how an option's earliest, latest or time in ms since 1970 is shown: a time as one can be given."""
+    if isinstance(value, str):
+        return value
+    try:
+        shown = datetime.fromtimestamp(value / 1000, UTC)
+    except (ValueError, OverflowError):  # behind the year 9999
+        return str(value)
+    return shown.isoformat(timespec="milliseconds" if value % 1000 else "seconds").replace("+00:00", "Z")
+
+
 def moment(timestamp_ms: int) -> str | None:
     """Return the cell of a time in ms since 1970; None, which is shown as ``-``, for none."""
     if timestamp_ms <= 0:
