@@ -63,6 +63,7 @@ def test_messages_are_found_by_key_and_by_id(raptormq: Run, address: str, sent: 
     assert found(raptormq, address, "find", topic, "all", "--count", "2") == by_key[1:]
     assert found(raptormq, address, "show", ids[1], "--topic", topic) == by_key[1:2]
     assert found(raptormq, address, "show", by_key[1]["offset_message_id"]) == by_key[1:2]
+    assert found(raptormq, address, "show", by_key[1]["offset_message_id"], "--topic", topic) == by_key[1:2]
     stored = str(by_key[0]["store_timestamp"])
     assert found(raptormq, address, "find", topic, "all", "--from", stored, "--to", stored) == by_key
 
@@ -101,7 +102,20 @@ def test_a_message_is_shown_with_its_properties_and_its_body_as_it_is(
         (["find", "searched", "nothing"], "no message of topic searched has the key or id nothing"),
         (
             ["find", "searched", "all", "--to", "1970-01-02"],
-            "no message of topic searched has the key or id all and was stored from earliest to 86400000",
+            "no message of topic searched has the key or id all and was stored from earliest to 1970-01-02T00:00:00Z",
+        ),
+        (["find", "searched", ""], "Invalid value for KEY: it is empty; see raptormq message find --help"),
+        (
+            ["find", "searched", "all", "--from", "latest"],
+            "Invalid value for --from: 'latest' is neither earliest nor a time; see raptormq message find --help",
+        ),
+        (
+            ["find", "searched", "all", "--to", "earliest"],
+            "Invalid value for --to: 'earliest' is neither latest nor a time; see raptormq message find --help",
+        ),
+        (
+            ["find", "searched", "all", "--from", "2027-01-01", "--to", "2024-05-01T12:00:00Z"],
+            "--from 2027-01-01T00:00:00Z is later than --to 2024-05-01T12:00:00Z; see raptormq message find --help",
         ),
         (["find", "never-created", "k"], "'raptormq topic list' shows the topics there are"),
         (["show", "0A" * 16, "--topic", "searched"], f"no message of topic searched has the id {'0A' * 16}"),
@@ -126,6 +140,10 @@ def test_a_place_where_nothing_is(raptormq: Run, address: str, sent: SendResult)
     nowhere = sent.offset_message_id.split(",")[0][:16] + "0000FFFFFFFFFFFF"
     done = raptormq("message", "show", nowhere, "-n", address)
     assert (done.returncode, done.stderr.decode()) == (2, f"raptormq: no message has the id {nowhere}\n")
+    elsewhere = sent.offset_message_id.split(",")[0]
+    done = raptormq("message", "show", elsewhere, "--topic", "TBW102", "-n", address)
+    said = f"raptormq: no message of topic TBW102 has the id {elsewhere}\n"
+    assert (done.returncode, done.stderr.decode()) == (2, said)
 
 
 def test_encrypted_messages_want_their_key(raptormq: Run, address: str, monkeypatch: pytest.MonkeyPatch) -> None:

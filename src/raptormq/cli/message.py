@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from raptormq.cli.admin_call import with_admin
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.message_format import fields, preview
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
-from raptormq.cli.output import Cell, moment, print_json, print_table
+from raptormq.cli.output import Cell, moment, position, print_json, print_table
 from raptormq.client import AdminClient, MessageExt
 from raptormq.client.message_search import MAX_FOUND, FoundMessages
 from raptormq.client.settings import LONG_MAX
@@ -78,13 +80,16 @@ def find(
     They come in the order in which they were stored; the table has the beginning of each body, JSON the whole of it.
     Keys for what is encrypted are taken as by 'raptormq consume'. Brokers that could not be asked are named on stderr.
     """
-    begin_ms, end_ms = (_TIMES[each] if isinstance(each, str) else each for each in (begin, end))
+    begin_ms, end_ms = _span(begin, end)
+    if not key:
+        raise click.BadParameter("it is empty", param_hint="KEY")
 
     async def search(admin: AdminClient) -> list[MessageExt]:
         return await admin.find_messages(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
 
     found = with_admin(name_servers, timeout_s, search)
-    when = "" if (begin, end) == ("earliest", "latest") else f" and was stored from {begin} to {end}"
+    whole = (begin, end) == ("earliest", "latest")
+    when = "" if whole else f" and was stored from {position(begin)} to {position(end)}"
     _require(found, f"no message of topic {topic} has the key or id {key}{when}")
     if output == "json":
         print_json([fields(each) for each in found])
@@ -113,10 +118,13 @@ def show(message_id: str, topic: str | None, output: str, name_servers: str, tim
     """
 
     async def look_up(admin: AdminClient) -> list[MessageExt]:
-        if topic is not None:
-            return await admin.find_messages(topic, message_id)
-        there = await admin.message(message_id)
-        return [] if there is None else [there]
+        if topic is None:
+            return await _at(admin, message_id)
+        found = await admin.find_messages(topic, message_id)
+        if not found:
+            with suppress(MessageError):  # it is no id that a broker gave
+                return [each for each in await _at(admin, message_id) if each.topic == topic] or found
+        return found
 
     try:
         found = with_admin(name_servers, timeout_s, look_up)
@@ -128,6 +136,22 @@ def show(message_id: str, topic: str | None, output: str, name_servers: str, tim
     else:
         for each in found:
             _print(each)
+
+
+async def _at(admin: AdminClient, offset_message_id: str) -> list[MessageExt]:
+    there = await admin.message(offset_message_id)
+    return [] if there is None else [there]
+
+
+def _span(begin: str | int, end: str | int) -> tuple[int, int]:
+    """Return the times in ms since 1970 that --from and --to stand for."""
+    for option, value, word in (("--from", begin, "earliest"), ("--to", end, "latest")):
+        if isinstance(value, str) and value != word:
+            raise click.BadParameter(f"{value!r} is neither {word} nor a time", param_hint=option)
+    begin_ms, end_ms = (_TIMES[each] if isinstance(each, str) else each for each in (begin, end))
+    if begin_ms > end_ms:
+        raise click.UsageError(f"--from {position(begin)} is later than --to {position(end)}")
+    return begin_ms, end_ms
 
 
 def _require(found: list[MessageExt], nothing: str) -> None:
