@@ -55,6 +55,23 @@ def test_every_command_has_help_with_examples(path: tuple[str, ...], capsys: pyt
             ["topic", "list", "--timeout", "inf"],
             "'inf' is not a number of seconds above 0; see raptormq topic list --help\n",
         ),
+        (
+            ["topic", "list", "--timeout", "1e99"],
+            "'1e99' is more than 2147483647 seconds; see raptormq topic list --help\n",
+        ),
+        (
+            ["topic", "list", "-n", " ; "],
+            "there is no address; name servers are given as HOST:PORT[;HOST:PORT]; see raptormq topic list --help\n",
+        ),
+        (
+            ["produce", "t", "--key", "a b"],
+            "'a b' is no key: a key is one word; give --key once for each; see raptormq produce --help\n",
+        ),
+        (["produce", "t", "--key", ""], "give --key once for each; see raptormq produce --help\n"),
+        (
+            ["consume", "t", "--sql", "a ="],
+            "raptormq: not a filter: the filter ends at position 3, where more is expected\n",
+        ),
         (["topic", "list", "-n", "nowhere"], "raptormq: address 'nowhere' is not host:port\n"),
         (["namesrv", "-c", "/nonexistent.conf"], "/nonexistent.conf: No such file or directory\n"),
         (

@@ -45,9 +45,14 @@ def client_config(name_servers: str, timeout_s: float) -> ClientConfig:
     """Return the settings of the running command's client.
 
     Raises:
+        UsageError: one half of the credentials is missing.
         ConfigError: options or environment do not go together, or a file of credentials cannot be read.
     """
     environment = dict(os.environ) | click.get_current_context().meta.get(_META, {})
+    if len([name for name in ("--access-key", "--secret-key") if environment.get(_variable(name))]) == 1:
+        raise click.UsageError(
+            "--access-key and --secret-key go together (or RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY)"
+        )
     return ClientConfig(
         name_servers,
         request_timeout=timeout_s,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from raptormq.cli.connecting import connection_options
+from raptormq.client.settings import Limits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,6 +23,7 @@ def name_servers_option(command: F) -> F:
         "-n",
         "--namesrv",
         "name_servers",
+        type=addresses,
         metavar="HOST:PORT[;HOST:PORT]",
         envvar="NAMESRV_ADDR",
         default=DEFAULT_NAME_SERVER,
@@ -64,9 +66,27 @@ def positive_seconds(value: Any) -> float:
         seconds = -1.0
     if not (seconds > 0 and math.isfinite(seconds)):
         raise click.BadParameter(f"{value!r} is not a number of seconds above 0")
+    if seconds > _MOST_SECONDS:
+        raise click.BadParameter(f"{value!r} is more than {_MOST_SECONDS} seconds")
     return seconds
 
 
+def addresses(value: str) -> str:
+    """Return addresses of name servers, of which there has to be one; the client looks at each."""
+    if not value.strip(" ;,"):
+        raise click.BadParameter("there is no address; name servers are given as HOST:PORT[;HOST:PORT]")
+    return value
+
+
+def message_key(value: str) -> str:
+    """Return a key of a message; spaces stand between several."""
+    if not value or " " in value:
+        raise click.BadParameter(f"{value!r} is no key: a key is one word; give --key once for each")
+    return value
+
+
+_MOST_SECONDS = Limits().most
+"""Clients take no longer time-outs."""
 _MS_DIGITS = 18
 """Of a time in milliseconds; more do not fit into 64 bits."""
 _FIRST_MS = 10**11

@@ -16,7 +16,7 @@ import uvloop
 from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import CommandFailed, explaining
 from raptormq.cli.lines import read_lines
-from raptormq.cli.options import name_servers_option, timeout_option
+from raptormq.cli.options import message_key, name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
 from raptormq.cli.sent_lines import SentLines
 from raptormq.client import Message, Producer, ProducerConfig
@@ -55,7 +55,14 @@ Examples:
 )
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--key", "keys", multiple=True, help="Key of every message, to find it by; may be given more than once.")
+@click.option(
+    "--key",
+    "keys",
+    type=message_key,
+    multiple=True,
+    metavar="KEY",
+    help="Key of every message, to find it by; may be given more than once.",
+)
 @click.option("--tag", help="Tag of every message, to filter by.")
 @click.option(
     "--batch",

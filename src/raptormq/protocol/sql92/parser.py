@@ -207,4 +207,6 @@ def _shallow(node: Node) -> Node:
 
 
 def _unexpected(token: tokens.Token) -> FilterError:
+    if token.kind == tokens.END:
+        return FilterError(f"the filter ends at position {token.at}, where more is expected")
     return FilterError(f"unexpected {token.text:.40} at position {token.at} of the filter")
