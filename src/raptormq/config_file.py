@@ -236,6 +236,13 @@ def choice(*allowed: str) -> Parser:
     return parse
 
 
+def file_path(text: str) -> str:
+    """Return the path of a file or folder as it is; an empty one would be the folder that the process runs in."""
+    if not text:
+        raise ValueError("a path")
+    return text
+
+
 # --- classes of settings --------------------------------------------------------------------------------------------
 
 

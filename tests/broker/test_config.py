@@ -76,6 +76,7 @@ def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
         ({"authenticationWhitelist": "a,b"}, "expected request codes separated by commas"),
         ({"brokerPermission": "7"}, "expected 2 (write), 4 (read) or 6 (both)"),
         ({"deleteWhen": "4;25"}, "expected hours from 00 to 23"),
+        ({"storePathRootDir": ""}, "storePathRootDir = '' is not usable: expected a path"),
         ({"maxMessageSize": "1T"}, "maxMessageSize = '1T'"),
     ],
 )

@@ -64,3 +64,16 @@ def test_bad_settings_of_tls_are_one_line(
     assert done.returncode == 2
     assert complaint in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("root", "complaint"), [("", "setting storePathRootDir = '' is not usable"), ("f.txt", "f.txt: not a folder")]
+)
+def test_what_is_no_folder_for_a_store_is_one_line(
+    raptormq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.txt").write_text("")
+    conf = write(tmp_path / "broker.conf", listenPort="0", metricsPort="-1", storePathRootDir=root)
+    done = raptormq("broker", "-c", conf, "--log-level", "error", "-n", "127.0.0.1:1")
+    assert (done.returncode, done.stderr.count(b"\n"), complaint in done.stderr.decode()) == (2, 1, True), done.stderr

@@ -87,6 +87,19 @@ def test_a_port_in_use_is_one_line(serving: Serve, raptormq: Run, tmp_path: Path
         assert port in one_line(done)
 
 
+@pytest.mark.parametrize("below", ["", "/data"])
+def test_a_file_in_place_of_the_directory_is_one_line(raptormq: Run, tmp_path: Path, below: str) -> None:
+    (tmp_path / "f.txt").write_text("")
+    said = one_line(raptormq("dev", "--data-dir", f"{tmp_path / 'f.txt'}{below}", *ANY_PORTS))
+    assert f"{tmp_path / 'f.txt'} is not a folder" in said
+
+
+def test_an_empty_directory_is_one_line(raptormq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "the path is empty" in one_line(raptormq("dev", "--data-dir", "", *ANY_PORTS))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_that_cannot_be_written_is_one_line(raptormq: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file" / "data", Path("/sys/raptormq")):

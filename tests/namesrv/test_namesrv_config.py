@@ -39,7 +39,13 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_key(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "line",
-    ["listenPort=70000", "orderMessageEnable=yes", "enableControllerInNamesrv=true", "scanNotActiveBrokerInterval=0"],
+    [
+        "listenPort=70000",
+        "orderMessageEnable=yes",
+        "enableControllerInNamesrv=true",
+        "scanNotActiveBrokerInterval=0",
+        "kvConfigPath=",
+    ],
 )
 def test_a_bad_value_is_an_error_that_names_the_key(tmp_path: Path, line: str) -> None:
     path = tmp_path / "namesrv.conf"

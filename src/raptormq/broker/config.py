@@ -20,6 +20,7 @@ from raptormq.broker.foreign_keys import FOREIGN_KEYS, refuse_unsupported
 from raptormq.broker.queue_locks import LIVE_MS
 from raptormq.config_file import (
     choice,
+    file_path,
     integer,
     known_keys,
     load_settings,
@@ -248,7 +249,7 @@ class Security:
 class Keeping:
     """Where and for how long messages are kept; handed on to :class:`raptormq.storage.config.StoreConfig`."""
 
-    root_dir: str = setting(lambda: str(Path.home() / "store"), "storePathRootDir")
+    root_dir: str = setting(lambda: str(Path.home() / "store"), "storePathRootDir", parse=file_path)
     commit_log_dir: str = setting("", "storePathCommitLog")
     """Empty means ``commitlog`` below the root directory."""
     segment_bytes: int = setting(

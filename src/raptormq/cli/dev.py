@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,6 +34,18 @@ REGISTRATION_TIMEOUT_S = 10.0
 """Both are in this process: a broker that is not registered by then never will be."""
 
 PORT = click.IntRange(0, 65_535)
+
+
+def data_folder(value: str) -> Path:
+    """Return the path of a folder that is there or can be made."""
+    if not value:
+        raise click.BadParameter("the path is empty")
+    folder = Path(value)
+    for each in (folder, *folder.parents):
+        if os.path.exists(each) and not os.path.isdir(each):
+            below = "" if each == folder else f", {folder} cannot be made"
+            raise click.BadParameter(f"{each} is not a folder{below}")
+    return folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +97,10 @@ Examples:
 )
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=data_folder,
     default="raptormq-data",
     show_default=True,
+    metavar="PATH",
     help="Where messages are kept.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")

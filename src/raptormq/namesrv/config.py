@@ -11,6 +11,7 @@ from pathlib import Path
 
 from raptormq.config_file import (
     choice,
+    file_path,
     integer,
     known_keys,
     load_settings,
@@ -58,9 +59,9 @@ class NameServerConfig:
     """TCP port; 0 lets the system choose."""
     bind_address: str = setting("0.0.0.0", "bindAddress")
     """Address listened on; by default all IPv4 addresses of the host."""
-    kv_config_path: str = setting(lambda: _home("kvConfig.json"), "kvConfigPath")
+    kv_config_path: str = setting(lambda: _home("kvConfig.json"), "kvConfigPath", parse=file_path)
     """File of the key-value store."""
-    config_store_path: str = setting(lambda: _home("namesrv.properties"), "configStorePath")
+    config_store_path: str = setting(lambda: _home("namesrv.properties"), "configStorePath", parse=file_path)
     """File into which settings changed by UPDATE_NAMESRV_CONFIG (318) are written; with ``-c`` it is that file."""
     order_message_enable: bool = setting(False, "orderMessageEnable", parse=parse_bool)
     """Routes carry the fixed queue counts of ordered topics."""

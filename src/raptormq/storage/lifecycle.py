@@ -72,7 +72,8 @@ class OpenStore:
 def translate(error: OSError, root: str) -> StorageError:
     """Return the store's error for one of the operating system while a store is opened or closed."""
     named = f" ({error.filename})" if error.filename and error.filename != root else ""
-    text = f"cannot use the store in {root}: {error.strerror or error}{named}"
+    reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror or error
+    text = f"cannot use the store in {root}: {reason}{named}"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(text)
     return DiskFull(text) if is_no_room(error) else StorageError(text)
