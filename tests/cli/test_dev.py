@@ -100,6 +100,11 @@ def test_an_empty_directory_is_one_line(raptormq: Run, tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_port_for_metrics(serving: Serve, tmp_path: Path) -> None:
+    with serving("dev", "--data-dir", str(tmp_path / "data"), *ANY_PORTS, "--metrics-port", "-1") as server:
+        assert "metrics" not in server.ready
+
+
 def test_a_directory_that_cannot_be_written_is_one_line(raptormq: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file" / "data", Path("/sys/raptormq")):

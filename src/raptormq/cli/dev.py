@@ -106,7 +106,13 @@ Examples:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--namesrv-port", type=PORT, default=9876, show_default=True, help="Port of the name server; 0: any.")
 @click.option("--broker-port", type=PORT, default=10_911, show_default=True, help="Port of the broker; 0: any.")
-@click.option("--metrics-port", type=PORT, default=5_557, show_default=True, help="Port of /metrics; 0: any.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(-1, 65_535),
+    default=5_557,
+    show_default=True,
+    help="Port of /metrics; 0: any, -1: none.",
+)
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="More broker settings.")
 @log_level_option("warning")
 def dev(
