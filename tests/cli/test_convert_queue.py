@@ -16,8 +16,10 @@ import pytest
 
 from raptormq.cli.main import EXIT_INTERRUPTED, run
 from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer, QueueConversionState
+from raptormq.protocol.codes import RequestCode
 from raptormq.storage import conversion_run, queue_conversion
 from tests.client.cluster import Cluster
+from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, route
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 QUEUES = 4
@@ -189,6 +191,19 @@ async def test_two_brokers_are_stopped_and_go_on(
             done = await asyncio.to_thread(raptormq, *words, "--to", "BatchCQ")
             assert done.returncode == 0, done.stderr
             assert done.stdout.count(b"BatchCQ, 100 messages, switched at log offset") == 2
+
+
+async def test_a_broker_that_is_gone_will_go_on(raptormq: Run) -> None:
+    async with ScriptedPeer() as server, ScriptedPeer() as broker:
+        server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, broker))
+        copying = QueueConversionState("t", "SimpleCQ", "copying", target="BatchCQ")
+        broker.on(RequestCode.CONVERT_QUEUE, answer(body=copying.to_json()), hang_up)
+        done = await asyncio.to_thread(raptormq, "convert-queue", "t", "--to", "BatchCQ", "-n", server.address)
+        said = (
+            f"raptormq: the connection to {broker.address} ended before the answer; the conversion goes on when the "
+            "broker is back: raptormq convert-queue t --status shows it\n"
+        )
+        assert (done.returncode, done.stderr.decode()) == (2, said)
 
 
 def test_an_interrupt_leaves_the_brokers_at_work(

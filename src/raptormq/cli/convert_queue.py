@@ -14,7 +14,7 @@ from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import name_servers_option, output_option, timeout_option
 from raptormq.cli.output import print_json
 from raptormq.client import AdminClient, QueueConversionState
-from raptormq.errors import NoRoute, ServerError
+from raptormq.errors import NoRoute, ServerError, TransportError
 from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
 from raptormq.protocol.topic_names import check_topic
 
@@ -71,7 +71,7 @@ def convert_queue(
         states, refusals = await _ask_all(admin, addresses, topic, action, to)
         if action != "status":
             left = {name: address for name, address in addresses.items() if name in states}
-            with bars() as show:
+            with _explained_outage(topic, watching=to is not None), bars() as show:
                 await _watch(admin, left, topic, states, show)
         return states, refusals
 
@@ -145,6 +145,17 @@ def _explained_interrupt(topic: str, *, watching: bool) -> Iterator[None]:
         if watching:
             click.echo(f"the brokers go on; raptormq convert-queue {topic} --status shows it", err=True)
         raise
+
+
+@contextmanager
+def _explained_outage(topic: str, *, watching: bool) -> Iterator[None]:
+    try:
+        yield
+    except TransportError as error:
+        if not watching:
+            raise
+        hint = f"raptormq convert-queue {topic} --status shows it"
+        raise CommandFailed(f"{error}; the conversion goes on when the broker is back: {hint}") from error
 
 
 def _words(state: QueueConversionState) -> str:
