@@ -45,6 +45,8 @@ def test_a_broker_registers_with_its_name_server_and_leaves_it(serving: Serve, r
             assert server.process.wait(timeout=30) == 0
         done = raptormq("cluster", "describe", "-o", "json", namesrv=address)
         assert (done.returncode, done.stdout.strip()) == (0, b"[]")
+        done = raptormq("cluster", "describe", namesrv=address)
+        assert (done.returncode, done.stdout) == (0, b"no broker is registered\n")
 
 
 @pytest.mark.parametrize("command", ["broker", "namesrv"])

@@ -78,6 +78,9 @@ def describe(output: str, name_servers: str, timeout_s: float) -> None:
     if output == "json":
         print_json([member.as_json() for member in members])
         return
+    if not members:
+        click.echo("no broker is registered")
+        return
     columns = ["cluster", "broker", "role", "id", "address", "version", "in msg/s", "out msg/s", "disk", "state"]
     print_table(columns, [member.row() for member in members])
 
