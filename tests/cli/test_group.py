@@ -146,6 +146,10 @@ def test_a_reset_moves_the_group_there_and_back(raptormq: Run, dev_server: Any) 
     assert described(raptormq, address, "readers-again")["lag"] == 3
     assert b"with a lag of 0; it was 3" in raptormq(*reset, "latest").stdout
     assert b"from 2024-05-01T00:00:00Z with a lag of 3; it was 0" in raptormq(*reset, "2024-05-01").stdout
+    assert raptormq("produce", "other", "-n", address, stdin=b"1\n").returncode == 0
+    done = raptormq("group", "reset", "readers-again", "other", "--to", "latest", "-n", address)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(b"a lag of 0; it was 1; it has not read this topic before, is it the one you mean?\n")
     for name, topic, complaint in (
         ("readers-again", "nowhere", b"topic nowhere: it does not exist"),
         ("never-seen", "again", b"no broker knows group never-seen; 'raptormq group list'"),

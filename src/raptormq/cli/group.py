@@ -114,9 +114,13 @@ def reset(name: str, topic: str, to: str | int, yes: bool, name_servers: str, ti
     """
     timestamp_ms = _POSITIONS[to] if isinstance(to, str) else to
     before, remark = with_admin(name_servers, timeout_s, lambda admin: _before_reset(admin, name, topic))
-    confirm(f"Reset group {name}, whose lag in topic {topic} is {before}{remark}, to {position(to)}?", yes=yes)
+    doubt = f" ({remark})" if remark else ""
+    confirm(f"Reset group {name}, whose lag in topic {topic} is {before}{doubt}, to {position(to)}?", yes=yes)
     after = with_admin(name_servers, timeout_s, lambda admin: _reset(admin, name, topic, timestamp_ms))
-    click.echo(f"group {name} goes on in topic {topic} from {position(to)} with a lag of {after}; it was {before}")
+    hint = f"; {remark}" if remark else ""
+    click.echo(
+        f"group {name} goes on in topic {topic} from {position(to)} with a lag of {after}; it was {before}{hint}"
+    )
 
 
 async def _before_reset(admin: AdminClient, name: str, topic: str) -> tuple[int, str]:
@@ -128,9 +132,11 @@ async def _before_reset(admin: AdminClient, name: str, topic: str) -> tuple[int,
     connections = await admin.group_connections(name)
     if connections is not None and connections.is_broadcasting:
         raise CommandFailed(f"group {name} is broadcasting: its members keep their progress, brokers cannot reset it")
-    subscribes = connections is None or topic in connections.subscriptions
     lag = sum(each.lag for each in (await admin.group_progress(name, topic)).values())
-    return lag, "" if subscribes else " (its members do not subscribe to it)"
+    if connections is not None:
+        return lag, "" if topic in connections.subscriptions else "its members do not subscribe to it"
+    begun = {queue.topic for queue in await admin.group_progress(name)}
+    return lag, "" if topic in begun else "it has not read this topic before, is it the one you mean?"
 
 
 async def _reset(admin: AdminClient, name: str, topic: str, timestamp_ms: int) -> int:
