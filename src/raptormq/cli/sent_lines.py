@@ -39,6 +39,8 @@ class SentLines:
         """Return how far the input was sent, for whoever goes on from there."""
         if not self._open:
             return f"messages sent before that: {self.messages}"
+        if not self.messages:
+            return "no line is sent for sure, and some may be"
         first = min(self._open)
         behind = sum(messages for line, messages in self._done.items() if line > first)
         also = f", also {behind} messages behind it" if behind else ""
