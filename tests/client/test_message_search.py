@@ -156,6 +156,23 @@ async def test_what_is_not_there(tmp_path: Path) -> None:
             await admin.message(sent.offset_message_id)
 
 
+@pytest.mark.parametrize("queue_type", QUEUE_TYPES)
+async def test_only_what_a_topic_has_since_it_was_made_again_is_found(tmp_path: Path, queue_type: str) -> None:
+    async with Cluster(tmp_path) as cluster, administered(cluster, queue_type) as admin:
+        old_ids = await send_lists(cluster, PLAIN)
+        old = await admin.find_messages("t", "k7")
+        await admin.delete_topic("t")
+        await admin.create_topic("t", 1, 1, attributes={"queue.type": queue_type})
+        assert await admin.find_messages("t", "k7") == []
+        new_ids = await send_lists(cluster, PLAIN)
+        [found] = await admin.find_messages("t", "k7")
+        assert (found.message_id, found.queue_offset) == (new_ids[7], 7)
+        assert await admin.find_messages("t", old_ids[7]) == []
+        assert bodies(await admin.find_messages("t", "all")) == [text(n) for n in range(10)]
+        assert await admin.message(old[0].offset_message_id) is None
+        assert await admin.message(found.offset_message_id) == found
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -213,6 +230,16 @@ async def test_an_index_holds_hashes_and_what_has_another_key_is_left_out() -> N
         assert await admin.find_messages("t", "B") == []
         fields = peer.received[RequestCode.QUERY_MESSAGE][0].ext_fields
     assert [fields[name] for name in ("topic", "key", "beginTimestamp", "endTimestamp")] == list("tk56")
+
+
+async def test_a_topic_that_was_made_again_may_have_two_messages_at_one_offset() -> None:
+    """Apache RocketMQ's brokers also answer with what a topic had before it was deleted."""
+    lives = [
+        encode_record(StoredMessage("t", 3, body, "KEYS\x01k\x02", physical_offset=place, store_timestamp=place))
+        for body, place in ((b"second life", 2000), (b"first life", 1000))
+    ]
+    async with scripted(b"".join(lives)) as (admin, _):
+        assert bodies(await admin.find_messages("t", "k")) == [b"first life", b"second life"]
 
 
 PLAIN_BATCH = encode_batch([(0, b"%d" % n, f"KEYS\x01k{n} all\x02".encode()) for n in range(3)])

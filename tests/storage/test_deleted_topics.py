@@ -190,6 +190,23 @@ def test_an_entry_goes_with_the_log() -> None:
     assert b'"topic"' not in read_file(volume, PATH)
 
 
+@pytest.mark.parametrize("is_batch", [True, False])
+async def test_only_who_takes_dead_messages_gets_them(is_batch: bool) -> None:
+    store = open_store(MemoryFileSystem(), **SMALL)
+    if is_batch:
+        store.set_batch_topic("topic")
+    put(store, batch(["old", "older"], "topic") if is_batch else message("old"))
+    put(store, message("kept", "other"))
+    store.delete_topic("topic")
+    for place in (0, 2) if is_batch else (0,):
+        assert await store.message_at_cold(place) is None
+        assert await store.message_at_cold(place, takes_dead=True) is not None
+    assert await store.stored_at_cold(0) is not None, "the log begins there all the same"
+    kept = await store.message_at_cold(read_queue(store, "other")[0].physical_offset)
+    assert kept is not None
+    store.close()
+
+
 async def test_a_deletion_that_could_not_be_noted_is_noted_later() -> None:
     disk = MemoryFileSystem()
     volume = FaultyFileSystem(disk)

@@ -58,7 +58,7 @@ async def messages_with_key(
     route = await instance.routes.refresh(topic)
     if route is None:
         raise NoRoute.to(topic)
-    found: dict[tuple[MessageQueue, int], MessageExt] = {}
+    found: dict[tuple[MessageQueue, int, str], MessageExt] = {}
     refused: list[ServerError] = []
     failures: dict[str, RaptorMQError] = {}
 
@@ -74,7 +74,9 @@ async def messages_with_key(
             return
         body = require_success(answer, address).body
         for message in _with_key(body, topic, key, broker_name, instance.config.keys):
-            found[message.queue, message.queue_offset] = message  # once, though its KEYS may have a word twice
+            # Once, though its KEYS may have a word twice. A topic that was deleted and made again has offsets anew, and
+            # other brokers answer with what the log has of its first life, too.
+            found[message.queue, message.queue_offset, message.offset_message_id] = message
 
     async def try_to_ask(broker_name: str, address: str) -> None:
         try:

@@ -3,7 +3,7 @@
 Messages of a batch that is stored whole are found like any other: by the places that
 :mod:`~raptormq.storage.batch_records` gives them, by their own unique keys and words as far as the index has
 them, and by the unique key of the batch, which all of them share. Nothing here returns a wrapper, but one that is
-encrypted to who takes it.
+encrypted to who takes it, and nothing a message of a topic that was deleted, but to who asks for those, too.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from raptormq.storage.batch_records import (
 )
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
+from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_parser import peek, peek_physical_offset, peek_store_timestamp
 
 _MAGIC_AT = 4
@@ -56,27 +57,37 @@ class KeyQuery(NamedTuple):
 
 
 class MessageFinder:
-    """Looks messages up in ``log``; without ``wait``, methods raise PagesMissing where the disk would have to be waited
-    for.
+    """Looks messages up in ``log``, of which ``queues`` know what is dead; without ``wait``, methods raise PagesMissing
+    where the disk would have to be waited for.
     """
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
         self._log = log
+        self._queues = queues
         self._unpacker = BatchUnpacker()
 
     def message_at(
-        self, physical: int, unique_key: str | None = None, *, takes_encrypted: bool = False, wait: bool
+        self,
+        physical: int,
+        unique_key: str | None = None,
+        *,
+        takes_encrypted: bool = False,
+        takes_dead: bool = False,
+        wait: bool,
     ) -> Buffer | None:
         """Return the record of the message at a log offset, None when there is none.
 
-        At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for.
+        At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for. One of
+        a topic that was deleted is for who ``takes_dead`` ones.
 
         Raises:
             BatchEncrypted: the message is in a batch that is encrypted.
         """
         record = self._record_at(physical, wait)
         if record is None:
-            return self._inside(physical, wait)
+            return self._inside(physical, wait, takes_dead=takes_dead)
+        if not takes_dead and self._is_dead(record, physical):
+            return None
         if not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
             return record
         _require_readable(record)
@@ -101,7 +112,15 @@ class MessageFinder:
         size = self._log.segment_size
         return min(self._log.end_offset, physical - physical % size + size)
 
-    def _inside(self, physical: int, wait: bool) -> Buffer | None:
+    def _is_dead(self, record: Buffer, place: int) -> bool:
+        """Whether a record is of a topic that was deleted when the log was longer than ``place``."""
+        dead_ends = self._queues.dead_ends
+        if any(place < end for end in dead_ends.values()):  # hardly ever
+            with suppress(RecordError):  # damaged, which who decodes it learns
+                return place < dead_ends.get(decode_record(record, check_crc=False).topic, 0)
+        return False
+
+    def _inside(self, physical: int, wait: bool, *, takes_dead: bool) -> Buffer | None:
         """Return the message of the wrapper that begins up to :data:`MAX_DISTANCE` before ``physical``."""
         log = self._log
         begin = max(log.min_offset, physical - physical % log.segment_size, physical - MAX_DISTANCE)
@@ -115,6 +134,8 @@ class MessageFinder:
             record = self._record_at(start, wait)
             if record is not None:
                 if not is_wrapper(record) or start + len(record) <= physical:
+                    return None
+                if not takes_dead and self._is_dead(record, start):
                     return None
                 _require_readable(record, physical - start)
                 messages, _ = self._unpacker.messages(record, start, wait=wait)
@@ -132,12 +153,12 @@ class MessageFinder:
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
-        key = query.key
+        key, dead_end = query.key, self._queues.dead_ends.get(query.topic, 0)
         room = AT_ONCE_BYTES
         for offset in offsets:
             if len(found) >= limit:
                 break
-            if offset in seen or (data := self._record_at(offset, wait)) is None:
+            if offset < dead_end or offset in seen or (data := self._record_at(offset, wait)) is None:
                 continue
             seen.add(offset)
             try:

@@ -75,7 +75,7 @@ class MessageStore:
         self._appender = Appender(self._log, self._gate, self._queues.find_or_make, clock, config.store_host)
         self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else [])])
         self._reader = MessageReader(self._log, self._queues)
-        self._finder = MessageFinder(self._log)
+        self._finder = MessageFinder(self._log, self._queues)
         self._key_queries = KeyQueries(self._index, self._finder, self._fs) if self._index is not None else None
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._flusher = FlushService(
@@ -281,16 +281,21 @@ class MessageStore:
         return self._reader.offset_by_time(queue, timestamp_ms, upper=boundary is Boundary.UPPER, wait=wait)
 
     async def message_at_cold(
-        self, physical_offset: int, unique_key: str | None = None, *, takes_encrypted: bool = False
+        self,
+        physical_offset: int,
+        unique_key: str | None = None,
+        *,
+        takes_encrypted: bool = False,
+        takes_dead: bool = False,
     ) -> Buffer | None:
         """Return the stored record of the message at a log offset, None when there is none.
 
         At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for; with
-        ``takes_encrypted`` the whole of an encrypted one.
+        ``takes_encrypted`` the whole of an encrypted one. With ``takes_dead`` also one of a topic that was deleted.
         """
         return await self._warmed(
             lambda wait: self._finder.message_at(
-                physical_offset, unique_key, takes_encrypted=takes_encrypted, wait=wait
+                physical_offset, unique_key, takes_encrypted=takes_encrypted, takes_dead=takes_dead, wait=wait
             )
         )
 

@@ -71,6 +71,15 @@ async def test_what_cannot_be_given_back_is_refused(tmp_path: Path) -> None:
         assert (await peer.call(36, {"group": "g", "delayLevel": 0})).code == 1
 
 
+async def test_what_a_consumer_has_of_a_topic_that_was_deleted_meanwhile_comes_again(tmp_path: Path) -> None:
+    async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
+        await peer.heartbeat("client", "g", "t")
+        await peer.send("t", b"x", 0)
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+        assert (await send_back(peer, 0, delayLevel=1)).code == 0
+        assert bodies(await peer.pull("%RETRY%g", 0, wait_ms=20_000)) == [b"x"]
+
+
 async def test_a_limit_that_is_no_number_is_none(tmp_path: Path) -> None:
     async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
         assert (await peer.send("%RETRY%g", b"again", 0, "DELAY\x011\x02", j=3, l="9" * 5_000)).code == 0

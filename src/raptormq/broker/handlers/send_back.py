@@ -74,7 +74,8 @@ class SendBackHandlers:
 
     async def _read(self, offset: int, message_id: str | None) -> StoredMessage:
         """Return the message at a place; of a batch, the one with that id."""
-        data = await self._store.message_at_cold(offset, message_id or "")
+        # The topic may have been deleted meanwhile; the consumer has the message all the same, and wants it again.
+        data = await self._store.message_at_cold(offset, message_id or "", takes_dead=True)
         if data is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         try:
