@@ -28,6 +28,7 @@ from tests.storage.stores import (
 )
 
 HOUR_MS = 3_600_000
+DELETING = f"deleting 5 segments of the log, up to offset {5 * SEGMENT_BYTES}; the disk is "
 
 
 def at_hour(hour: int) -> int:
@@ -81,6 +82,42 @@ def test_a_fuller_disk_deletes_more(ratio: float, hours: int, expected: int) -> 
     store.config.file_reserved_hours = hours
     run_retention(store, at_hour(10))
     assert first_segment(volume) == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "hour", "level", "line"),
+    [
+        (0.5, 12, "INFO", f"{DELETING}50% full"),
+        (
+            0.86,
+            10,
+            "WARNING",
+            f"{DELETING}86% full: 2 of them are younger than 4 h (fileReservedTime)",
+        ),
+    ],
+)
+def test_a_run_that_deletes_says_what(
+    ratio: float, hour: int, level: str, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock)
+    volume.capacity = int(volume.used() / ratio)
+    store.config.file_reserved_hours = 4 if level == "WARNING" else 3
+    caplog.set_level("INFO", "raptormq.storage.retention")
+    for _ in range(2):
+        run_retention(store, at_hour(hour))
+    said = [each for each in caplog.records if each.name == "raptormq.storage.retention"]
+    assert [(each.levelname, each.getMessage()) for each in said] == [(level, line)]
+    assert store.stats().deleted_segments == 5
+
+
+def test_how_full_the_disk_is_is_known_at_once() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    filled(volume, clock).close()
+    volume.capacity = 2 * volume.used()
+    assert open_store(volume, clock).stats().disk_used_ratio == pytest.approx(0.5, abs=0.2)
 
 
 def test_at_most_a_batch_goes_at_once() -> None:

@@ -71,5 +71,6 @@ def store_gauges(stats: StoreStats) -> dict[str, tuple[str, float]]:
         "queues": ("Consume queues with messages", stats.queues),
         "open_queue_files": ("Open consume queue files", stats.open_queue_files),
         "disk_used_ratio": ("Share of the volume that is in use, 0 to 1", stats.disk_used_ratio),
+        "deleted_segments": ("Segments of the log that retention has deleted since the start", stats.deleted_segments),
         "writable": ("1 while the store takes messages", float(stats.writable)),
     }

@@ -127,6 +127,7 @@ def open_store(
         offsets.load()
         _limit_offsets(offsets, queues)
         flusher.flushed_timestamp = dispatcher.last_timestamp
+        retention.measure()  # as /metrics tells it, until the first run
         _mark(marker, retention, clock())
         _settle(housekeeping)
     except BaseException as error:
@@ -161,16 +162,15 @@ def _settle(housekeeping: Housekeeping) -> None:
     """Write what the recovery has found out, then what the last segment lacks: the queues need far less room, and once
     they are durable retention can make more.
 
-    What finds no room waits in memory, as while running: the gate refuses messages, housekeeping tries again.
+    What finds no room waits in memory, as while running: the gate refuses messages and says so, housekeeping tries
+    again.
 
     Raises:
         StoreReadOnly: the disk failed.
     """
-    try:
+    with contextlib.suppress(DiskFull):
         housekeeping.settle()
         housekeeping.log.complete()
-    except DiskFull as error:
-        logger.warning("consumers are served, but no messages are taken: %s", error)
 
 
 def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:

@@ -76,6 +76,8 @@ class StoreStats:
     appended_records: int
     appended_bytes: int
     disk_used_ratio: float
+    deleted_segments: int
+    """By retention, since the start."""
     writable: bool
     refusal: str
     """Why writes are refused; empty while they are not."""

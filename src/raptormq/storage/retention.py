@@ -19,6 +19,7 @@ again by the next run, because a log with a hole cannot be opened again.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -32,6 +33,8 @@ from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.segment import Segment
 from raptormq.storage.write_gate import WriteGate
+
+logger = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
 
@@ -68,10 +71,17 @@ class Retention:
         self.unvisited: Iterator[ConsumeQueue] = iter(())
         """Queues that :meth:`clean_queue` is to be called with since a :meth:`run` took segments."""
         self.disk_used_ratio = 0.0
+        self.deleted_segments = 0
+        """Since the start."""
         self.queued_end = 0
         """Of what is below it in the log the queues are durable. Behind it a crash may take their items, and the log
         alone tells then which offsets have been given out.
         """
+
+    def measure(self) -> float:
+        """Return the share of the volume that is in use, 0 to 1."""
+        self.disk_used_ratio = self._filesystem.usage(self._folder).used_ratio
+        return self.disk_used_ratio
 
     def run(self, now_ms: int, *, any_hour: bool = False) -> Callable[[], None] | None:
         """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says.
@@ -79,12 +89,14 @@ class Retention:
         What is returned deletes their files, and those that could not be deleted before, or raises StorageError; None
         when there are none.
         """
-        self.disk_used_ratio = ratio = self._filesystem.usage(self._folder).used_ratio
+        ratio = self.measure()
         taken = [] if self._is_stuck else self._take_segments(now_ms, ratio, any_hour)
         if ratio >= self._config.disk_full_ratio and not taken:
             self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
         elif ratio < self._config.disk_full_ratio:
             self._gate.clear_full("ratio")
+        if taken:
+            self._tell(taken, now_ms, ratio)
         self._doomed += taken
         if not self._doomed:
             return None
@@ -104,6 +116,7 @@ class Retention:
                     raise StorageError(f"cannot delete {segment.path}: {error.strerror or error}") from error
                 self._doomed.popleft()
                 self._is_stuck = False
+                self.deleted_segments += 1
 
     def clean_queue(self, queue: ConsumeQueue, *, wait: bool) -> None:
         """Remove the files of ``queue`` that point only to what is gone.
@@ -135,6 +148,16 @@ class Retention:
                 break
             doomed.append(log.remove_first())
         return doomed
+
+    def _tell(self, taken: list[Segment], now_ms: int, ratio: float) -> None:
+        """Log what is deleted; a warning where it is younger than it was to become, and maybe not consumed."""
+        young = sum(not self._is_expired(each, now_ms) for each in taken)
+        line = f"deleting {len(taken)} segments of the log, up to offset {taken[-1].end}; the disk is {ratio:.0%} full"
+        if young:
+            reserved = self._config.file_reserved_hours
+            logger.warning("%s: %d of them are younger than %g h (fileReservedTime)", line, young, reserved)
+        else:
+            logger.info("%s", line)
 
     def _is_expired(self, segment: Segment, now_ms: int) -> bool:
         try:

@@ -374,6 +374,7 @@ class MessageStore:
             appended_records=self._appender.record_count,
             appended_bytes=self._appender.byte_count,
             disk_used_ratio=self._retention.disk_used_ratio,
+            deleted_segments=self._retention.deleted_segments,
             writable=self._gate.refusal is None,
             refusal=self._gate.refusal or "",
         )

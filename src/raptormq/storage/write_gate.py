@@ -1,29 +1,41 @@
 """Whether the store takes writes, and the error that a producer gets when it does not.
 
 Two states: full (temporary; ends when room is found) and read-only for good (a write or a flush failed, so nobody
-knows what the disk holds; only a restart with its recovery can tell). Reads go on in both.
+knows what the disk holds; only a restart with its recovery can tell). Reads go on in both. The log of the process has a
+line when writes begin to be refused, and one when they go on.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
+from collections.abc import Callable
 from typing import NoReturn
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage.filesystem import is_no_room
 
+logger = logging.getLogger(__name__)
+
 SEGMENT = "segment"
 WRITE = "write"
 _FOUND_OUT_BY_APPENDS = frozenset({SEGMENT, WRITE})
 """Sources whose state ends with a successful append; they cannot stop appends from trying."""
+_QUIET_S = 60.0
+"""On a disk with hardly any room small messages may be taken and large ones refused, by turns."""
 
 
 class WriteGate:
     """Shared by everything that writes, in any thread; the first permanent refusal stays."""
 
-    __slots__ = ("_full", "_lock", "_read_only", "refusal")
+    __slots__ = ("_clock", "_full", "_lock", "_read_only", "_told", "_told_at", "refusal")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told: str | None = None
+        """The refusal that the log has a line of, until it has one of its end."""
+        self._told_at = -_QUIET_S
         self._read_only: str | None = None
         self._full: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -69,6 +81,23 @@ class WriteGate:
 
     def _update(self) -> None:
         self.refusal = self._read_only or next(iter(self._full.values()), None)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Log what has changed. A refusal that begins soon after one that was told of is told of when it lasts: who
+        found it out says so again and again.
+        """
+        if self._read_only:
+            if self._told != self._read_only:
+                logger.warning("no messages are taken until the broker is started again: %s", self._read_only)
+            self._told = self._read_only
+        elif self.refusal is None:
+            if self._told is not None:
+                logger.warning("messages are taken again")
+            self._told = None
+        elif self._told is None and (now := self._clock()) - self._told_at >= _QUIET_S:
+            logger.warning("no messages are taken while there is no room: %s", self.refusal)
+            self._told, self._told_at = self.refusal, now
 
     def fail(self, source: str, what: str, error: OSError) -> NoReturn:
         """Turn a failed write into the store's error and state; ``what`` says what could not be done.
