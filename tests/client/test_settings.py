@@ -24,10 +24,11 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
-from raptormq.client.config import BatchSettings
+from raptormq.client.config import ProducerSettings
 from raptormq.client.encryption_keys import KeyFile
 from raptormq.client.settings import LONG_MAX, Count, Limits, SecondsOrZero, check_setting
 from raptormq.errors import ConfigError
+from raptormq.protocol.compression import Compression
 
 INT_MAX = 2**31 - 1
 WRONG: list[tuple[type, str, object, str]] = [
@@ -177,10 +178,16 @@ def test_a_producer_wants_the_configuration_of_one() -> None:
         Producer("p", config=wrong)
 
 
-@pytest.mark.parametrize("name", BatchSettings.__annotations__)
+def test_producers_take_all_settings_of_their_configuration() -> None:
+    assert list(ProducerSettings.__annotations__) == [each.name for each in dataclasses.fields(ProducerConfig)]
+    made = Producer("p", send_timeout=1, compression=Compression.ZSTD, compress_batches=True, encrypt=False)
+    assert (made._config.send_timeout, made._config.compression) == (1, Compression.ZSTD)
+
+
+@pytest.mark.parametrize("name", ProducerSettings.__annotations__)
 def test_the_settings_that_producers_take_are_those_of_their_configuration(name: str) -> None:
     kinds = get_type_hints(ProducerConfig)
-    assert get_type_hints(BatchSettings)[name] == kinds[name] | None
+    assert get_type_hints(ProducerSettings)[name] == kinds[name] | None
     wrong: Any = {name: "x"}
     for make in (Producer, BlockingProducer):
         with pytest.raises(ConfigError, match=f"{name} must be"):

@@ -52,7 +52,7 @@ def test_a_group_is_text(wrong: Any) -> None:
 
 @pytest.mark.parametrize("make", [Producer, BlockingProducer])
 def test_an_argument_that_producers_do_not_have_is_named(make: Any) -> None:
-    with pytest.raises(TypeError, match="a producer has no argument foo; settings are auto_batch, batch_max_bytes, "):
+    with pytest.raises(TypeError, match="a producer has no argument foo; settings are send_timeout, retries, "):
         make("g", name_servers="127.0.0.1:1", foo=None)
 
 

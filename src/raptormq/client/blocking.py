@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from raptormq.client.admin import AdminClient
-from raptormq.client.config import BatchSettings, ClientConfig, ConsumeFromWhere, ProducerConfig
+from raptormq.client.config import ClientConfig, ConsumeFromWhere, ProducerConfig, ProducerSettings
 from raptormq.client.content import as_queues
 from raptormq.client.producer import Producer
 from raptormq.client.pull_consumer import PullConsumer
@@ -177,12 +177,12 @@ class BlockingProducer(_Blocking[Producer]):
         name_servers: Sequence[str] | str | None = None,
         config: ProducerConfig | None = None,
         client_config: ClientConfig | None = None,
-        **batching: Unpack[BatchSettings],
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         shared = ClientConfig.choose(client_config, name_servers)
-        producer = Producer(group, config=config, client_config=shared, **batching)
-        settings = (config or ProducerConfig()).with_batching(batching)
-        super().__init__(producer, shared, settings.send_timeout + settings.batch_max_delay_ms / 1000)
+        producer = Producer(group, config=config, client_config=shared, **settings)
+        sending = (config or ProducerConfig()).with_settings(settings)
+        super().__init__(producer, shared, sending.send_timeout + sending.batch_max_delay_ms / 1000)
 
     send = _blocking(Producer.send)
     send_batch = _blocking(Producer.send_batch)

@@ -190,24 +190,33 @@ class ProducerConfig:
         if self.auto_batch and self.batch_max_bytes > self.max_message_bytes:
             raise ConfigError("batch_max_bytes must not be larger than max_message_bytes")
 
-    def with_batching(self, batching: BatchSettings) -> ProducerConfig:
-        """Return these settings with those of `batching` that are not `None`.
+    def with_settings(self, settings: ProducerSettings) -> ProducerConfig:
+        """Return these settings with those of `settings` that are not `None`.
 
         Raises:
             ConfigError: one is not of its kind.
             TypeError: there is no such setting.
         """
-        given: dict[str, Any] = {name: value for name, value in batching.items() if value is not None}
-        unknown = sorted(batching.keys() - {each.name for each in fields(self)})
+        given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        unknown = sorted(settings.keys() - {each.name for each in fields(self)})
         if unknown:
-            known = ", ".join(BatchSettings.__annotations__)
-            raise TypeError(f"a producer has no argument {', '.join(unknown)}; settings are {known}, or in config=")
+            known = ", ".join(ProducerSettings.__annotations__)
+            raise TypeError(f"a producer has no argument {', '.join(unknown)}; settings are {known}")
         return replace(self, **given)
 
 
-class BatchSettings(TypedDict, total=False):
-    """The settings of `ProducerConfig` that producers also take as arguments of their own; `None` changes nothing."""
+class ProducerSettings(TypedDict, total=False):
+    """The settings of `ProducerConfig`, which producers also take as arguments of their own; `None` changes nothing."""
 
+    send_timeout: float | None
+    retries: int | None
+    avoid_failed_broker: float | None
+    default_topic_queues: int | None
+    compress_over_bytes: int | None
+    compression: Compression | None
+    compress_batches: bool | None
+    encrypt: bool | None
+    max_message_bytes: int | None
     auto_batch: bool | None
     batch_max_bytes: int | None
     batch_max_delay_ms: float | None

@@ -18,7 +18,7 @@ from typing import Unpack
 
 from raptormq.client.accumulator import Lane
 from raptormq.client.batch_sending import BatchSending
-from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
+from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.content import as_messages
 from raptormq.client.delivery import Delivery
 from raptormq.client.departures import Send
@@ -49,7 +49,7 @@ class Producer(Startable):
             `client_config`.
         config: how to send.
         client_config: shared connections: producers and consumers with the same one are one client to the brokers.
-        batching: `auto_batch` and its like, which replace the values of `config`.
+        settings: those of `ProducerConfig` by name, such as `auto_batch`, which replace the values of `config`.
 
     Raises:
         MessageError: `group` is not a group name.
@@ -65,12 +65,12 @@ class Producer(Startable):
         name_servers: Sequence[str] | str | None = None,
         config: ProducerConfig | None = None,
         client_config: ClientConfig | None = None,
-        **batching: Unpack[BatchSettings],
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         check_group(group)
         check_setting("config", config, ProducerConfig | None)
         self._group = group
-        self._config = (config or ProducerConfig()).with_batching(batching)
+        self._config = (config or ProducerConfig()).with_settings(settings)
         self._client_config = ClientConfig.choose(client_config, name_servers)
         if self._config.encrypt:
             require_keys(self._client_config.keys)

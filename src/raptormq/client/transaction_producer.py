@@ -25,7 +25,7 @@ from raptormq.client.accumulator import Lane
 from raptormq.client.answers import require_success
 from raptormq.client.async_functions import require_async
 from raptormq.client.background import background, cancel_all
-from raptormq.client.config import BatchSettings, ClientConfig, ProducerConfig
+from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import prepare_message
 from raptormq.client.producer import Producer
@@ -64,7 +64,7 @@ class TransactionProducer(Producer):
         group: brokers ask any of its members about transactions that were left open.
         check: looks up what became of a message's transaction.
         topics: of earlier transactions of the group: their brokers can ask even before anything is sent.
-        name_servers, config, client_config, batching: as of `Producer`.
+        name_servers, config, client_config, settings: as of `Producer`.
 
     Raises:
         ClientError: `check` cannot be called, or is a plain function that returns nothing.
@@ -80,9 +80,9 @@ class TransactionProducer(Producer):
         name_servers: Sequence[str] | str | None = None,
         config: ProducerConfig | None = None,
         client_config: ClientConfig | None = None,
-        **batching: Unpack[BatchSettings],
+        **settings: Unpack[ProducerSettings],
     ) -> None:
-        super().__init__(group, name_servers=name_servers, config=config, client_config=client_config, **batching)
+        super().__init__(group, name_servers=name_servers, config=config, client_config=client_config, **settings)
         require_async(check, "the check of transactions")
         self._check = check
         self._topics = tuple(topics)
