@@ -166,8 +166,8 @@ async def the_second(batch: MessageBatch) -> list[int]:
     return [1]
 
 
-async def the_last_and_twice(batch: MessageBatch) -> list[int]:
-    return [2, 1, 1, -1]
+async def each_twice(batch: MessageBatch) -> list[int]:
+    return [2, 1, 1, 2]
 
 
 async def truth_values(batch: MessageBatch) -> list[int]:
@@ -192,7 +192,7 @@ async def false(batch: MessageBatch) -> Any:
         (a_number, [0, 1, 2]),
         (false, [0, 1, 2]),
         (the_second, [1]),
-        (the_last_and_twice, [1, 2]),
+        (each_twice, [1, 2]),
     ],
 )
 async def test_what_fails_of_a_batch_is_given_back_and_nothing_else(listener: BatchListener, given: list[int]) -> None:
@@ -203,7 +203,7 @@ async def test_what_fails_of_a_batch_is_given_back_and_nothing_else(listener: Ba
         assert reader.progress.commit_offset == 3
 
 
-@pytest.mark.parametrize("answer", ["yes", [3], [-4], [None], [[1]], 5, {"0": 1}, [True, False, True]])
+@pytest.mark.parametrize("answer", ["yes", [3], [-1], [0, -3], [-4], [None], [[1]], 5, {"0": 1}, [True, False, True]])
 async def test_a_wrong_answer_is_named_with_the_right_ones(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def listener(_: MessageBatch) -> Any:
         return answer

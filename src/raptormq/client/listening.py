@@ -330,6 +330,9 @@ def _indexes(answer: Iterable[int], count: int) -> set[int] | None:
     try:
         given = list(answer)
         indexes = {places[each] for each in given}
+        # A place counts from the end where it is negative; no listener means that.
+        if any(isinstance(each, bool) or each < 0 for each in given):
+            return None
     except (IndexError, TypeError):
         return None
-    return None if any(isinstance(each, bool) for each in given) else indexes
+    return indexes
