@@ -18,7 +18,17 @@ from raptormq.storage.results import Boundary
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import batch, items_of, open_batch_store, read_batches
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Clock, bodies, message, offset_by_time, open_store, put, queue_bounds, read_queue
+from tests.storage.stores import (
+    Clock,
+    bodies,
+    message,
+    offset_by_time,
+    open_store,
+    put,
+    queue_bounds,
+    read_queue,
+    small_config,
+)
 
 
 def test_items_are_those_of_the_reference() -> None:
@@ -240,10 +250,25 @@ def test_simple_queues_are_as_they_were() -> None:
     assert bodies(read_batches(store)) == ["a", "b"]
 
 
-@pytest.mark.parametrize("size", [0, 45, 47])
-def test_files_hold_whole_items(size: int) -> None:
-    with pytest.raises(ConfigError, match="mapperFileSizeBatchConsumeQueue"):
-        open_store(batch_queue_file_size=size)
+@pytest.mark.parametrize(("size", "whole"), [(1, 46), (46, 46), (47, 92), (1 << 20, 1_048_616)])
+def test_files_hold_whole_items(size: int, whole: int) -> None:
+    config = small_config(batch_queue_file_size=size, queue_file_size=6 << 20)
+    assert (config.batch_queue_file_size, config.queue_file_size) == (whole, 6_291_460)
+
+
+@pytest.mark.parametrize("size", [0, -46])
+def test_files_have_room_for_an_item(size: int) -> None:
+    with pytest.raises(ConfigError, match=f"mapperFileSizeBatchConsumeQueue={size} is not above 0"):
+        small_config(batch_queue_file_size=size)
+
+
+def test_a_store_opens_again_with_a_size_that_is_rounded() -> None:
+    volume = MemoryFileSystem()
+    for number in range(2):
+        store = open_store(volume, queue_file_size=41)
+        put(store, *(message(f"{number}") for _ in range(4)))
+        store.close()
+    assert len(bodies(read_queue(open_store(volume, queue_file_size=60)))) == 8
 
 
 groups = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=40)

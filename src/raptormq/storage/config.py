@@ -40,10 +40,12 @@ class StoreConfig:
     """Bytes of a commit log file, key ``mappedFileSizeCommitLog``. All files of a log have the same size."""
 
     queue_file_size: int = 300_000 * ITEM_BYTES
-    """Bytes of a consume queue file, key ``mappedFileSizeConsumeQueue`` (RocketMQ counts it in bytes, too)."""
+    """Bytes of a consume queue file, key ``mappedFileSizeConsumeQueue`` (RocketMQ counts it in bytes, too, and rounds
+    it up to whole items likewise)."""
 
     batch_queue_file_size: int = 300_000 * BATCH_ITEM_BYTES
-    """Bytes of a consume queue file of a BatchCQ topic, key ``mapperFileSizeBatchConsumeQueue`` (sic)."""
+    """Bytes of a consume queue file of a BatchCQ topic, key ``mapperFileSizeBatchConsumeQueue`` (sic), rounded up to
+    whole items."""
 
     max_message_size: int = 4 * MIB
     """Largest body in bytes, key ``maxMessageSize``; a whole record may have 64 KiB more."""
@@ -125,11 +127,10 @@ class StoreConfig:
     """Packed address of this broker for the STOREHOST field: ip (4 or 16 bytes) and port (4)."""
 
     def __post_init__(self) -> None:
-        if self.queue_file_size <= 0 or self.queue_file_size % ITEM_BYTES:
-            raise ConfigError(f"mappedFileSizeConsumeQueue={self.queue_file_size} is not a multiple of {ITEM_BYTES}")
-        if self.batch_queue_file_size <= 0 or self.batch_queue_file_size % BATCH_ITEM_BYTES:
-            given = f"mapperFileSizeBatchConsumeQueue={self.batch_queue_file_size}"
-            raise ConfigError(f"{given} is not a multiple of {BATCH_ITEM_BYTES}")
+        self.queue_file_size = _whole_items("mappedFileSizeConsumeQueue", self.queue_file_size, ITEM_BYTES)
+        self.batch_queue_file_size = _whole_items(
+            "mapperFileSizeBatchConsumeQueue", self.batch_queue_file_size, BATCH_ITEM_BYTES
+        )
         if self.segment_size < 1024:
             raise ConfigError(f"mappedFileSizeCommitLog={self.segment_size} is below 1024 bytes")
         if len(self.store_host) not in (8, 20):
@@ -140,3 +141,14 @@ class StoreConfig:
         """Where the files of this store are."""
         root = str(self.root_dir)
         return StorePaths(root, str(self.commit_log_dir) if self.commit_log_dir else f"{root}/commitlog")
+
+
+def _whole_items(key: str, size: int, item: int) -> int:
+    """Return the size of a queue file that holds ``size`` bytes and whole items: 6M is none of them.
+
+    Raises:
+        ConfigError: it is not above 0.
+    """
+    if size <= 0:
+        raise ConfigError(f"{key}={size} is not above 0")
+    return -(-size // item) * item
