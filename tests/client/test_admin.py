@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import AdminClient, Message, MessageQueue, Perm, Producer, TopicChange, TopicConfig, TopicOffset
-from raptormq.errors import ClientClosed, ConnectError, MessageError, NoRoute, ServerError, TransportError
+from raptormq.errors import ClientClosed, ConfigError, ConnectError, MessageError, NoRoute, ServerError, TransportError
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
@@ -148,7 +148,7 @@ async def test_what_is_not_there_and_what_is_refused(tmp_path: Path, free_port: 
                 await admin.create_topic("no topic")
             with pytest.raises(ServerError):
                 await admin.create_topic("SCHEDULE_TOPIC_XXXX")
-            with pytest.raises(ServerError):
+            with pytest.raises(ConfigError, match="read_queues must be"):
                 await admin.create_topic("t", 0, 0)
             with pytest.raises(TransportError):
                 await admin.runtime_info(f"127.0.0.1:{free_port}")

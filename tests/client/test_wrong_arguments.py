@@ -15,6 +15,9 @@ from raptormq.client import (
     BlockingProducer,
     BlockingPullConsumer,
     Delay,
+    EnvironmentKeys,
+    KeyFile,
+    KeyFolder,
     Message,
     MessageExt,
     MessageQueue,
@@ -22,6 +25,9 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
     Sql,
+    TransactionProducer,
+    TransactionState,
+    split_messages,
 )
 from raptormq.errors import ClientError, ConfigError, MessageError
 from tests.client.cluster import Cluster
@@ -165,10 +171,71 @@ async def test_what_is_read_are_queues_at_offsets(tmp_path: Path) -> None:
                     consumer.assign(wrong)
             assert consumer.assignment == []
             consumer.assign([QUEUE])
-            for wrong in ("x", None, 1.5, -1):
-                with pytest.raises(ClientError, match="an offset is a number and not negative"):
+            for wrong in ("x", None, 1.5, -1, 10**30, True):
+                with pytest.raises(ClientError, match="an offset is a number of 64 bits and not negative"):
                     consumer.seek(QUEUE, wrong)
+            for wrong in ("1", None, 1.5, -1, True, 1 << 63):
+                with pytest.raises(ConfigError, match="timestamp_ms must be a whole number from 0 on"):
+                    await consumer.offset_by_time(QUEUE, wrong)
             for wrong in ("x", None, math.nan, -1):
                 with pytest.raises(ConfigError, match="timeout must be a number from 0 on"):
                     await consumer.poll(wrong)
             assert await consumer.poll(0) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"read_queues": 0, "write_queues": 0}, "read_queues must be a whole number above 0, at most 65536"),
+        ({"read_queues": -1}, "read_queues must be"),
+        ({"write_queues": 70_000}, "write_queues must be"),
+        ({"read_queues": "8", "write_queues": "8"}, "read_queues must be"),
+        ({"perm": 8}, "perm must be"),
+        ({"order": 1}, "order must be True or False"),
+        ({"attributes": "queue.type=BatchCQ"}, "attributes must be Mapping or None, not str"),
+        ({"attributes": {"queue.type": 5}}, "attributes have names and values that are text, not 5"),
+        ({"brokers": "127.0.0.1:1"}, "brokers are a list of addresses, not '127.0.0.1:1'"),
+    ],
+)
+async def test_a_topic_is_created_with_settings_of_their_kinds(wrong: Any, named: str) -> None:
+    async with AdminClient(name_servers="127.0.0.1:1") as admin:
+        with pytest.raises(ConfigError, match=named):
+            await admin.create_topic("t", **wrong)
+
+
+async def test_what_is_no_group_has_no_progress() -> None:
+    async with AdminClient(name_servers="127.0.0.1:1") as admin:
+        wrong: Any = 5
+        with pytest.raises(MessageError, match="a group is text, not 5"):
+            await admin.group_progress(wrong)
+
+
+async def test_times_between_which_nothing_can_be() -> None:
+    async with AdminClient(name_servers="127.0.0.1:1") as admin:
+        with pytest.raises(ConfigError, match="begin_ms must not be behind end_ms: 5 and 1"):
+            await admin.find_messages("t", "k", begin_ms=5, end_ms=1)
+
+
+async def check(_: MessageExt) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"), [(5, ConfigError), ("abc", ConfigError), ([5], MessageError), ([""], MessageError)]
+)
+def test_the_topics_of_transactions_are_a_list(wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="topic"):
+        TransactionProducer("g", check, topics=wrong)
+
+
+def test_what_is_split_is_a_list() -> None:
+    wrong: Any = None
+    with pytest.raises(MessageError, match="a batch is a list of messages, not NoneType"):
+        list(split_messages(wrong))
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"keys"])
+def test_keys_have_a_path_or_the_name_of_a_variable(wrong: Any) -> None:
+    for make, name in ((KeyFile, "path"), (KeyFolder, "path"), (EnvironmentKeys, "variable")):
+        with pytest.raises(ConfigError, match=f"{name} must be text"):
+            make(wrong)

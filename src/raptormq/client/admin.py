@@ -23,7 +23,8 @@ from raptormq.client.message_search import MAX_FOUND, FoundMessages, message_at,
 from raptormq.client.results import TopicChange
 from raptormq.client.settings import LONG_MAX
 from raptormq.client.startable import Startable
-from raptormq.errors import ClientClosed, NoRoute, ServerError
+from raptormq.client.topic_creation import check_wishes, creation
+from raptormq.errors import ClientClosed, ConfigError, NoRoute, ServerError
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.group_progress import (
     GroupConnections,
@@ -35,16 +36,16 @@ from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
 from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
 from raptormq.protocol.bodies.tolerant_json import dumps
-from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, format_attributes
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
 from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader, RouteRequestHeader
-from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, CreateTopicRequestHeader, TopicRequestHeader
+from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, TopicRequestHeader
 from raptormq.protocol.message import MessageExt, MessageQueue
-from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, check_topic
+from raptormq.protocol.topic_names import check_group
 
 
 class AdminClient(Startable):
@@ -115,10 +116,11 @@ class AdminClient(Startable):
 
         Raises:
             MessageError: `topic` is not a topic name.
+            ConfigError: another argument is not of its kind.
             NoRoute: no broker is up.
             TransportError, ServerError: at least one broker failed; all others have been asked.
         """
-        check_topic(topic)
+        check_wishes(topic, read_queues, write_queues, perm, attributes, order)
         given = {"read_queue_nums": read_queues, "write_queue_nums": write_queues, "perm": perm, "order": order}
         named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, TopicChange] = {}
@@ -128,7 +130,7 @@ class AdminClient(Startable):
             wanted = replace(before or TopicConfig(topic), **named)
             wanted.attributes = wanted.attributes | dict(attributes or {})
             # Also where nothing changes: a broker may know a change that its full disk has not taken yet.
-            await self._ask_broker(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, _create(wanted, attributes)))
+            await self._ask_broker(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, creation(wanted, attributes)))
             changes[address] = TopicChange.of(before, wanted)
 
         await finish_all(put(address) for address in await self._masters(brokers))
@@ -241,8 +243,10 @@ class AdminClient(Startable):
 
     async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, QueueProgress]:
         """Return how far a group is in every queue of a topic, by default of all topics where it has committed an
-        offset; nothing for a group that nobody knows. Raises `NoRoute` while no broker is registered.
+        offset; nothing for a group that nobody knows. Raises `NoRoute` while no broker is registered, `MessageError`
+        for what is no group name.
         """
+        check_group(group)
         brokers = await self._brokers()
         found = await asyncio.gather(*(self._progress(address, group, topic) for address in brokers))
         begun = set() if topic else {queue.topic for here in found for queue in here}
@@ -341,6 +345,8 @@ class AdminClient(Startable):
     # --- inside ---
 
     async def _masters(self, brokers: Iterable[str] | None) -> list[str]:
+        if isinstance(brokers, str):
+            raise ConfigError(f"brokers are a list of addresses, not {brokers!r}")
         if brokers is not None:
             return list(brokers)
         info = await self.cluster_info()
@@ -386,18 +392,3 @@ class AdminClient(Startable):
         if self._instance is None:
             raise ClientClosed("the admin client is not started, or closed")
         return self._instance
-
-
-def _create(wanted: TopicConfig, attributes: Mapping[str, str] | None) -> CreateTopicRequestHeader:
-    """Return the request for a topic like that; of its attributes it names only those that are to be set."""
-    return CreateTopicRequestHeader(
-        topic=wanted.topic_name,
-        default_topic=AUTO_CREATE_TOPIC,
-        read_queue_nums=wanted.read_queue_nums,
-        write_queue_nums=wanted.write_queue_nums,
-        perm=int(wanted.perm),
-        topic_filter_type=wanted.topic_filter_type,
-        order=wanted.order,
-        topic_sys_flag=wanted.topic_sys_flag,
-        attributes=format_attributes(dict(attributes)) if attributes else None,
-    )

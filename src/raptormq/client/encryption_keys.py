@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from raptormq.client.settings import check_setting
 from raptormq.errors import ConfigError, KeyMissing
 from raptormq.protocol.encryption import KEY_BYTES, MAX_KEY_ID_BYTES
 
@@ -106,10 +107,11 @@ class KeyFile(_ReadKeys):
         path: see the top of this module; `#` begins a comment.
 
     Raises:
-        ConfigError: the file cannot be read, or holds no keys.
+        ConfigError: the file cannot be read, or holds no keys, or the path is none.
     """
 
     def __init__(self, path: str | Path) -> None:
+        check_setting("path", path, str | os.PathLike)
         self._path = Path(path)
         super().__init__(str(path))
 
@@ -125,6 +127,7 @@ class EnvironmentKeys(_ReadKeys):
     """
 
     def __init__(self, variable: str = KEYS_VARIABLE) -> None:
+        check_setting("variable", variable, str)
         self._variable = variable
         super().__init__(f"environment variable {variable}")
 
@@ -136,10 +139,11 @@ class KeyFolder(_ReadKeys):
     """Keys of a folder, as Kubernetes mounts a Secret.
 
     Raises:
-        ConfigError: a file cannot be read, there is no key, or the current one is not there.
+        ConfigError: a file cannot be read, there is no key, the current one is not there, or the path is none.
     """
 
     def __init__(self, path: str | Path) -> None:
+        check_setting("path", path, str | os.PathLike)
         self._path = Path(path)
         super().__init__(str(path))
 

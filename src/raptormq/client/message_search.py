@@ -16,7 +16,7 @@ from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.instance import ClientInstance
 from raptormq.client.received import decode_messages
 from raptormq.client.settings import Limits, Milliseconds, check_setting
-from raptormq.errors import MessageError, NoRoute, RaptorMQError, ServerError, TransportError
+from raptormq.errors import ConfigError, MessageError, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import ClusterInfo
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
@@ -54,6 +54,8 @@ async def messages_with_key(
     check_setting("key", key, str)
     check_setting("begin_ms", begin_ms, Milliseconds)
     check_setting("end_ms", end_ms, Milliseconds)
+    if begin_ms > end_ms:
+        raise ConfigError(f"begin_ms must not be behind end_ms: {begin_ms} and {end_ms}")
     check_setting("count", count, Annotated[int, Limits(MAX_FOUND)])
     route = await instance.routes.refresh(topic)
     if route is None:

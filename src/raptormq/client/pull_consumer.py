@@ -29,7 +29,7 @@ from raptormq.client.own_loop import require_loop
 from raptormq.client.pulling import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches, message_count
-from raptormq.client.settings import Milliseconds, SecondsOrZero, check_setting, checked_timeout
+from raptormq.client.settings import LONG_MAX, Milliseconds, SecondsOrZero, check_setting, checked_timeout
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
 from raptormq.client.startable import Startable
@@ -145,7 +145,10 @@ class PullConsumer(Startable):
         return await self._at_broker(queue, lambda address: offsets.max_offset(address, queue))
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum."""
+        """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum; errors
+        are those of `pull`, and `ConfigError` for what is no time.
+        """
+        check_setting("timestamp_ms", timestamp_ms, Milliseconds)
         offsets = self._running().offsets
         return await self._at_broker(queue, lambda address: offsets.offset_by_time(address, queue, timestamp_ms))
 
@@ -227,8 +230,8 @@ class PullConsumer(Startable):
         if queue not in self._positions:
             raise ClientError(f"{queue} is not assigned")
         wanted: object = offset
-        if not isinstance(wanted, int) or wanted < 0:
-            raise ClientError(f"an offset is a number and not negative: {offset!r}")
+        if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= LONG_MAX:
+            raise ClientError(f"an offset is a number of 64 bits and not negative: {offset!r}")
         self._drop_pull(queue)
         self._positions[queue] = offset
 

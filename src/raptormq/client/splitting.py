@@ -25,9 +25,12 @@ def split_messages(messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYT
 
     Raises:
         ConfigError: `max_bytes` is no number above 0.
-        MessageError: a message is none, or is for another topic than those before it.
+        MessageError: there is no list, or a message is none, or is for another topic than those before it.
     """
     check_setting("max_bytes", max_bytes, Count)
+    given: object = messages
+    if not isinstance(given, Iterable):
+        raise MessageError(f"a batch is a list of messages, not {type(given).__name__}")
     part: list[Message] = []
     part_bytes = 0
     topic = None

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Unpack
 
 from raptormq.client.accumulator import Lane
@@ -31,7 +31,7 @@ from raptormq.client.outgoing import prepare_message
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.transactions import Check, TransactionState, state_of
-from raptormq.errors import MessageError, NoRoute, RaptorMQError
+from raptormq.errors import ConfigError, MessageError, NoRoute, RaptorMQError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -40,6 +40,7 @@ from raptormq.protocol.message import DELAYS, Message
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import SysFlag
+from raptormq.protocol.topic_names import check_topic
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class TransactionProducer(Producer):
 
     Raises:
         ClientError: `check` cannot be called, or is a plain function that returns nothing.
-        MessageError, ConfigError: as of `Producer`.
+        MessageError, ConfigError: as of `Producer`, or `topics` are no list of topics.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class TransactionProducer(Producer):
         super().__init__(group, name_servers=name_servers, config=config, client_config=client_config, **settings)
         require_async(check, "the check of transactions")
         self._check = check
-        self._topics = tuple(topics)
+        self._topics = _as_topics(topics)
         self._looking: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -172,3 +173,12 @@ class TransactionProducer(Producer):
             log.warning("brokers of topic %s cannot ask about transactions before something is sent: %s", topic, error)
         else:
             await instance.heartbeat()
+
+
+def _as_topics(topics: object) -> tuple[str, ...]:
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise ConfigError(f"topics must be a list of topics, not {topics!r}")
+    listed = tuple(topics)
+    for topic in listed:
+        check_topic(topic)
+    return listed
