@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
-from raptormq.client.async_functions import awaitable, require_async
+from raptormq.client import ConsumeResult, PushConsumer, TransactionProducer
+from raptormq.client.async_functions import awaitable, require_async, warn_of_plain
 from raptormq.errors import ClientError
 
 
@@ -46,6 +48,35 @@ def in_a_thread(function: Callable[[object], None]) -> Callable[[object], Awaita
     return called
 
 
+def answers(_: object) -> ConsumeResult | None:
+    return None
+
+
+def names_failures(_: object) -> list[int]:
+    return []
+
+
+def yields(_):  # type: ignore[no-untyped-def]
+    yield
+
+
+async def yields_too(_):  # type: ignore[no-untyped-def]
+    yield
+
+
+@types.coroutine
+def of_old(_: object) -> Generator[None, None, None]:
+    yield
+
+
+def may_be_either(_: object) -> Awaitable[None] | None:
+    return right(5)
+
+
+def is_declared_as(_: object) -> object:
+    return right(5)
+
+
 class Right:
     async def __call__(self, _: object) -> None:
         pass
@@ -70,6 +101,9 @@ class Plain:
         lambda _: right(5),
         passes_on,
         not_annotated,
+        of_old,
+        may_be_either,
+        is_declared_as,
         in_a_thread(plain),
         Right(),
         Right().method,
@@ -83,10 +117,13 @@ async def test_whatever_returns_what_can_be_awaited_is_taken(function: Callable[
 
 @pytest.mark.parametrize(
     "function",
-    [plain, functools.partial(plain_with_a_prefix, "x"), Plain(), Plain().method],
-    ids=["def", "partial", "object", "method"],
+    [
+        *(plain, functools.partial(plain_with_a_prefix, "x"), Plain(), Plain().method),
+        *(answers, names_failures, yields, yields_too),
+    ],
+    ids=["def", "partial", "object", "method", "result", "list", "generator", "asynchronous generator"],
 )
-def test_a_plain_function_that_returns_nothing_is_refused(function: Any) -> None:
+def test_what_surely_is_a_plain_function_is_refused(function: Any) -> None:
     with pytest.raises(ClientError, match="a listener must be async def"):
         require_async(function, "a listener")
 
@@ -95,6 +132,24 @@ def test_a_plain_function_that_returns_nothing_is_refused(function: Any) -> None
 def test_what_cannot_be_called_is_refused(nothing: Any) -> None:
     with pytest.raises(ClientError, match=f"a listener is an async function, not {nothing!r}"):
         require_async(nothing, "a listener")
+
+
+def test_a_function_that_may_be_plain_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for told in (right, Right(), lambda _: right(5), passes_on, in_a_thread(plain), AsyncMock(), is_declared_as):
+        warn_of_plain(told, "a listener")
+    assert caplog.records == []
+
+    async def check(_: object) -> None:
+        """Never asked."""
+
+    consumer = PushConsumer("g")
+    consumer.subscribe("t", "*", check)
+    assert caplog.records == []
+    consumer.subscribe("t", "*", not_annotated)
+    consumer.subscribe_batches("t", "*", functools.partial(not_annotated))
+    TransactionProducer("g", not_annotated)
+    named = [each.getMessage().partition(" should be async def, and ")[0] for each in caplog.records]
+    assert named == ["a listener", "a listener", "the check of transactions"]
 
 
 def test_an_answer_that_cannot_be_awaited_is_named() -> None:

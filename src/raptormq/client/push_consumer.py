@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from raptormq.client.async_functions import require_async
+from raptormq.client.async_functions import require_async, warn_of_plain
 from raptormq.client.commits import Commits
 from raptormq.client.config import ClientConfig, ConsumerConfig, GeneratedName, MessageModel
 from raptormq.client.ending import Ending
@@ -94,7 +94,7 @@ class PushConsumer:
 
         Raises:
             MessageError: not a topic name, or not an expression.
-            ClientError: the listener cannot be called, or is a plain function that returns nothing.
+            ClientError: the listener cannot be called, or surely is a plain function.
         """
         self._subscribe(topic, expression, listener)
 
@@ -111,13 +111,15 @@ class PushConsumer:
 
         Raises:
             MessageError: not a topic name, or not an expression.
-            ClientError: the listener cannot be called, or is a plain function that returns nothing.
+            ClientError: the listener cannot be called, or surely is a plain function.
         """
         self._subscribe(topic, expression, WholeBatches(listener))
 
     def _subscribe(self, topic: str, expression: str | Sql, listener: Listener | WholeBatches) -> None:
         check_topic(topic)
-        require_async(listener.listener if isinstance(listener, WholeBatches) else listener, "a listener")
+        function = listener.listener if isinstance(listener, WholeBatches) else listener
+        require_async(function, "a listener")
+        warn_of_plain(function, "a listener")
         self._subscriptions[topic] = subscription_to(topic, expression, time.time_ns() // 1_000_000)
         self._listeners[topic] = listener
         if self._running is not None:

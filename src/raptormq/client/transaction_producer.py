@@ -23,7 +23,7 @@ from typing import NamedTuple, Unpack
 
 from raptormq.client.accumulator import Lane
 from raptormq.client.answers import require_success
-from raptormq.client.async_functions import require_async
+from raptormq.client.async_functions import require_async, warn_of_plain
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.instance import ClientInstance
@@ -68,7 +68,7 @@ class TransactionProducer(Producer):
         name_servers, config, client_config, settings: as of `Producer`.
 
     Raises:
-        ClientError: `check` cannot be called, or is a plain function that returns nothing.
+        ClientError: `check` cannot be called, or surely is a plain function.
         MessageError, ConfigError: as of `Producer`, or `topics` are no list of topics.
     """
 
@@ -85,6 +85,7 @@ class TransactionProducer(Producer):
     ) -> None:
         super().__init__(group, name_servers=name_servers, config=config, client_config=client_config, **settings)
         require_async(check, "the check of transactions")
+        warn_of_plain(check, "the check of transactions")
         self._check = check
         self._topics = _as_topics(topics)
         self._looking: list[asyncio.Task[None]] = []
@@ -119,7 +120,7 @@ class TransactionProducer(Producer):
 
         Raises:
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not run.
-            ClientError: the same: `execute` cannot be called, or is a plain function that returns nothing.
+            ClientError: the same: `execute` cannot be called, or surely is a plain function.
         """
         delivery, instance = self._running(), self._own_instance()
         require_async(execute, "a local transaction")
