@@ -253,6 +253,7 @@ def test_what_retention_has_removed_is_not_missed(segments: int, clean: bool, ca
     clock = Clock()
     volume = lived(clock, clean=True)
     assert forget_segments(volume, clock, segments) == segments * 2048
+    caplog.clear()
     if not clean:
         volume.open("/store/abort", create=True)
 

@@ -79,8 +79,9 @@ def test_files_are_sparse_and_have_the_size_of_the_reference(tmp_path: Path) -> 
 
 
 def test_the_size_of_a_file_is_whole_items() -> None:
-    with pytest.raises(ConfigError, match="not a multiple of 20"):
-        StoreConfig(Path("/store"), queue_file_size=6_000_001)
+    assert StoreConfig(Path("/store"), queue_file_size=6_000_001).queue_file_size == 6_000_020
+    with pytest.raises(ConfigError, match="mappedFileSizeConsumeQueue=0 is not above 0"):
+        StoreConfig(Path("/store"), queue_file_size=0)
 
 
 def resident_bytes() -> int:
