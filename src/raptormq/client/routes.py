@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -37,6 +38,8 @@ _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
 """Every topic in use is asked for this often anyway."""
+_DENIAL_S = 10.0
+"""Readers and senders ask each broker of a topic more often; what was said before, it may have the topic again."""
 
 
 class RouteTable:
@@ -54,8 +57,8 @@ class RouteTable:
         self._borrowed: dict[str, TopicQueues] = {}
         self._sought: dict[str, frozenset[str]] = {}
         """By topic, brokers that were known and that a name server which was away may still know."""
-        self._denied: dict[str, set[str]] = {}
-        """By topic, brokers that said that they have none such since the last answer of a name server."""
+        self._denied: dict[str, dict[str, float]] = {}
+        """By topic, when (loop time) which broker said that it has none such."""
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
         self._default: asyncio.Task[tuple[TopicRoute | None, frozenset[str]]] | None = None
@@ -144,7 +147,7 @@ class RouteTable:
 
     def denied(self, topic: str, broker_name: str) -> None:
         """A broker has no such topic: if all of them say so, and no name server knows it, it was deleted."""
-        self._denied.setdefault(topic, set()).add(broker_name)
+        self._denied.setdefault(topic, {})[broker_name] = asyncio.get_running_loop().time()
         self.refresh_soon(topic)
 
     async def refresh_all(self) -> None:
@@ -178,16 +181,15 @@ class RouteTable:
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
         known = self._routes.get(topic)
-        try:
-            sought = self._sought.get(topic, frozenset()).union(known.brokers if known is not None else ())
-            found, self._sought[topic] = await self._ask(topic, sought)
-        finally:  # by the next answer the topic may be there again
-            denied = self._denied.pop(topic, set())
+        sought = self._sought.get(topic, frozenset()).union(known.brokers if known is not None else ())
+        found, self._sought[topic] = await self._ask(topic, sought)
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
-        self._next_fetch_at[topic] = asyncio.get_running_loop().time() + pause
+        now = asyncio.get_running_loop().time()
+        self._next_fetch_at[topic] = now + pause
         if found is None:
-            if known is not None and denied.issuperset(known.brokers):
-                self._routes.pop(topic, None)
+            denials = self._denied.get(topic, {})
+            if known is not None and all(now - denials.get(name, -math.inf) < _DENIAL_S for name in known.brokers):
+                self._forget(topic)
             if (borrowed := self._borrowed.get(topic)) is not None:  # its brokers may have moved
                 moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))
                 if moved is not None and moved.write_queues:
@@ -195,10 +197,15 @@ class RouteTable:
             return None
         route = topic_queues(topic, found)
         self._borrowed.pop(topic, None)
+        self._denied.pop(topic, None)
         if self._routes.get(topic) != route:
             self._routes[topic] = route
             self._changed(route)
         return route
+
+    def _forget(self, topic: str) -> None:
+        for table in (self._routes, self._sought, self._denied):
+            table.pop(topic, None)
 
     async def _borrow(self, topic: str, most_queues: int) -> TopicQueues | None:
         """Return the route of the default topic for one that is to come, None when there is none."""
