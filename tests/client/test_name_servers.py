@@ -52,36 +52,16 @@ async def test_an_answer_with_an_error_code_is_an_answer() -> None:
         await pool.close()
 
 
-LACKING = ResponseCode.TOPIC_NOT_EXIST
-
-
-def lacks(answer: RemotingCommand) -> bool:
-    return answer.code == LACKING
-
-
-async def test_what_one_lacks_the_next_may_know(free_port: int) -> None:
-    """One that was started just now, or that the brokers cannot reach."""
-    async with ScriptedPeer() as first, ScriptedPeer() as second:
-        first.on(ASK, refuse(LACKING))
-        second.on(ASK, answer(body=b"second"))
+async def test_the_others_are_asked_all_at_once_and_silent_ones_not_again_at_once(free_port: int) -> None:
+    async with ScriptedPeer() as first, ScriptedPeer() as second, ScriptedPeer() as third:
+        second.on(ASK, silence)
+        third.on(ASK, answer(body=b"third"))
         pool = ConnectionPool()
-        servers = NameServers(pool, [first.address, f"127.0.0.1:{free_port}", second.address], timeout=3)
-        for _ in range(2):
-            assert (await servers.request(request(ASK), lacks=lacks)).body == b"second"
-        assert len(first.received[ASK]) == 1, "it stays with the one that knows"
-        await pool.close()
-
-
-@pytest.mark.parametrize("reply", [silence, hang_up, refuse(LACKING)], ids=["silent", "hangs up", "lacks it"])
-async def test_what_all_lack_is_answered_by_the_first(reply: Reply) -> None:
-    async with ScriptedPeer() as first, ScriptedPeer() as second:
-        first.on(ASK, refuse(LACKING, "first"))
-        second.on(ASK, reply)
-        pool = ConnectionPool()
-        servers = NameServers(pool, [first.address, second.address], timeout=60)
-        started = asyncio.get_running_loop().time()
-        assert (await servers.request(request(ASK), lacks=lacks)).remark == "first"
-        assert asyncio.get_running_loop().time() - started < 20, "the silence of others does not last"
+        addresses = [first.address, f"127.0.0.1:{free_port}", second.address, third.address]
+        servers = NameServers(pool, addresses, timeout=3)
+        for _ in range(3):
+            assert [each.body for each in await servers.ask_others(lambda: request(ASK))] == [b"third"]
+        assert (len(first.received[ASK]), len(second.received[ASK]), len(third.received[ASK])) == (0, 1, 3)
         await pool.close()
 
 

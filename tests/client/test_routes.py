@@ -12,6 +12,7 @@ from raptormq.client.name_servers import NameServers
 from raptormq.client.routes import RouteTable
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import BodyError, ClientClosed, NoRoute, ServerError, TransportError
+from raptormq.protocol.bodies.route import BrokerData, QueueData, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
@@ -128,34 +129,73 @@ async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
         assert routes.known("t") is not None
 
 
-async def test_where_a_known_broker_is_missing_the_other_name_servers_are_asked() -> None:
-    """One that this broker cannot reach is no better than one that is away."""
+@asynccontextmanager
+async def two_servers() -> AsyncIterator[tuple[RouteTable, ScriptedPeer, ScriptedPeer]]:
     pool = ConnectionPool()
     async with ScriptedPeer() as first, ScriptedPeer() as second:
         routes = RouteTable(NameServers(pool, [first.address, second.address], timeout=2), lambda _: None)
-        first.on(ASK, route(1, first, second), route(1, first))
-        second.on(ASK, route(1, first, second))
-        assert len((await routes.find("t")).read_queues) == 2
-        for _ in range(2):
-            refreshed = await routes.refresh("t")
-            assert refreshed is not None
-            assert len(refreshed.read_queues) == 2
-        assert len(first.received[ASK]) == 2, "it stays with the one that knows more"
-        second.on(ASK, hang_up, route(1, first, second))
-        first.on(ASK, route(1, first))
-        for count in (1, 2):  # the other one may be away meanwhile
-            refreshed = await routes.refresh("t")
-            assert refreshed is not None
-            assert len(refreshed.read_queues) == count
-        second.on(ASK, route(1, first))
-        refreshed = await routes.refresh("t")
-        assert refreshed is not None
-        assert len(refreshed.read_queues) == 1, "the broker is gone"
-        asked = len(first.received[ASK]), len(second.received[ASK])
-        await routes.refresh("t")
-        assert len(first.received[ASK]) + len(second.received[ASK]) == sum(asked) + 1, "all have said so"
+        yield routes, first, second
         await routes.close()
     await pool.close()
+
+
+async def brokers(routes: RouteTable) -> set[str]:
+    found = await routes.refresh("t")
+    return set(found.brokers) if found is not None else set()
+
+
+async def test_where_a_known_broker_is_missing_the_other_name_servers_are_asked() -> None:
+    """One that this broker cannot reach is no better than one that is away."""
+    async with two_servers() as (routes, first, second):
+        first.on(ASK, route(1, first, second), route(1, first))
+        second.on(ASK, refuse(ResponseCode.SYSTEM_ERROR), route(1, first, second))
+        assert await brokers(routes) == {"broker-0", "broker-1"}
+        assert await brokers(routes) == {"broker-0"}, "the other one is not ready"
+        for _ in range(2):
+            assert await brokers(routes) == {"broker-0", "broker-1"}
+        second.on(ASK, route(1, first))
+        assert await brokers(routes) == {"broker-0"}, "all have said so"
+        asked = len(second.received[ASK])
+        await routes.refresh("t")
+        assert len(second.received[ASK]) == asked
+
+
+async def test_one_that_knows_nothing_does_not_hide_what_another_knows() -> None:
+    async with two_servers() as (routes, first, second):
+        first.on(ASK, UNKNOWN)
+        second.on(ASK, route(1, first, second), route(1, second))
+        assert await brokers(routes) == {"broker-0", "broker-1"}
+        known = await routes.refresh("t")
+        assert known is not None
+        assert (known.master("broker-0"), len(known.brokers)) == (second.address, 1), "one has moved, one is gone"
+
+
+async def test_what_each_name_server_knows_counts_together() -> None:
+    """Each may be cut off from another broker."""
+    async with two_servers() as (routes, first, second):
+        both, mine, other = route(1, first, second), route(1, first), route_of_second(second)
+        first.on(ASK, both, mine)
+        second.on(ASK, other)
+        for _ in range(3):
+            assert await brokers(routes) == {"broker-0", "broker-1"}
+        known = routes.known("t")
+        assert known is not None
+        assert [known.master(name) for name in ("broker-0", "broker-1")] == [first.address, second.address]
+
+
+def route_of_second(second: ScriptedPeer) -> Reply:
+    """Answer with a route of two brokers that lacks the first one."""
+    body = TopicRoute([QueueData("broker-1", 1, 1, 6)], [BrokerData("c", "broker-1", {0: second.address})]).to_json()
+    return answer(body=body)
+
+
+async def test_a_default_topic_that_cannot_be_asked_for_hides_no_answer() -> None:
+    async with table() as (routes, peer, _):
+        peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
+        borrowed = await routes.find_for_sending("new", 4)
+        peer.on(ASK, only(TBW102=refuse(ResponseCode.SYSTEM_ERROR)))
+        assert await routes.refresh("new") is None
+        assert routes.known("new") is borrowed
 
 
 async def test_a_broker_that_comes_back_between_the_two_questions_has_the_topic_after_all() -> None:

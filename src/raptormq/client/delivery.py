@@ -24,7 +24,15 @@ from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.sealing import Sealing
 from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.errors import (
+    BodyError,
+    ConnectError,
+    NoRoute,
+    RaptorMQError,
+    RequestTimeout,
+    ServerError,
+    TransportError,
+)
 from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
@@ -223,7 +231,7 @@ class Delivery:
         try:
             async with asyncio.timeout(max(left, 0.0)):
                 await self._routes.refresh(topic)
-        except (TransportError, TimeoutError) as error:
+        except (TransportError, ServerError, BodyError, TimeoutError) as error:
             log.info("topic %s is sent along the route that is known: %s", topic, error)
 
     def _pick(

@@ -269,7 +269,9 @@ class ClientInstance:
             for member in self._consumers.values():
                 member.connection_made()
 
-    def _connection_lost(self, _connection: Connection) -> None:
+    def _connection_lost(self, connection: Connection) -> None:
+        if not connection.has_spoken:  # nobody was there, and the loss before it has been told
+            return
         self.heartbeat_soon()
         for member in self._consumers.values():
             member.connection_lost()

@@ -1,7 +1,7 @@
 """Requests to "the" name server: any of several, the next one when one does not answer.
 
 Name servers do not talk to each other and know the same, but for one that was started just now, or that some of the
-brokers cannot reach: what one of them lacks the others are asked for. A client stays with the one that answered last.
+brokers cannot reach: who misses something asks the others, too. A client stays with the one that answered last.
 Neighbours: `routes`, `admin`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
 """
 
@@ -15,7 +15,9 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
 _OPINION_S = 0.5
-"""For each of the others once one has said that it lacks something: nothing may be wrong at all."""
+"""For the answers of others: nothing may be wrong at all."""
+_SILENCE_S = 30.0
+"""So long is one that gave none not asked for another."""
 
 
 class NameServers:
@@ -32,21 +34,15 @@ class NameServers:
         self._addresses = tuple(addresses)
         self._timeout = timeout
         self._current = 0
+        self._silent_until: dict[str, float] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """All of them, in the order given."""
         return self._addresses
 
-    async def request(
-        self,
-        command: RemotingCommand,
-        timeout: float | None = None,
-        *,
-        lacks: Callable[[RemotingCommand], bool] = lambda _answer: False,
-    ) -> RemotingCommand:
-        """Return the answer, whatever its code, of the first name server that answers; one that `lacks` something only
-        when those of the others do, too.
+    async def request(self, command: RemotingCommand, timeout: float | None = None) -> RemotingCommand:
+        """Return the answer, whatever its code, of the first name server that answers.
 
         A silent one is given up after its share of the time, so that the others still have theirs.
 
@@ -55,23 +51,36 @@ class NameServers:
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout or self._timeout)
-        count, first = len(self._addresses), self._current
-        poor: RemotingCommand | None = None
+        count = len(self._addresses)
+        first = self._current
         for attempt in range(count):
             index = (first + attempt) % count
-            share = max((deadline - clock()) / (count - attempt), 0.001)
+            share = (deadline - clock()) / (count - attempt)
             try:
-                answer = await self._pool.request(
-                    self._addresses[index], command, share if poor is None else min(share, _OPINION_S)
-                )
+                answer = await self._pool.request(self._addresses[index], command, max(share, 0.001))
             except TransportError:
-                if attempt == count - 1 and poor is None:
+                if attempt == count - 1:
                     raise
-                continue
-            if not lacks(answer):
+            else:
                 self._current = index
                 return answer
-            if poor is None:
-                self._current, poor = index, answer
-        assert poor is not None
-        return poor
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def ask_others(self, command: Callable[[], RemotingCommand]) -> list[RemotingCommand]:
+        """Return what the others say than the one that has answered last, as far as they do within 0.5 s.
+
+        `command()` returns the request, a new one for each.
+        """
+        now = asyncio.get_running_loop().time()
+
+        async def ask(address: str) -> RemotingCommand | None:
+            if now < self._silent_until.get(address, now):
+                return None
+            try:
+                return await self._pool.request(address, command(), _OPINION_S)
+            except TransportError:
+                self._silent_until[address] = now + _SILENCE_S
+                return None
+
+        others = [address for index, address in enumerate(self._addresses) if index != self._current]
+        return [answer for answer in await asyncio.gather(*map(ask, others)) if answer is not None]

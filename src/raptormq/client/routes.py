@@ -5,8 +5,8 @@ registers it, and a later refresh finds the real route. Concurrent callers of on
 
 A route that was known stays known until a name server tells another one: one that restarts knows nothing until the
 brokers have registered again, and they are there all the time. Only when each broker of the route says that it has no
-such topic, and no name server knows it any more, is it taken for deleted. Of a route that lacks a broker that was known
-the other name servers are asked, too, until all of them have said so.
+such topic, and no name server knows it any more, is it taken for deleted. For brokers that a route lacks, and that were
+known, the other name servers are asked, too, until all of them have said that they do not know them.
 Neighbours: `name_servers` answers, `topic_queues` interprets. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
@@ -17,13 +17,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
 from raptormq.client.name_servers import NameServers
 from raptormq.client.topic_queues import TopicQueues, topic_queues
-from raptormq.errors import ClientClosed, NoRoute, RaptorMQError
+from raptormq.errors import BodyError, ClientClosed, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_OPINIONS = ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
@@ -182,7 +184,11 @@ class RouteTable:
     async def _fetch(self, topic: str) -> TopicQueues | None:
         known = self._routes.get(topic)
         sought = self._sought.get(topic, frozenset()).union(known.brokers if known is not None else ())
-        found, self._sought[topic] = await self._ask(topic, sought)
+        found, missing = await self._ask(topic, sought)
+        if missing:
+            self._sought[topic] = missing
+        else:
+            self._sought.pop(topic, None)
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
         now = asyncio.get_running_loop().time()
         self._next_fetch_at[topic] = now + pause
@@ -191,9 +197,10 @@ class RouteTable:
             if known is not None and all(now - denials.get(name, -math.inf) < _DENIAL_S for name in known.brokers):
                 self._forget(topic)
             if (borrowed := self._borrowed.get(topic)) is not None:  # its brokers may have moved
-                moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))
-                if moved is not None and moved.write_queues:
-                    self._borrowed[topic] = moved
+                with suppress(TransportError, ServerError, BodyError):
+                    moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))
+                    if moved is not None and moved.write_queues:
+                        self._borrowed[topic] = moved
             return None
         route = topic_queues(topic, found)
         self._borrowed.pop(topic, None)
@@ -215,26 +222,22 @@ class RouteTable:
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
 
     async def _ask(self, topic: str, sought: frozenset[str] = frozenset()) -> tuple[TopicRoute | None, frozenset[str]]:
-        """Ask for a route, of all name servers if need be for one with all the brokers that are `sought`.
-
-        Returns also those brokers of them that it lacks while not all have answered.
+        """Return the route of a topic as the name servers together know it: one is enough where it knows all brokers
+        that are `sought`. And those of these brokers that it lacks while not all have answered.
         """
-        answers = 0
 
-        def missing(answer: RemotingCommand) -> frozenset[str]:
-            found = _route_in(answer)
-            return sought.difference(broker.broker_name for broker in found.brokers) if found is not None else sought
+        def command() -> RemotingCommand:
+            return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
 
-        def lacks(answer: RemotingCommand) -> bool:
-            nonlocal answers
-            answers += 1
-            return answer.code == ResponseCode.TOPIC_NOT_EXIST or bool(missing(answer))
-
-        header = RouteRequestHeader(topic, accept_standard_json_only=True)
-        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        answer = await self._name_servers.request(command, lacks=lacks)
-        is_certain = answers == len(self._name_servers.addresses)
-        return _route_in(answer), frozenset() if is_certain else missing(answer)
+        found = _route_in(await self._name_servers.request(command()))
+        if found is not None and sought <= found.broker_names:
+            return found, frozenset()
+        answers = [each for each in await self._name_servers.ask_others(command) if each.code in _OPINIONS]
+        for other in filter(None, map(_route_in, answers)):
+            found = found.with_others_of(other) if found is not None else other
+        is_certain = len(answers) == len(self._name_servers.addresses) - 1
+        missing = sought.difference(found.broker_names if found is not None else ())
+        return found, frozenset() if is_certain else missing
 
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:
         self._fetches.pop(topic, None)

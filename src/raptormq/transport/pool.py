@@ -95,10 +95,6 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
-    def address_of(self, connection: Connection) -> str | None:
-        """Return where a connection leads, or led until it ended; None for one that was replaced."""
-        return next((address for address, known in self._connections.items() if known is connection), None)
-
     async def connection(self, address: str) -> Connection:
         """Return a usable connection, making it if need be; callers that come together share one attempt.
 
@@ -128,7 +124,7 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         last = self._made.get(address)
         if last is not None and loop.time() < last.next_at():
-            raise ConnectError(f"no connection to {address}: it takes connections and ends them without a word")
+            raise ConnectError(f"no connection to {address}: the last ones ended before anything came")
         secure: dict[str, Any] = {}
         if self._contexts is not None:
             secure = {"ssl": self._contexts.current(), "ssl_shutdown_timeout": SHUTDOWN_S}

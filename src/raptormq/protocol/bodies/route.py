@@ -105,6 +105,20 @@ class TopicRoute:
             str(value.get("orderTopicConf") or "") or None,
         )
 
+    @property
+    def broker_names(self) -> set[str]:
+        """The names of the brokers that have the topic."""
+        return {broker.broker_name for broker in self.brokers}
+
+    def with_others_of(self, other: TopicRoute) -> TopicRoute:
+        """Return this route with those brokers of another one that it lacks."""
+        own = self.broker_names
+        return TopicRoute(
+            [*self.queues, *(queue for queue in other.queues if queue.broker_name not in own)],
+            [*self.brokers, *(broker for broker in other.brokers if broker.broker_name not in own)],
+            self.order_topic_conf or other.order_topic_conf,
+        )
+
 
 @dataclass(slots=True)
 class ClusterInfo:
