@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from raptormq.errors import TransportError
+from raptormq.errors import RequestTimeout, TransportError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
 _OPINION_S = 0.5
 """For the answers of others: nothing may be wrong at all."""
 _SILENCE_S = 30.0
-"""So long is one that gave none not asked for another."""
+"""So long is one that let others wait for its answer not asked for another."""
 
 
 class NameServers:
@@ -78,9 +78,11 @@ class NameServers:
                 return None
             try:
                 return await self._pool.request(address, command(), _OPINION_S)
-            except TransportError:
+            except RequestTimeout:
                 self._silent_until[address] = now + _SILENCE_S
-                return None
+            except TransportError:
+                pass  # which takes no time
+            return None
 
         others = [address for index, address in enumerate(self._addresses) if index != self._current]
         return [answer for answer in await asyncio.gather(*map(ask, others)) if answer is not None]
