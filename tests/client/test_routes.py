@@ -144,7 +144,9 @@ async def brokers(routes: RouteTable) -> set[str]:
     return set(found.brokers) if found is not None else set()
 
 
-async def test_where_a_known_broker_is_missing_the_other_name_servers_are_asked() -> None:
+async def test_where_a_known_broker_is_missing_the_other_name_servers_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One that this broker cannot reach is no better than one that is away."""
     async with two_servers() as (routes, first, second):
         first.on(ASK, route(1, first, second), route(1, first))
@@ -153,8 +155,12 @@ async def test_where_a_known_broker_is_missing_the_other_name_servers_are_asked(
         assert await brokers(routes) == {"broker-0"}, "the other one is not ready"
         for _ in range(2):
             assert await brokers(routes) == {"broker-0", "broker-1"}
+        second.on(ASK, UNKNOWN, route(1, first, second))
+        assert await brokers(routes) == {"broker-0"}, "the other one has been started again"
+        assert await brokers(routes) == {"broker-0", "broker-1"}
         second.on(ASK, route(1, first))
-        assert await brokers(routes) == {"broker-0"}, "all have said so"
+        monkeypatch.setattr("raptormq.client.routes._SOUGHT_S", 0.0)
+        assert await brokers(routes) == {"broker-0"}, "all have said so for long enough"
         asked = len(second.received[ASK])
         await routes.refresh("t")
         assert len(second.received[ASK]) == asked

@@ -6,7 +6,7 @@ registers it, and a later refresh finds the real route. Concurrent callers of on
 A route that was known stays known until a name server tells another one: one that restarts knows nothing until the
 brokers have registered again, and they are there all the time. Only when each broker of the route says that it has no
 such topic, and no name server knows it any more, is it taken for deleted. For brokers that a route lacks, and that were
-known, the other name servers are asked, too, until all of them have said that they do not know them.
+known, the other name servers are asked, too, for a minute at least, and until all of them have answered.
 Neighbours: `name_servers` answers, `topic_queues` interprets. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TypeVar
 
@@ -40,6 +40,8 @@ _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
 """Every topic in use is asked for this often anyway."""
+_SOUGHT_S = 60.0
+"""Brokers register every 30 s, so that a name server knows all of them a while after its start."""
 _DENIAL_S = 10.0
 """Readers and senders ask each broker of a topic more often; what was said before, it may have the topic again."""
 
@@ -57,13 +59,15 @@ class RouteTable:
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
-        self._sought: dict[str, frozenset[str]] = {}
-        """By topic, brokers that were known and that a name server which was away may still know."""
+        self._sought: dict[str, dict[str, float]] = {}
+        """By topic, brokers that were known and that a name server which is away, or just back, may know: since when
+        (loop time) they are missing.
+        """
         self._denied: dict[str, dict[str, float]] = {}
         """By topic, when (loop time) which broker said that it has none such."""
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
-        self._default: asyncio.Task[tuple[TopicRoute | None, frozenset[str]]] | None = None
+        self._default: asyncio.Task[tuple[TopicRoute | None, bool]] | None = None
         """Asks for the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
@@ -183,14 +187,11 @@ class RouteTable:
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
         known = self._routes.get(topic)
-        sought = self._sought.get(topic, frozenset()).union(known.brokers if known is not None else ())
-        found, missing = await self._ask(topic, sought)
-        if missing:
-            self._sought[topic] = missing
-        else:
-            self._sought.pop(topic, None)
-        pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
+        sought = set(self._sought.get(topic, ())).union(known.brokers if known is not None else ())
+        found, is_certain = await self._ask(topic, sought)
         now = asyncio.get_running_loop().time()
+        self._look_out(topic, sought - found.broker_names if found is not None else sought, now, is_certain=is_certain)
+        pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
         self._next_fetch_at[topic] = now + pause
         if found is None:
             denials = self._denied.get(topic, {})
@@ -210,6 +211,13 @@ class RouteTable:
             self._changed(route)
         return route
 
+    def _look_out(self, topic: str, missing: set[str], now: float, *, is_certain: bool) -> None:
+        """Look for brokers from now on, but for those that have been missing for so long that they are gone."""
+        before = self._sought.pop(topic, {})
+        since = {name: before.get(name, now) for name in missing}
+        if left := {name: at for name, at in since.items() if not is_certain or now - at < _SOUGHT_S}:
+            self._sought[topic] = left
+
     def _forget(self, topic: str) -> None:
         for table in (self._routes, self._sought, self._denied):
             table.pop(topic, None)
@@ -221,23 +229,21 @@ class RouteTable:
         found, _ = await self._unless_closed(self._default)
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
 
-    async def _ask(self, topic: str, sought: frozenset[str] = frozenset()) -> tuple[TopicRoute | None, frozenset[str]]:
+    async def _ask(self, topic: str, sought: Collection[str] = ()) -> tuple[TopicRoute | None, bool]:
         """Return the route of a topic as the name servers together know it: one is enough where it knows all brokers
-        that are `sought`. And those of these brokers that it lacks while not all have answered.
+        that are `sought`. And whether nobody else can know more.
         """
 
         def command() -> RemotingCommand:
             return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
 
         found = _route_in(await self._name_servers.request(command()))
-        if found is not None and sought <= found.broker_names:
-            return found, frozenset()
+        if found is not None and found.broker_names.issuperset(sought):
+            return found, True
         answers = [each for each in await self._name_servers.ask_others(command) if each.code in _OPINIONS]
         for other in filter(None, map(_route_in, answers)):
             found = found.with_others_of(other) if found is not None else other
-        is_certain = len(answers) == len(self._name_servers.addresses) - 1
-        missing = sought.difference(found.broker_names if found is not None else ())
-        return found, frozenset() if is_certain else missing
+        return found, len(answers) == len(self._name_servers.addresses) - 1
 
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:
         self._fetches.pop(topic, None)
