@@ -146,8 +146,8 @@ async def test_a_member_that_vanishes_without_a_word_loses_nothing(tmp_path: Pat
         await stuck.wait()
         running = vanishing._running
         assert running is not None
-        for connection in list(running._instance.pool._connections.values()):
-            connection.abort()
+        for made in list(running._instance.pool._made.values()):
+            made.connection.abort()
         for task in [*running._instance._tasks, running.rebalancing._task]:
             assert task is not None
             task.cancel()  # it does not heartbeat any more, so the broker has forgotten it

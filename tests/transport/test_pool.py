@@ -49,10 +49,12 @@ async def test_connections_that_are_gone_are_forgotten() -> None:
     for _ in range(5):
         server = Server(RefuseRequests(), "127.0.0.1", 0)
         await server.start()
-        connection = await pool.connection(f"127.0.0.1:{server.port}")
+        address = f"127.0.0.1:{server.port}"
+        await pool.request(address, request(RequestCode.GET_ROUTEINFO_BY_TOPIC), 5.0)
+        connection = await pool.connection(address)
         await server.stop()
         await connection.wait_closed()
-    assert len(pool._connections) == 1
+    assert len(pool._made) == 1
     await pool.close()
 
 

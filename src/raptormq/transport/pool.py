@@ -85,15 +85,14 @@ class ConnectionPool:
         self._limits = limits or ConnectionLimits()
         self._connect_timeout = connect_timeout
         self._on_made = on_made
-        self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._made: dict[str, _Made] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
 
     def open_connection(self, address: str) -> Connection | None:
         """Return the usable connection to ``address``, if there is one; the fast path of senders."""
-        connection = self._connections.get(address)
-        return None if connection is None or connection.is_closed else connection
+        made = self._made.get(address)
+        return None if made is None or made.connection.is_closed else made.connection
 
     async def connection(self, address: str) -> Connection:
         """Return a usable connection, making it if need be; callers that come together share one attempt.
@@ -141,16 +140,16 @@ class ConnectionPool:
         if self._closed:
             connection.abort()
             raise ClientClosed("the connection pool is closed")
-        now = loop.time()
-        gone = [other for other, known in self._connections.items() if known.is_gone]
-        for other in gone:  # a cluster whose members come back with new addresses would fill the table
-            del self._connections[other]
-        self._made = {other: made for other, made in self._made.items() if now - made.at < _REMEMBERED_S}
         silent = last.silent + 1 if last is not None and not last.connection.has_spoken else 0
-        self._made[address] = _Made(connection, now, silent)
-        self._connections[address] = connection
+        self._forget_gone(loop.time())  # a cluster whose members come back with new addresses would fill the table
+        self._made[address] = _Made(connection, loop.time(), silent)
         self._on_made(address)
         return connection
+
+    def _forget_gone(self, now: float) -> None:
+        for address, made in list(self._made.items()):
+            if made.connection.is_gone and (made.connection.has_spoken or now - made.at >= _REMEMBERED_S):
+                del self._made[address]
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
@@ -199,7 +198,7 @@ class ConnectionPool:
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
-        connections, self._connections = list(self._connections.values()), {}
+        connections, self._made = [made.connection for made in self._made.values()], {}
         waiting = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
         for connection in connections:
             connection.close()
