@@ -21,11 +21,11 @@ from raptormq.client.outgoing import Outgoing
 from raptormq.client.own_loop import require_loop
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.routes import ROUTE_ERRORS
 from raptormq.client.sealing import Sealing
 from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import (
-    BodyError,
     ConnectError,
     NoRoute,
     RaptorMQError,
@@ -231,7 +231,7 @@ class Delivery:
         try:
             async with asyncio.timeout(max(left, 0.0)):
                 await self._routes.refresh(topic)
-        except (TransportError, ServerError, BodyError, TimeoutError) as error:
+        except (*ROUTE_ERRORS, TimeoutError) as error:
             log.info("topic %s is sent along the route that is known: %s", topic, error)
 
     def _pick(

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from raptormq.client.routes import RouteTable
-from raptormq.errors import BodyError, ConnectError, ConnectionClosed, NoRoute, ServerError, TransportError
+from raptormq.client.routes import ROUTE_ERRORS, RouteTable
+from raptormq.errors import ConnectError, ConnectionClosed, NoRoute, ServerError
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -58,6 +58,6 @@ async def _at_broker(routes: RouteTable, queue: MessageQueue, call: Callable[[st
 async def _refreshed_address(routes: RouteTable, queue: MessageQueue, broker_id: int) -> str | None:
     try:
         found = await routes.refresh(queue.topic)
-    except (TransportError, ServerError, BodyError):
+    except ROUTE_ERRORS:
         return None
     return found.replica(queue.broker_name, broker_id) if found is not None else None

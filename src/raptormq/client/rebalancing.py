@@ -35,8 +35,9 @@ from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalance import allocate_averagely
+from raptormq.client.routes import ROUTE_ERRORS
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
+from raptormq.errors import NoRoute, RaptorMQError, ServerError
 from raptormq.protocol.bodies.heartbeat import Subscription, decode_consumer_ids
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -167,7 +168,7 @@ class Rebalancing:
         for topic in subscriptions:
             try:
                 if is_after_loss:
-                    with suppress(TransportError):  # without name servers what is known has to do
+                    with suppress(*ROUTE_ERRORS):  # without name servers what is known has to do
                         await self._instance.routes.refresh(topic)
                 routes[topic] = await self._instance.routes.find(topic)
             except RaptorMQError as error:

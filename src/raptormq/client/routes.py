@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+ROUTE_ERRORS = TransportError, ServerError, BodyError
+"""What asking for a route may end with: no name server answers, refuses, or answers what is no route."""
 _OPINIONS = ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
@@ -128,13 +130,15 @@ class RouteTable:
         """Ask for the route now and return it, `None` when no name server knows the topic now.
 
         Raises:
-            TransportError: no name server answers; what was known stays known.
+            ROUTE_ERRORS: what was known stays known.
+            ClientClosed: `close` came meanwhile.
         """
-        fetch = self._fetches.get(topic)
-        if fetch is None:
-            fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
-            fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
-        return await self._unless_closed(fetch)
+        return await self._unless_closed(self._fetches.get(topic) or self._begin_fetch(topic))
+
+    def _begin_fetch(self, topic: str) -> asyncio.Task[TopicQueues | None]:
+        fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
+        fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
+        return fetch
 
     async def _unless_closed(self, fetch: asyncio.Task[T]) -> T:
         try:
@@ -148,8 +152,7 @@ class RouteTable:
     def refresh_soon(self, topic: str) -> None:
         """Ask for the route in the background, at most once a second per topic; ten times for one without a route."""
         if topic not in self._fetches and asyncio.get_running_loop().time() >= self._next_fetch_at.get(topic, 0.0):
-            fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
-            fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
+            self._begin_fetch(topic)
 
     def denied(self, topic: str, broker_name: str) -> None:
         """A broker has no such topic: if all of them say so, and no name server knows it, it was deleted."""
@@ -198,7 +201,7 @@ class RouteTable:
             if known is not None and all(now - denials.get(name, -math.inf) < _DENIAL_S for name in known.brokers):
                 self._forget(topic)
             if (borrowed := self._borrowed.get(topic)) is not None:  # its brokers may have moved
-                with suppress(TransportError, ServerError, BodyError):
+                with suppress(*ROUTE_ERRORS):
                     moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))
                     if moved is not None and moved.write_queues:
                         self._borrowed[topic] = moved
