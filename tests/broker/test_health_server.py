@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from raptormq.broker import health_server
-from raptormq.broker.health_server import HealthServer
+from raptormq.broker.health_server import HealthServer, Page
 from raptormq.errors import ConfigError
 
 
@@ -21,8 +21,15 @@ async def exchange(port: int, sent: bytes) -> bytes:
         writer.close()
 
 
+def page(status: int, body: bytes) -> Page:
+    async def answer() -> tuple[int, bytes]:
+        return status, body
+
+    return answer
+
+
 async def started() -> HealthServer:
-    server = HealthServer({"/healthz": lambda: (200, b"ok\n"), "/readyz": lambda: (503, b"no\n")}, "127.0.0.1", 0)
+    server = HealthServer({"/healthz": page(200, b"ok\n"), "/readyz": page(503, b"no\n")}, "127.0.0.1", 0)
     await server.start()
     return server
 
@@ -58,6 +65,23 @@ async def test_a_silent_peer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     server = await started()
     assert await exchange(server.port, b"GET /healthz") == b""
     await server.stop()
+
+
+async def test_a_request_under_way_ends_with_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Event()
+
+    async def endless() -> tuple[int, bytes]:
+        asked.set()
+        await asyncio.Event().wait()
+        return 200, b""
+
+    server = HealthServer({"/": endless}, "127.0.0.1", 0)
+    await server.start()
+    exchanged = asyncio.ensure_future(exchange(server.port, b"GET / HTTP/1.1\r\n\r\n"))
+    await asked.wait()
+    await server.stop()
+    assert await exchanged == b""
+    assert not caplog.records
 
 
 async def test_a_port_in_use_is_one_line() -> None:

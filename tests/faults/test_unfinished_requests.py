@@ -64,7 +64,7 @@ async def test_memory_is_bounded_others_go_on_and_all_is_mended(
         while (
             (kept := await _figure(metrics_port, "unfinished_bytes")) > BUDGET * 3 // 4
             or not slow.done()
-            or not (await _figure(metrics_port, "unfinished_connections_closed"))
+            or not (await _figure(metrics_port, "unfinished_connections_closed_total"))
         ):
             number += 1
             body = b"message %d" % number

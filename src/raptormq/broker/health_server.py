@@ -7,7 +7,7 @@ peer may send is bounded in size and in time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from raptormq.errors import ConfigError
 from raptormq.transport.listening import listen
@@ -17,7 +17,7 @@ REQUEST_S = 5.0
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
-Page = Callable[[], tuple[int, bytes]]
+Page = Callable[[], Awaitable[tuple[int, bytes]]]
 """Returns status and body of a path."""
 
 
@@ -29,7 +29,7 @@ class HealthServer:
         self._host = host
         self._port = port
         self._servers: list[asyncio.Server] = []
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: set[asyncio.Task[None]] = set()
 
     @property
     def port(self) -> int:
@@ -47,7 +47,7 @@ class HealthServer:
         except ConfigError as error:
             raise ConfigError(f"cannot serve metrics: {error}") from error
         for each in sockets:
-            self._servers.append(await asyncio.start_server(self._serve, sock=each, limit=MAX_REQUEST_BYTES))
+            self._servers.append(await asyncio.start_server(self._accept, sock=each, limit=MAX_REQUEST_BYTES))
             self._port = each.getsockname()[1]
 
     async def stop(self) -> None:
@@ -55,31 +55,34 @@ class HealthServer:
         for server in self._servers:
             server.close()
         self._servers = []
-        for writer in list(self._open):
-            writer.transport.abort()
+        for each in self._open:
+            each.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer), name="probe or scrape")
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
         try:
             async with asyncio.timeout(REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                status, body = self._answer(head)
-                writer.write(_response(status, body))
+                writer.write(_response(*await self._answer(head)))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a peer that does not speak HTTP, or not in time, gets no answer
         finally:
-            self._open.discard(writer)
             writer.close()
 
-    def _answer(self, head: bytes) -> tuple[int, bytes]:
+    async def _answer(self, head: bytes) -> tuple[int, bytes]:
         parts = head.split(b"\r\n", 1)[0].split(b" ")
         if len(parts) != 3:
             return 400, b"bad request\n"
         if parts[0] != b"GET":
             return 405, b"only GET\n"
         page = self._pages.get(parts[1].split(b"?", 1)[0].decode("ascii", "replace"))
-        return page() if page is not None else (404, b"not found\n")
+        return await page() if page is not None else (404, b"not found\n")
 
 
 def _response(status: int, body: bytes) -> bytes:

@@ -1,4 +1,10 @@
-"""The broker's figures for Prometheus: counters as they are, the rest asked for at each scrape."""
+"""The broker's figures for Prometheus: counters as they are, the rest asked for at each scrape.
+
+    raptormq_broker_<figure>{cluster, broker}
+    raptormq_broker_group_lag_messages{cluster, broker, group, topic}
+
+What only grows is a counter; its name ends in ``_total``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from raptormq.broker.counters import Counters
+from raptormq.broker.group_lags import GroupLags
+from raptormq.broker.turns import written
 from raptormq.storage.dispatch import Lag
 from raptormq.storage.results import StoreStats
 
@@ -24,37 +32,66 @@ _COUNTERS = {
     "pulls_cold": "Pulls that waited for the disk",
 }
 
-Gauges = Callable[[], dict[str, tuple[str, float]]]
-"""Returns name -> (what it is, value)."""
+_TOTAL = "_total"
+
+Figures = dict[str, tuple[str, float]]
+"""Name -> (what it is, value)."""
 
 
 class BrokerMetrics(Collector):
     """Everything one broker reports, under ``raptormq_broker_*`` with its cluster and name as labels."""
 
-    def __init__(self, cluster: str, broker: str, counters: Counters, gauges: Gauges):
+    def __init__(self, cluster: str, broker: str, counters: Counters, figures: Callable[[], Figures]) -> None:
         self._labels = {"cluster": cluster, "broker": broker}
         self._counters = counters
-        self._gauges = gauges
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        self._figures = figures
 
-    def render(self) -> bytes:
+    async def render(self, lags: GroupLags) -> bytes:
         """Return the text of a scrape."""
-        return generate_latest(self._registry)
+        groups = _Rendered(self._group_lags(lags))
+        return _text(self) + await written(lambda: _text(groups), len(lags.lags))
 
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics (prometheus_client)."""
         for name, text in _COUNTERS.items():
-            counter = CounterMetricFamily(f"raptormq_broker_{name}", text, labels=list(self._labels))
-            counter.add_metric(list(self._labels.values()), getattr(self._counters, name))
-            yield counter
-        for name, (text, value) in self._gauges().items():
-            gauge = GaugeMetricFamily(f"raptormq_broker_{name}", text, labels=list(self._labels))
-            gauge.add_metric(list(self._labels.values()), value)
-            yield gauge
+            yield self._family(f"{name}{_TOTAL}", text, getattr(self._counters, name))
+        for name, (text, value) in self._figures().items():
+            yield self._family(name, text, value)
+
+    def _family(self, name: str, text: str, value: float) -> Metric:
+        made = CounterMetricFamily if name.endswith(_TOTAL) else GaugeMetricFamily
+        family = made(f"raptormq_broker_{name}", text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _group_lags(self, lags: GroupLags) -> list[Metric]:
+        labels = [*self._labels, "group", "topic"]
+        text = "Messages that a group has still to consume in a topic"
+        family = GaugeMetricFamily("raptormq_broker_group_lag_messages", text, labels=labels)
+        for each in lags.lags:
+            family.add_metric([*self._labels.values(), each.group, each.topic], each.messages)
+        left_out = "Groups times topics for whose lag there was no time, or no room"
+        return [family, self._family("group_lags_left_out", left_out, lags.left_out)]
 
 
-def lag_gauges(lag: Lag) -> dict[str, tuple[str, float]]:
+class _Rendered(Collector):
+    """Metrics that are there already; a thread may render them."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """Return them (prometheus_client)."""
+        return self._metrics
+
+
+def _text(collector: Collector) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    return generate_latest(registry)
+
+
+def lag_figures(lag: Lag) -> Figures:
     """Return how far what consumers see is behind the log."""
     return {
         "dispatch_behind_bytes": ("Bytes of log that queues and index do not have yet", lag.bytes),
@@ -62,7 +99,7 @@ def lag_gauges(lag: Lag) -> dict[str, tuple[str, float]]:
     }
 
 
-def store_gauges(stats: StoreStats) -> dict[str, tuple[str, float]]:
+def store_figures(stats: StoreStats) -> Figures:
     """Return what the store is like."""
     return {
         "log_end_offset_bytes": ("End of the commit log", stats.end_offset),
@@ -71,6 +108,6 @@ def store_gauges(stats: StoreStats) -> dict[str, tuple[str, float]]:
         "queues": ("Consume queues with messages", stats.queues),
         "open_queue_files": ("Open consume queue files", stats.open_queue_files),
         "disk_used_ratio": ("Share of the volume that is in use, 0 to 1", stats.disk_used_ratio),
-        "deleted_segments": ("Segments of the log that retention has deleted since the start", stats.deleted_segments),
+        "deleted_segments_total": ("Segments of the log that retention has deleted", stats.deleted_segments),
         "writable": ("1 while the store takes messages", float(stats.writable)),
     }

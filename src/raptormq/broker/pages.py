@@ -9,8 +9,9 @@ from __future__ import annotations
 from raptormq.broker.assembly import Assembly
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
+from raptormq.broker.group_lags import GroupLags, group_lags
 from raptormq.broker.health_server import Page
-from raptormq.broker.metrics import BrokerMetrics, lag_gauges, store_gauges
+from raptormq.broker.metrics import BrokerMetrics, Figures, lag_figures, store_figures
 from raptormq.errors import DiskFull, StoreReadOnly
 from raptormq.storage.store import MessageStore
 from raptormq.transport.server import Server
@@ -32,9 +33,15 @@ class Pages:
 
     def by_path(self) -> dict[str, Page]:
         """Return the pages."""
-        return {"/metrics": lambda: (200, self._metrics.render()), "/healthz": self.health, "/readyz": self.readiness}
+        return {"/metrics": self.metrics, "/healthz": self.health, "/readyz": self.readiness}
 
-    def health(self) -> tuple[int, bytes]:
+    async def metrics(self) -> tuple[int, bytes]:
+        """Figures for Prometheus."""
+        topics = self._parts[0].topics if self._parts is not None else None
+        lags = await group_lags(self._store, topics) if topics is not None else GroupLags([], 0)
+        return 200, await self._metrics.render(lags)
+
+    async def health(self) -> tuple[int, bytes]:
         """Unhealthy is what only a restart can mend: a disk that failed a write. A full disk is not."""
         try:
             self._store.check_writable()
@@ -44,7 +51,7 @@ class Pages:
             pass
         return 200, b"ok\n"
 
-    def readiness(self) -> tuple[int, bytes]:
+    async def readiness(self) -> tuple[int, bytes]:
         """Ready is what clients can find; a full disk is no reason to keep consumers away."""
         if self._parts is None:
             return 503, f"recovering, {self._store.lag().bytes} bytes of log are left\n".encode()
@@ -53,26 +60,26 @@ class Pages:
         return 200, b"ready\n"
 
     def _metrics_of(self, counters: Counters) -> BrokerMetrics:
-        return BrokerMetrics(self._identity.cluster_name, self._identity.broker_name, counters, self._gauges)
+        return BrokerMetrics(self._identity.cluster_name, self._identity.broker_name, counters, self._figures)
 
-    def _gauges(self) -> dict[str, tuple[str, float]]:
-        gauges = lag_gauges(self._store.lag())
-        gauges["recovering"] = "1 while the store is opened, before clients are served", float(self._parts is None)
+    def _figures(self) -> Figures:
+        figures = lag_figures(self._store.lag())
+        figures["recovering"] = "1 while the store is opened, before clients are served", float(self._parts is None)
         if self._parts is None:
-            return gauges
+            return figures
         assembly, server = self._parts
         unfinished, unread = server.frame_budget, server.answer_budget
         return (
-            gauges
+            figures
             | {
                 "connections": ("Open client connections", server.connection_count),
                 "unfinished_bytes": ("Memory of requests that are not all there yet", unfinished.kept_bytes),
-                "unfinished_connections_closed": (
+                "unfinished_connections_closed_total": (
                     "Connections closed to get such memory back",
                     unfinished.closed_count,
                 ),
                 "unread_bytes": ("Memory of answers that clients have not read yet", unread.held_bytes),
-                "unread_connections_closed": ("Connections closed to get such memory back", unread.closed_count),
+                "unread_connections_closed_total": ("Connections closed to get such memory back", unread.closed_count),
                 "waiting_reads": ("Pulls and pops that wait for such memory", unread.waiting_count),
                 "held_pulls": ("Pulls that wait for messages", assembly.pulls.held_count),
                 "topics": ("Topics in the table", len(assembly.topics.configs)),
@@ -81,5 +88,5 @@ class Pages:
                 "transactions_open": ("Transactions that nobody has decided", assembly.transactions.open_count),
                 "name_servers": ("Name servers that took the last registration", assembly.registrar.registered_count),
             }
-            | store_gauges(self._store.stats())
+            | store_figures(self._store.stats())
         )

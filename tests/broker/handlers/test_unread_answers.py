@@ -130,11 +130,11 @@ async def test_over_an_encrypted_connection_the_mapped_log_needs_room_for_a_piec
 
 async def test_metrics_tell_what_is_owed(tmp_path: Path) -> None:
     async with opened(tmp_path) as broker, stalled(broker):
-        _, page = broker._pages.by_path()["/metrics"]()
+        _, page = await broker._pages.by_path()["/metrics"]()
         found = dict(re.findall(r"^raptormq_broker_(\w+){.*} (\S+)$", page.decode(), re.MULTILINE))
         assert BUDGET // 2 < float(found["unread_bytes"]) <= BUDGET
         assert float(found["waiting_reads"]) > 0
-        assert float(found["unread_connections_closed"]) == 0
+        assert float(found["unread_connections_closed_total"]) == 0
 
 
 async def test_a_pull_whose_client_is_gone_waits_no_more(tmp_path: Path) -> None:

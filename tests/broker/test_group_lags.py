@@ -1,0 +1,75 @@
+"""How far groups are behind, as /metrics tells it: messages, in the queues of batches, too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker import group_lags
+from raptormq.broker.service import Broker
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.topic_names import retry_topic
+from tests.broker.batches.batch_peer import create_topic, named, send_batch
+from tests.broker.harness import Peer, connected, running
+
+
+async def commit(peer: Peer, group: str, topic: str, offset: int, queue_id: int = 0) -> None:
+    fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
+    assert (await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+
+
+async def figures(broker: Broker) -> tuple[dict[tuple[str, str], float], float]:
+    """Lags by group and topic, and how many there was no time for."""
+    status, page = await broker._pages.by_path()["/metrics"]()
+    assert status == 200
+    lags = re.findall(r'\nraptormq_broker_group_lag_messages{.*group="(.*)",topic="(.*)"} (\S+)', page.decode())
+    (left_out,) = re.findall(r"\nraptormq_broker_group_lags_left_out{.*} (\S+)", page.decode())
+    return {(group, topic): float(lag) for group, topic, lag in lags}, float(left_out)
+
+
+async def test_messages_behind_the_committed_offset_count(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_batch(peer, named("a", "b", "c"))
+        await send_batch(peer, named("d", "e"), queue_id=1)
+        await peer.send_list("simple", [b"x"] * 4)
+        assert await figures(broker) == ({}, 0)
+        await commit(peer, "g", "b", 1)  # within the batch
+        await commit(peer, "h", "b", 3)
+        await commit(peer, "g", "simple", 4)
+        found, _ = await figures(broker)
+        assert found == {("g", "b"): 2 + 2, ("h", "b"): 2, ("g", "simple"): 0}
+        await peer.send("simple", b"y")
+        assert (await figures(broker))[0]["g", "simple"] == 1
+
+
+async def test_topics_that_are_gone_have_no_lag(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_batch(peer, named("a"))
+        await commit(peer, "g", "b", 1)
+        await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "b"})
+        assert await figures(broker) == ({}, 0)
+
+
+async def test_what_there_is_no_room_or_time_for_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for group in ("g", "h", "i"):
+            await commit(peer, group, "b", 0)
+        monkeypatch.setattr(group_lags, "MAX_PAIRS", 2)
+        found, left_out = await figures(broker)
+        assert (len(found), left_out) == (2, 1)
+        monkeypatch.setattr(group_lags, "MEASURING_S", 0.0)
+        found, left_out = await figures(broker)
+        assert len(found) < 2
+        assert len(found) + left_out == 3
+
+
+async def test_what_waits_for_another_attempt_has_a_lag_of_its_own(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.heartbeat("c", "g", "t")  # makes the topic of its retries
+        await commit(peer, "g", retry_topic("g"), 0)
+        assert (await figures(broker))[0] == {("g", retry_topic("g")): 0}
