@@ -17,7 +17,18 @@ from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import bodies, checkpoint, message, open_store, put, queue_bounds, read_queue, until
+from tests.storage.stores import (
+    Clock,
+    bodies,
+    checkpoint,
+    message,
+    open_store,
+    put,
+    queue_bounds,
+    read_queue,
+    small_config,
+    until,
+)
 
 PATH = "/store/config/deletedTopics.json"
 SURVIVORS = pytest.mark.parametrize("survivor", ["after_kill", "after_power_cut"])
@@ -79,6 +90,43 @@ def test_a_topic_made_again_has_its_own_messages_alone_whatever_is_built_again(s
         assert [(each.queue_offset, each.body) for each in read_queue(store)] == [(0, b"new 0"), (1, b"new 1")]
         assert queue_bounds(store, "topic", 0) == (0, 2)
         store.close()
+
+
+def stopped_after_deletion(*then: PendingRecord) -> MemoryFileSystem:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    put(store, *(message(f"old {number}") for number in range(50)))
+
+    async def run() -> None:
+        store.set_loop(asyncio.get_running_loop())
+        store.delete_topic("topic")
+        await store.deletions_saved()
+        if then:
+            put(store, *then)
+        store.close()
+
+    asyncio.run(run())
+    return volume
+
+
+def test_a_log_of_deleted_topics_alone_is_not_walked_at_every_start() -> None:
+    volume = stopped_after_deletion()
+    for _ in range(2):
+        store = MessageStore(small_config(), fs=volume, clock=Clock())
+        report = store.open()
+        assert (report.clean, report.records, store.topics()) == (True, 0, [])
+        store.close()
+    store = open_store(volume)
+    put(store, message("new"))
+    store = open_store(volume.after_kill())
+    assert [(each.queue_offset, each.body) for each in read_queue(store)] == [(0, b"new")]
+
+
+def test_queues_that_are_lost_are_built_again_though_all_other_messages_are_of_deleted_topics() -> None:
+    volume = without_queues(stopped_after_deletion(message("new")))
+    store = MessageStore(small_config(), fs=volume, clock=Clock())
+    assert store.open().rebuilt
+    assert [(each.queue_offset, each.body) for each in read_queue(store)] == [(0, b"new")]
 
 
 @pytest.mark.parametrize("became_batch", [True, False])

@@ -26,7 +26,7 @@ from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.log_scanner import DamagedRange, LogScanner
 from raptormq.storage.paths import StorePaths
 from raptormq.storage.queue_check import QueueCheck
-from raptormq.storage.queue_ends import load_ends
+from raptormq.storage.queue_ends import QueueEnd, QueueEnds, load_ends
 from raptormq.storage.queue_loading import QueueFilesMissing, load_queues
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_packer import NOT_IN_QUEUE
@@ -127,8 +127,8 @@ class Recovery:
         if crashed:
             replay_from = min(self._replay_start(self.checkpoint_file.load()), self._switched_at())
         load_queues(self.filesystem, self.queues, log_min, replay_from)
-        start = min(self._end_of_queues(), self._switched_at()) if replay_from is None else replay_from
         ends = load_ends(self.filesystem, self.paths.queue_ends)
+        start = min(self._end_of_queues(ends), self._switched_at()) if replay_from is None else replay_from
         check = QueueCheck(self.queues, log_min, start, ends, self.topics)
         check.compare_with_ends()
         check.look_for_the_dead()
@@ -152,22 +152,29 @@ class Recovery:
         switches = [each.offset for each in self.queues.conversions.values() if each.state == SWITCHED]
         return max(self.log.min_offset, min(switches, default=_END))
 
-    def _end_of_queues(self) -> int:
-        """Return where the record ends that the last item of all queues points to.
+    def _end_of_queues(self, ends: QueueEnds | None) -> int:
+        """Return where the record ends that the last item of all queues points to; where no queue has an item, and had
+        one at the last checkpoint, where the log was then.
 
         Raises:
-            QueueFilesMissing: there is none.
+            QueueFilesMissing: there is none, and there was.
         """
         last = max((queue.max_physical for queue in self.queues), default=-1)
         if last < 0:
-            if self.log.estimated_end() > self.log.min_offset:
+            log_min, log_end = self.log.min_offset, self.log.estimated_end()
+            if log_end <= log_min:
+                return log_min
+            if ends is None or ends.offset > log_end or any(map(self._is_alive, ends.queues)):
                 raise QueueFilesMissing("no queue has an item")
-            return self.log.min_offset
+            return max(ends.offset, log_min)
         record = LogScanner(self.log, last).record_at(last)
         if record is None:
             raise QueueFilesMissing(f"they point to offset {last}, where the log has no record")
         self.dispatcher.last_timestamp = record.store_timestamp
         return last + record.size
+
+    def _is_alive(self, end: QueueEnd) -> bool:
+        return end.max_physical >= max(self.queues.dead_ends.get(end.topic, 0), self.log.min_offset)
 
     def _replay_start(self, checkpoint: Checkpoint) -> int:
         """Return the offset of the first record that is younger than the checkpoint, or of what is no record."""
