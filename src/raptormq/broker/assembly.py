@@ -164,7 +164,7 @@ def assemble(
         StoreDamaged: a table cannot be read.
         ConfigError: the list of name servers is malformed.
     """
-    tables = with_lost_topics(load_tables(config, filesystem, clock), store)
+    tables = with_lost_topics(load_tables(config, filesystem, clock, store.deletions_saved), store)
     registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, address, tables, registrar, clock)
     sends = _sends(core)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from raptormq.errors import StorageError
@@ -19,11 +19,20 @@ logger = logging.getLogger(__name__)
 
 
 class TableSaver:
-    """Keeps one file equal to one table; ``snapshot`` returns an object that no later change of the table touches."""
+    """Keeps one file equal to one table; ``snapshot`` returns an object that no later change of the table touches.
 
-    def __init__(self, file: JsonFile, snapshot: Callable[[], dict[str, Any]]) -> None:
+    ``first`` is done before every write; where it raises StorageError nothing is written, as when the write fails.
+    """
+
+    def __init__(
+        self,
+        file: JsonFile,
+        snapshot: Callable[[], dict[str, Any]],
+        first: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._file = file
         self._snapshot = snapshot
+        self._first = first
         self._changes = 0
         self._saved_changes = 0
         self._writing: asyncio.Task[None] | None = None
@@ -61,6 +70,9 @@ class TableSaver:
     async def _write(self) -> None:
         changes = self._changes
         try:
+            if self._first is not None:
+                await self._first()
+            changes = self._changes
             await asyncio.to_thread(self._file.save, self._snapshot())
             self._saved_changes = changes
             self.unsaved = {name: change for name, change in self.unsaved.items() if change > changes}

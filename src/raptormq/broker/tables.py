@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +47,14 @@ class Tables:
             saver.save_again()
 
 
-def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Callable[[], int]) -> Tables:
-    """Read the tables of an earlier run and add what is missing.
+def load_tables(
+    config: BrokerConfig,
+    filesystem: FileSystem | None,
+    clock: Callable[[], int],
+    deletions_saved: Callable[[], Awaitable[None]],
+) -> Tables:
+    """Read the tables of an earlier run and add what is missing. Topics are written after ``deletions_saved``: no crash
+    may give one the messages of another that had its name.
 
     Raises:
         StoreDamaged: a file and its backup cannot be read.
@@ -67,7 +73,7 @@ def load_tables(config: BrokerConfig, filesystem: FileSystem | None, clock: Call
     tables = Tables(
         topics,
         groups,
-        TableSaver(topics_file, topics.to_dict),
+        TableSaver(topics_file, topics.to_dict, deletions_saved),
         TableSaver(groups_file, groups.to_dict),
         delays,
         TableSaver(delays_file, delays.to_dict),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
 from raptormq.storage.background import Runner
@@ -33,21 +34,28 @@ from raptormq.storage.write_gate import WriteGate
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenStore:
     """What an open store holds besides its parts."""
 
     housekeeping: Housekeeping
     marker: RunningMarker
+    _saved_deletions: int = -1
+    _saving_deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def deletions_saved(self, background: Runner) -> None:
-        """Wait until no crash can bring back what was deleted: messages, conversions and progress of consumers.
+        """Wait until no crash can bring back what was deleted: messages, conversions and progress of consumers. At once
+        where nothing has been deleted since it was waited for.
 
         Raises:
             StorageError: something could not be written.
         """
-        await self.housekeeping.save_ledgers(background)
-        await self.housekeeping.save_offsets(background)
+        async with self._saving_deletions:
+            version = self.housekeeping.deletions.version
+            if version != self._saved_deletions:
+                await self.housekeeping.save_ledgers(background)
+                await self.housekeeping.save_offsets(background)
+                self._saved_deletions = version
 
     def close(self, dispatch: Callable[[], object]) -> None:
         """Make everything durable, remove the crash marker and give the lock back.

@@ -345,7 +345,9 @@ class MessageStore:
             self._opened.housekeeping.deletions.add(topic, self._log.end_offset)
 
     async def deletions_saved(self) -> None:
-        """See :meth:`OpenStore.deletions_saved`; to be awaited before a deletion is answered."""
+        """See :meth:`OpenStore.deletions_saved`; to be awaited before a deletion is answered, or anybody
+        can learn from a file that the topic was made again.
+        """
         if self._opened is not None and self._background is not None:
             await self._opened.deletions_saved(self._background)
 

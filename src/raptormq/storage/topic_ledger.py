@@ -35,7 +35,8 @@ class TopicLedger(ABC, Generic[T]):
         self.path = path
         self._json = JsonFile(path, filesystem)
         self._file = VersionedFile(self._json)
-        self._version = 0
+        self.version = 0
+        """Grows with each change."""
         self._saving = asyncio.Lock()
         self.entries: dict[str, T] = {}
 
@@ -64,12 +65,12 @@ class TopicLedger(ABC, Generic[T]):
 
     def changed(self) -> None:
         """The entries are to be written."""
-        self._version += 1
+        self.version += 1
 
     @property
     def is_saved(self) -> bool:
         """Whether the file has every change."""
-        return self._file.version == self._version
+        return self._file.version == self.version
 
     async def save(self, background: Runner) -> None:
         """Wait until the file has every change. A cancellation leaves it to the next save, or to the thread that writes
@@ -82,7 +83,7 @@ class TopicLedger(ABC, Generic[T]):
             if self.is_saved:
                 return
             try:
-                await background.run(self._write, self._version, self._text())
+                await background.run(self._write, self.version, self._text())
             except OSError as error:
                 raise StorageError(f"cannot save {self.path}: {error.strerror or error}") from error
 
@@ -93,7 +94,7 @@ class TopicLedger(ABC, Generic[T]):
             OSError: it could not be written.
         """
         if not self.is_saved:
-            self._write(self._version, self._text())
+            self._write(self.version, self._text())
 
     def _text(self) -> bytes:
         return dump_pretty({self.key: {topic: self._encode(entry) for topic, entry in self.entries.items()}})

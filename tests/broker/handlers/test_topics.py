@@ -129,6 +129,25 @@ async def test_what_cannot_be_noted_of_a_deletion_is_not_answered_for(tmp_path: 
         assert "t" in json.loads(saved(tmp_path / "config" / "deletedTopics.json"))["deletedTopics"]
 
 
+async def test_a_deletion_that_is_not_noted_leaves_the_table_as_it_was(tmp_path: Path) -> None:
+    """Else a crash would leave queues that no topic has, or that are of another type than their topic."""
+    disk = FaultyFileSystem(RealFileSystem())
+    batches = {"attributes": "+queue.type=BatchCQ"}
+    async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
+        await peer.send("t", b"old")
+        before = saved(tmp_path / "config" / "topics.json")
+        disk.faults.append(Fault(kind="write", path="/deletedTopics.json", error=errno.ENOSPC, repeats=True))
+        failed = await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+        again = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, wanted("t") | batches)
+        assert (failed.code, again.code) == (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE)
+        assert "deletedTopics.json: No space left on device" in (again.remark or "")
+        assert saved(tmp_path / "config" / "topics.json") == before
+        disk.faults.clear()
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, wanted("t") | batches)).code == 0
+        assert "t" in json.loads(saved(tmp_path / "config" / "deletedTopics.json"))["deletedTopics"]
+        assert b"BatchCQ" in saved(tmp_path / "config" / "topics.json")
+
+
 async def test_a_deletion_is_not_answered_for_before_the_table_says_so(tmp_path: Path) -> None:
     disk = FaultyFileSystem(RealFileSystem())
     async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
