@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 
-from raptormq.protocol.record import StoredMessage
-from raptormq.storage import MessageStore, RecoveryReport
+from raptormq.storage import MessageStore
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.json_file import JsonFile
-from tests.storage.batch_stores import BATCH_FILE_BYTES, batch
+from tests.storage.batch_stores import BATCH_FILE_BYTES
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
+from tests.storage.lived_stores import (
+    BATCHES,
+    SIMPLE,
+    TOPICS,
+    declare,
+    everything,
+    expected,
+    folder,
+    lived,
+    opened,
+    send,
+)
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     QUEUE_FILE_BYTES,
@@ -24,55 +34,10 @@ from tests.storage.stores import (
     put,
     read_queue,
     run_retention,
-    small_config,
 )
 
-SIMPLE = ("idle", "busy")
-BATCHES = ("idle-batches", "busy-batches")
-TOPICS = SIMPLE + BATCHES
-SETTINGS: dict[str, Any] = {"batch_queue_file_size": BATCH_FILE_BYTES, "index_enabled": False}
 WARNING = "all queues are built again from the log"
 Loss = Callable[[MemoryFileSystem], object]
-
-
-def opened(volume: FileSystem, clock: Clock | None = None) -> tuple[MessageStore, RecoveryReport]:
-    store = MessageStore(small_config(**SETTINGS), fs=volume, clock=clock or Clock())
-    return store, store.open()
-
-
-def declare(volume: FileSystem, *topics: str) -> None:
-    """Let the broker's table have these topics."""
-    types = {topic: {"queue.type": "BatchCQ"} if topic in BATCHES else {} for topic in topics}
-    table = {topic: {"topicName": topic, "attributes": attributes} for topic, attributes in types.items()}
-    volume.make_folders("/store/config")
-    JsonFile("/store/config/topics.json", volume).save({"topicConfigTable": table})
-
-
-def send(store: MessageStore, clock: Clock, numbers: range, *topics: str) -> None:
-    for number in numbers:
-        for topic in topics:
-            put(store, batch([f"{number}a", f"{number}b"], topic) if topic in BATCHES else message(str(number), topic))
-        clock.now += 100
-
-
-def lived(clock: Clock, *, clean: bool) -> MemoryFileSystem:
-    """A log of many segments, queues of several files, two topics that have long been idle, and a checkpoint."""
-    volume = MemoryFileSystem()
-    declare(volume, *TOPICS)
-    store, _ = opened(volume, clock)
-    send(store, clock, range(50), *TOPICS)
-    checkpoint(store)
-    send(store, clock, range(50, 110), "busy", "busy-batches")
-    checkpoint(store)
-    send(store, clock, range(110, 113), "busy", "busy-batches")
-    if clean:
-        store.close()
-        return volume
-    return volume.after_kill()
-
-
-def folder(topic: str) -> str:
-    return f"/store/{'batchconsumequeue' if topic in BATCHES else 'consumequeue'}/{topic}"
 
 
 def file_of(volume: MemoryFileSystem, topic: str, number: int) -> str:
@@ -113,24 +78,6 @@ LOSSES: dict[str, Loss] = {
         for how in ("gone", "zeros", "empty", "cut")
     },
 }
-
-
-def everything(store: MessageStore) -> dict[str, list[tuple[int, str]]]:
-    """Offset and body of every message that a consumer gets."""
-
-    def of(messages: list[StoredMessage]) -> list[tuple[int, str]]:
-        return [(each.queue_offset, each.body.decode()) for each in messages]
-
-    return {topic: of(read_queue(store, topic)) for topic in TOPICS}
-
-
-def expected() -> dict[str, list[tuple[int, str]]]:
-    counts = dict(zip(TOPICS, (50, 113, 50, 113), strict=True))
-    found = {}
-    for topic, count in counts.items():
-        names = [f"{number}{half}" for number in range(count) for half in (("a", "b") if topic in BATCHES else ("",))]
-        found[topic] = list(enumerate(names))
-    return found
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
@@ -263,6 +210,32 @@ def test_what_retention_has_removed_is_not_missed(segments: int, clean: bool, ca
     left = everything(store)
     assert all(left[topic] == expected()[topic][-len(left[topic]) :] for topic in TOPICS if left[topic])
     assert store.queue_end("idle", 0) == 50
+
+
+@pytest.mark.parametrize("segments", [5, 10, 13])
+def test_what_retention_has_just_removed_is_not_missed(segments: int) -> None:
+    """Whenever it dies: the first item that is left seldom is that of the first record in the log."""
+    clock = Clock()
+    origin = lived(clock, clean=True)
+    origin.sync_volume("/")
+
+    def cleaned(volume: FileSystem) -> MessageStore:
+        store, _ = opened(volume, clock)
+        store.config.disk_clean_ratio = 0.0
+        store.config.delete_batch_max = segments
+        run_retention(store, 0)
+        return store
+
+    counting = FaultyFileSystem(origin.after_kill())
+    after = everything(cleaned(counting))
+    for nth in range(1, len(counting.operations) + 1):
+        volume = origin.after_kill()
+        with pytest.raises(SimulatedCrash):
+            cleaned(FaultyFileSystem(volume, Fault(nth)))
+        for survivor in (volume.after_kill(), volume.after_power_cut()):
+            store, report = opened(survivor, clock)
+            assert not report.rebuilt, f"operation {nth}, {counting.operations[nth - 1]}"
+            assert all(found[-len(after[topic]) :] == after[topic] for topic, found in everything(store).items())
 
 
 @pytest.mark.parametrize("ms", [0, 1_000], ids=["whole walk", "short walk"])

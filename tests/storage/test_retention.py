@@ -213,8 +213,11 @@ def test_queue_files_are_removed_although_a_consumer_came_before_retention(is_ba
     low, _ = queue_bounds(store, "topic", 0)
     assert low >= 60
     assert len(volume.names(folder)) == 4
-    for queue in store._retention.unvisited:
-        store._retention.clean_queue(queue, wait=False)
+    retention = store._retention
+    for queue in retention.unvisited:
+        retention.look_for_dead_files(queue, wait=False)
+    for queue in retention.with_dead_files:
+        retention.remove_dead_files(queue)
     assert len(volume.names(folder)) == 1
 
 

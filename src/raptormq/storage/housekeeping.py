@@ -99,7 +99,9 @@ class Housekeeping:
                 await background.run(self._remove, self.index.take_before(log_min))
                 await background.run(remove_aside, self.filesystem, self.config.paths.key_index, log_min)
         async for queue in in_turns(self.retention.unvisited):
-            await with_pages(partial(self._clean_queue, queue), background, self.filesystem)
+            await with_pages(partial(self._look_for_dead_files, queue), background, self.filesystem)
+        if self.retention.with_dead_files:
+            await self._remove_dead_files(background)
 
     async def clean_now(self, background: Runner, *, any_hour: bool) -> None:
         """The same because somebody wants it: after a checkpoint, without which the newest segments stay."""
@@ -107,8 +109,15 @@ class Housekeeping:
             await self.checkpointing.make(background, always=True)
         await self.clean(background, any_hour=any_hour)
 
-    def _clean_queue(self, queue: ConsumeQueue, wait: bool) -> None:
-        self.retention.clean_queue(queue, wait=wait)
+    def _look_for_dead_files(self, queue: ConsumeQueue, wait: bool) -> None:
+        self.retention.look_for_dead_files(queue, wait=wait)
+
+    async def _remove_dead_files(self, background: Runner) -> None:
+        with contextlib.suppress(StorageError):  # the gate tells of it; for want of room these files must not stay
+            await self.checkpointing.make(background, always=True)
+        taken, self.retention.with_dead_files = self.retention.with_dead_files, []
+        async for queue in in_turns(taken):
+            self.retention.remove_dead_files(queue)
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:

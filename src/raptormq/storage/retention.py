@@ -69,7 +69,9 @@ class Retention:
         self._removing = threading.Lock()
         self._is_stuck = False
         self.unvisited: Iterator[ConsumeQueue] = iter(())
-        """Queues that :meth:`clean_queue` is to be called with since a :meth:`run` took segments."""
+        """Queues that :meth:`look_for_dead_files` is to be called with since a :meth:`run` took segments."""
+        self.with_dead_files: list[ConsumeQueue] = []
+        """Those that :meth:`remove_dead_files` is to be called with."""
         self.disk_used_ratio = 0.0
         self.deleted_segments = 0
         """Since the start."""
@@ -118,8 +120,8 @@ class Retention:
                 self._is_stuck = False
                 self.deleted_segments += 1
 
-    def clean_queue(self, queue: ConsumeQueue, *, wait: bool) -> None:
-        """Remove the files of ``queue`` that point only to what is gone.
+    def look_for_dead_files(self, queue: ConsumeQueue, *, wait: bool) -> None:
+        """See whether ``queue`` has files that point only to what is gone.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -129,6 +131,13 @@ class Retention:
             return
         self._queues.min_offset(queue, self._log.min_offset, wait=wait)
         if queue.has_dead_files:  # which a reader may have found out before
+            self.with_dead_files.append(queue)
+
+    def remove_dead_files(self, queue: ConsumeQueue) -> None:
+        """Remove these files. Before that a checkpoint has to say where the queue begins: a start after a crash would
+        miss them, and build all queues again.
+        """
+        if not queue.deleted:
             self._queues.files.remove_before(queue, queue.first_item)
             queue.has_dead_files = False
 
