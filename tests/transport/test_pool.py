@@ -70,10 +70,13 @@ async def test_a_peer_that_ends_connections_at_once_is_not_asked_at_once_again(f
     lost = LossCounter()
     pool, address = ConnectionPool(lost), f"127.0.0.1:{free_port}"
     ask = request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    told = set[str]()
     async with await asyncio.start_server(hang_up, "127.0.0.1", free_port):
         for _ in range(200):
-            with pytest.raises((ConnectError, ConnectionClosed)):
+            with pytest.raises((ConnectError, ConnectionClosed)) as caught:
                 await pool.request(address, ask, 60)
+            told.add(str(caught.value))
+        assert any("it may want TLS, be a proxy without a server, or have too many" in text for text in told)
         assert 2 <= accepted <= 12, "pauses double: so many take minutes"
         assert lost.count <= accepted
     server = Server(RefuseRequests(), "127.0.0.1", free_port)
