@@ -19,6 +19,7 @@ from raptormq.client.background import finish_all
 from raptormq.client.config import ClientConfig
 from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
+from raptormq.client.known_together import cluster_of, route_in, route_of, route_request, topics_of
 from raptormq.client.message_search import MAX_FOUND, FoundMessages, message_at, messages_with_key
 from raptormq.client.results import TopicChange
 from raptormq.client.settings import LONG_MAX
@@ -34,7 +35,7 @@ from raptormq.protocol.bodies.group_progress import (
 )
 from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
-from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicList, TopicRoute
+from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicRoute
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -42,7 +43,7 @@ from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
 from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
-from raptormq.protocol.headers.route import DeleteTopicRequestHeader, RouteRequestHeader
+from raptormq.protocol.headers.route import DeleteTopicRequestHeader
 from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, TopicRequestHeader
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.topic_names import check_group
@@ -155,16 +156,13 @@ class AdminClient(Startable):
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, system topics included, in order."""
-        command = request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(TopicList.from_json((await self._ask_name_server(command)).body).topics)
+        return sorted(await topics_of(self._running().name_servers))
 
     async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
         """Return where a topic is, `None` when the name servers (or this one, `host:port`) do not know it."""
-        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
-        answer = await self._answer(command, name_server)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        return TopicRoute.from_json(require_success(answer, name_server or "name server").body)
+        if name_server is None:
+            return await route_of(self._running().name_servers, topic)
+        return route_in(await self._ask_server(name_server, route_request(topic)), name_server)
 
     async def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
         """Return how a broker serves a topic, `None` when it does not."""
@@ -334,8 +332,10 @@ class AdminClient(Startable):
 
     async def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
         """Return all broker groups as the name servers (or this one, `host:port`) see them."""
-        answer = await self._answer(request(RequestCode.GET_BROKER_CLUSTER_INFO), name_server)
-        return ClusterInfo.from_json(require_success(answer, name_server or "name server").body)
+        if name_server is None:
+            return await cluster_of(self._running().name_servers)
+        answer = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return ClusterInfo.from_json(require_success(answer, name_server).body)
 
     async def runtime_info(self, broker_addr: str) -> dict[str, str]:
         """Return a broker's figures by name, as `mqadmin brokerStatus` shows them."""
@@ -375,18 +375,12 @@ class AdminClient(Startable):
         answer = await self._ask_broker(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
         return TopicConfigTable.from_json(answer.body).topics.get(topic)
 
-    async def _answer(self, command: RemotingCommand, name_server: str | None) -> RemotingCommand:
+    async def _ask_server(self, address: str, command: RemotingCommand) -> RemotingCommand:
         instance = self._running()
-        if name_server is None:
-            return await instance.name_servers.request(command)
-        return await instance.pool.request(name_server, command, instance.config.request_timeout)
-
-    async def _ask_name_server(self, command: RemotingCommand) -> RemotingCommand:
-        return require_success(await self._running().name_servers.request(command), "name server")
+        return await instance.pool.request(address, command, instance.config.request_timeout)
 
     async def _ask_broker(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        instance = self._running()
-        return require_success(await instance.pool.request(address, command, instance.config.request_timeout), address)
+        return require_success(await self._ask_server(address, command), address)
 
     def _running(self) -> ClientInstance:
         if self._instance is None:

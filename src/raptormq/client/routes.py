@@ -5,9 +5,11 @@ registers it, and a later refresh finds the real route. Concurrent callers of on
 
 A route that was known stays known until a name server tells another one: one that restarts knows nothing until the
 brokers have registered again, and they are there all the time. Only when each broker of the route says that it has no
-such topic, and no name server knows it any more, is it taken for deleted. For brokers that a route lacks, and that were
-known, the other name servers are asked, too, for a minute at least, and until all of them have answered.
-Neighbours: `name_servers` answers, `topic_queues` interprets. Source: RocketMQ
+such topic, and no name server knows it any more, is it taken for deleted.
+
+What all name servers know counts together: a broker that reaches one of them is found by clients that ask another one
+first. Otherwise members of a group would divide different queues among themselves, and nobody read some of them.
+Neighbours: `known_together` asks, `topic_queues` interprets. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
 
@@ -16,19 +18,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
+from raptormq.client.known_together import route_of
 from raptormq.client.name_servers import NameServers
 from raptormq.client.topic_queues import TopicQueues, topic_queues
 from raptormq.errors import BodyError, ClientClosed, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import TopicRoute
-from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.command import RemotingCommand, request
-from raptormq.protocol.headers.route import RouteRequestHeader
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, is_derived_topic
 
 log = logging.getLogger(__name__)
@@ -37,13 +36,10 @@ T = TypeVar("T")
 
 ROUTE_ERRORS = TransportError, ServerError, BodyError
 """What asking for a route may end with: no name server answers, refuses, or answers what is no route."""
-_OPINIONS = ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
 """Every topic in use is asked for this often anyway."""
-_SOUGHT_S = 60.0
-"""Brokers register every 30 s, so that a name server knows all of them a while after its start."""
 _DENIAL_S = 10.0
 """Readers and senders ask each broker of a topic more often; what was said before, it may have the topic again."""
 
@@ -61,15 +57,11 @@ class RouteTable:
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
-        self._sought: dict[str, dict[str, float]] = {}
-        """By topic, brokers that were known and that a name server which is away, or just back, may know: since when
-        (loop time) they are missing.
-        """
         self._denied: dict[str, dict[str, float]] = {}
         """By topic, when (loop time) which broker said that it has none such."""
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._expected: dict[str, asyncio.Task[None]] = {}
-        self._default: asyncio.Task[tuple[TopicRoute | None, bool]] | None = None
+        self._default: asyncio.Task[TopicRoute | None] | None = None
         """Asks for the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
@@ -189,17 +181,15 @@ class RouteTable:
             pause *= 2
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
-        known = self._routes.get(topic)
-        sought = set(self._sought.get(topic, ())).union(known.brokers if known is not None else ())
-        found, is_certain = await self._ask(topic, sought)
+        found = await route_of(self._name_servers, topic)
         now = asyncio.get_running_loop().time()
-        self._look_out(topic, sought - found.broker_names if found is not None else sought, now, is_certain=is_certain)
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
         self._next_fetch_at[topic] = now + pause
         if found is None:
-            denials = self._denied.get(topic, {})
+            known, denials = self._routes.get(topic), self._denied.get(topic, {})
             if known is not None and all(now - denials.get(name, -math.inf) < _DENIAL_S for name in known.brokers):
-                self._forget(topic)
+                self._routes.pop(topic)
+                self._denied.pop(topic, None)
             if (borrowed := self._borrowed.get(topic)) is not None:  # its brokers may have moved
                 with suppress(*ROUTE_ERRORS):
                     moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))
@@ -214,52 +204,16 @@ class RouteTable:
             self._changed(route)
         return route
 
-    def _look_out(self, topic: str, missing: set[str], now: float, *, is_certain: bool) -> None:
-        """Look for brokers from now on, but for those that have been missing for so long that they are gone."""
-        before = self._sought.pop(topic, {})
-        since = {name: before.get(name, now) for name in missing}
-        if left := {name: at for name, at in since.items() if not is_certain or now - at < _SOUGHT_S}:
-            self._sought[topic] = left
-
-    def _forget(self, topic: str) -> None:
-        for table in (self._routes, self._sought, self._denied):
-            table.pop(topic, None)
-
     async def _borrow(self, topic: str, most_queues: int) -> TopicQueues | None:
         """Return the route of the default topic for one that is to come, None when there is none."""
         if self._default is None or self._default.done():  # a thousand sends may wait for one topic
-            self._default = asyncio.create_task(self._ask(AUTO_CREATE_TOPIC), name="route of the default topic")
-        found, _ = await self._unless_closed(self._default)
+            self._default = asyncio.create_task(
+                route_of(self._name_servers, AUTO_CREATE_TOPIC), name="route of the default topic"
+            )
+        found = await self._unless_closed(self._default)
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
-
-    async def _ask(self, topic: str, sought: Collection[str] = ()) -> tuple[TopicRoute | None, bool]:
-        """Return the route of a topic as the name servers together know it: one is enough where it knows all brokers
-        that are `sought`. And whether nobody else can know more.
-        """
-
-        def command() -> RemotingCommand:
-            return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
-
-        found = _route_in(await self._name_servers.request(command()))
-        if found is not None and found.broker_names.issuperset(sought):
-            return found, True
-        answers = [each for each in await self._name_servers.ask_others(command) if each.code in _OPINIONS]
-        for other in filter(None, map(_route_in, answers)):
-            found = found.with_others_of(other) if found is not None else other
-        return found, len(answers) == len(self._name_servers.addresses) - 1
 
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:
         self._fetches.pop(topic, None)
         if not fetch.cancelled() and (error := fetch.exception()) is not None:
             log.debug("no route of %s: %s", topic, error)  # whoever waited gets it too; nobody may have waited
-
-
-def _route_in(answer: RemotingCommand) -> TopicRoute | None:
-    """Return the route that a name server has answered with, None where it knows none.
-
-    Raises:
-        ServerError, BodyError: it is no such answer.
-    """
-    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-        return None
-    return TopicRoute.from_json(require_success(answer, "name server").body)

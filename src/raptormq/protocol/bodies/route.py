@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,17 +106,12 @@ class TopicRoute:
             str(value.get("orderTopicConf") or "") or None,
         )
 
-    @property
-    def broker_names(self) -> set[str]:
-        """The names of the brokers that have the topic."""
-        return {broker.broker_name for broker in self.brokers}
-
     def with_others_of(self, other: TopicRoute) -> TopicRoute:
-        """Return this route with those brokers of another one that it lacks."""
-        own = self.broker_names
+        """Return this route with those brokers, and members of brokers, of another one that it lacks."""
+        own = {broker.broker_name: broker for broker in self.brokers}
         return TopicRoute(
             [*self.queues, *(queue for queue in other.queues if queue.broker_name not in own)],
-            [*self.brokers, *(broker for broker in other.brokers if broker.broker_name not in own)],
+            list(_joined(own, {broker.broker_name: broker for broker in other.brokers}).values()),
             self.order_topic_conf or other.order_topic_conf,
         )
 
@@ -139,6 +135,22 @@ class ClusterInfo:
         brokers = {name: BrokerData.from_dict(each) for name, each in object_at(value, "brokerAddrTable").items()}
         clusters = object_at(value, "clusterAddrTable")
         return cls(brokers, {name: [str(broker) for broker in list_at(clusters, name)] for name in clusters})
+
+    def with_others_of(self, other: ClusterInfo) -> ClusterInfo:
+        """Return this with those clusters, brokers and members of brokers of another one that it lacks."""
+        names = {
+            cluster: sorted({*self.clusters.get(cluster, ()), *other.clusters.get(cluster, ())})
+            for cluster in {**self.clusters, **other.clusters}
+        }
+        return ClusterInfo(_joined(self.brokers, other.brokers), names)
+
+
+def _joined(own: Mapping[str, BrokerData], others: Mapping[str, BrokerData]) -> dict[str, BrokerData]:
+    joined = {**others, **own}
+    for name in own.keys() & others.keys():
+        addresses = {**others[name].broker_addrs, **own[name].broker_addrs}
+        joined[name] = BrokerData(own[name].cluster, name, addresses)
+    return joined
 
 
 @dataclass(slots=True)

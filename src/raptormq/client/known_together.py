@@ -1,0 +1,97 @@
+"""What the name servers of one installation know together.
+
+They do not talk to each other. One that was started just now, or that some of the brokers cannot reach, lacks what
+another one has; whoever believed one alone would not see these brokers. Where they contradict each other, the one that
+answers first is believed.
+Neighbours: `name_servers` asks; `routes` and `admin` want to know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from raptormq.client.answers import require_success
+from raptormq.client.name_servers import NameServers
+from raptormq.errors import BodyError, ServerError
+from raptormq.protocol.bodies.route import ClusterInfo, TopicList, TopicRoute
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.route import RouteRequestHeader
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_NAME_SERVER = "name server"
+
+
+async def route_of(name_servers: NameServers, topic: str) -> TopicRoute | None:
+    """Return where a topic is, `None` when none knows it.
+
+    Raises:
+        TransportError: none answers.
+        ServerError, BodyError: none has a good answer.
+    """
+    return await _known_together(name_servers, lambda: route_request(topic), route_in, TopicRoute.with_others_of)
+
+
+async def cluster_of(name_servers: NameServers) -> ClusterInfo:
+    """Return all broker groups; raises as `route_of`."""
+
+    def read(answer: RemotingCommand) -> ClusterInfo:
+        return ClusterInfo.from_json(require_success(answer, _NAME_SERVER).body)
+
+    found = await _known_together(
+        name_servers, lambda: request(RequestCode.GET_BROKER_CLUSTER_INFO), read, ClusterInfo.with_others_of
+    )
+    return found or ClusterInfo()
+
+
+async def topics_of(name_servers: NameServers) -> set[str]:
+    """Return the names of all topics; raises as `route_of`."""
+
+    def read(answer: RemotingCommand) -> set[str]:
+        return set(TopicList.from_json(require_success(answer, _NAME_SERVER).body).topics)
+
+    command = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    return await _known_together(name_servers, lambda: request(command), read, set.union) or set()
+
+
+def route_request(topic: str) -> RemotingCommand:
+    """Return the question where a topic is."""
+    return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
+
+
+def route_in(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
+    """Return the route that a name server has answered with, `None` where it knows none.
+
+    Raises:
+        ServerError, BodyError: it is no such answer.
+    """
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    return TopicRoute.from_json(require_success(answer, name_server).body)
+
+
+async def _known_together(
+    name_servers: NameServers,
+    command: Callable[[], RemotingCommand],
+    read: Callable[[RemotingCommand], T | None],
+    join: Callable[[T, T], T],
+) -> T | None:
+    answers = [await name_servers.request(command()), *await name_servers.ask_others(command)]
+    found: T | None = None
+    errors: list[ServerError | BodyError] = []
+    for answer in answers:
+        try:
+            other = read(answer)
+        except (ServerError, BodyError) as error:
+            log.debug("a name server has no good answer: %s", error)
+            errors.append(error)
+        else:
+            found = join(found, other) if found is not None and other is not None else found or other
+    if len(errors) == len(answers):
+        raise errors[0]
+    return found

@@ -1,0 +1,113 @@
+"""What name servers that do not know the same know together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from raptormq.client import AdminClient
+from raptormq.client.known_together import cluster_of, route_of, topics_of
+from raptormq.client.name_servers import NameServers
+from raptormq.errors import BodyError, ServerError
+from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRoute
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.transport.pool import ConnectionPool
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, refuse
+
+ROUTE, CLUSTER = RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO
+TOPICS = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+MASTER, REPLICA, OTHER = (
+    BrokerData("c", "a", {0: "h:1"}),
+    BrokerData("c", "a", {1: "h:2"}),
+    BrokerData("d", "b", {0: "h:3"}),
+)
+BAD: list[Reply] = [refuse(ResponseCode.SYSTEM_ERROR), answer(body=b"no json")]
+
+
+@asynccontextmanager
+async def two() -> AsyncIterator[tuple[NameServers, ScriptedPeer, ScriptedPeer]]:
+    pool = ConnectionPool()
+    async with ScriptedPeer() as first, ScriptedPeer() as second:
+        yield NameServers(pool, [first.address, second.address], timeout=2), first, second
+    await pool.close()
+
+
+def route(*brokers: BrokerData) -> Reply:
+    return answer(body=TopicRoute([QueueData(each.broker_name, 1, 1, 6) for each in brokers], list(brokers)).to_json())
+
+
+def cluster(*brokers: BrokerData) -> Reply:
+    names = {each.cluster: [each.broker_name] for each in brokers}
+    return answer(body=ClusterInfo({each.broker_name: each for each in brokers}, names).to_json())
+
+
+async def test_brokers_and_their_members_are_those_that_any_knows() -> None:
+    async with two() as (servers, first, second):
+        first.on(ROUTE, route(MASTER))
+        second.on(ROUTE, route(REPLICA, OTHER))
+        first.on(CLUSTER, cluster(REPLICA))
+        second.on(CLUSTER, cluster(MASTER, OTHER))
+        found = await route_of(servers, "t")
+        assert found is not None
+        assert {each.broker_name: each.broker_addrs for each in found.brokers} == {
+            "a": {0: "h:1", 1: "h:2"},
+            "b": {0: "h:3"},
+        }
+        assert sorted(queue.broker_name for queue in found.queues) == ["a", "b"]
+        info = await cluster_of(servers)
+        assert {name: each.broker_addrs for name, each in info.brokers.items()} == {
+            "a": {0: "h:1", 1: "h:2"},
+            "b": {0: "h:3"},
+        }
+        assert info.clusters == {"c": ["a"], "d": ["b"]}
+
+
+async def test_the_one_that_answers_first_is_believed_where_they_differ() -> None:
+    async with two() as (servers, first, second):
+        first.on(CLUSTER, cluster(MASTER))
+        second.on(CLUSTER, cluster(BrokerData("c", "a", {0: "old:1"})))
+        assert (await cluster_of(servers)).brokers == {"a": MASTER}
+
+
+async def test_topics_are_those_of_all() -> None:
+    async with two() as (servers, first, second):
+        first.on(TOPICS, answer(body=TopicList(["t", "u"]).to_json()))
+        second.on(TOPICS, answer(body=TopicList(["u", "v"]).to_json()))
+        assert await topics_of(servers) == {"t", "u", "v"}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_bad_answer_hides_no_good_one(bad: Reply, is_first: bool) -> None:
+    async with two() as (servers, first, second):
+        first.on(ROUTE, bad if is_first else route(OTHER))
+        second.on(ROUTE, route(OTHER) if is_first else bad)
+        found = await route_of(servers, "t")
+        assert found is not None
+        assert found.brokers == [OTHER]
+
+
+@pytest.mark.parametrize("bad", BAD)
+async def test_bad_answers_alone_are_an_error(bad: Reply) -> None:
+    async with two() as (servers, first, second):
+        for each in (first, second):
+            each.on(ROUTE, bad)
+        with pytest.raises((ServerError, BodyError)):
+            await route_of(servers, "t")
+
+
+async def test_an_administrator_sees_brokers_that_reach_one_of_them_alone() -> None:
+    async with ScriptedPeer() as first, ScriptedPeer() as second, ScriptedPeer() as a, ScriptedPeer() as b:
+        brokers = [BrokerData("c", "a", {0: a.address}), BrokerData("c", "b", {0: b.address})]
+        first.on(CLUSTER, cluster(brokers[0]))
+        second.on(CLUSTER, cluster(brokers[1]))
+        for peer in (first, second, a, b):
+            peer.on(RequestCode.DELETE_TOPIC_IN_BROKER, answer())
+            peer.on(RequestCode.DELETE_TOPIC_IN_NAMESRV, answer())
+        async with AdminClient(name_servers=[first.address, second.address]) as admin:
+            await admin.delete_topic("t")
+            alone = await admin.cluster_info(second.address)
+        assert [len(each.received[RequestCode.DELETE_TOPIC_IN_BROKER]) for each in (a, b)] == [1, 1]
+        assert set(alone.brokers) == {"b"}
