@@ -118,6 +118,20 @@ async def test_a_topic_that_its_brokers_and_all_name_servers_lack_was_deleted() 
         assert routes.known("t") is None
 
 
+async def test_many_are_asked_for_at_once_and_not_waited_for_for_long() -> None:
+    async with table() as (routes, peer, changes):
+        peer.on(ASK, route(1, peer))
+        before = await routes.find("t")
+        peer.on(ASK, silence)
+        await routes.refresh_within(["t", "u", "v"], 0.01)
+        assert len(peer.received[ASK]) == 4
+        assert (routes.known("t"), routes.known("u")) == (before, None)
+        peer.on(ASK, route(2, peer))
+        await routes.refresh_within(["w"], 10)
+        assert routes.known("w") is changes[-1]
+        await routes.refresh_within([], 10)
+
+
 async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """The topic may have been made again meanwhile."""
     async with table() as (routes, peer, _):

@@ -11,13 +11,11 @@ members that they know, and until all have the same view it is that of some of t
                                                   nobody can read its queues, so their readers stay, with their
                                                   progress; so with a name server that restarts, and knows some of the
                                                   brokers alone until all have registered
-    it knows nobody when it comes back            the members that any broker of the topic knows count; while the own
-                                                  connection to one is new, those from before the loss count, too, who
-                                                  have not been seen since
+    it knows nobody when it comes back            members from before count for a while (`group_members`)
     another one still reads what is to be ours    it has the claim (`hand_over`)
 
-Neighbours: `rebalance` does the arithmetic, `hand_over` lets queues go and come, `queue_reader` reads.
-Source: RocketMQ `RebalanceService`, `RebalanceImpl`.
+Neighbours: `rebalance` does the arithmetic, `group_members` knows who is there, `hand_over` lets queues go and come,
+`queue_reader` reads. Source: RocketMQ `RebalanceService`, `RebalanceImpl`.
 """
 
 from __future__ import annotations
@@ -26,22 +24,17 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
-from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
+from raptormq.client.group_members import GroupMembers
 from raptormq.client.hand_over import HandOver
 from raptormq.client.instance import ClientInstance
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalance import allocate_averagely
-from raptormq.client.routes import ROUTE_ERRORS
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import NoRoute, RaptorMQError, ServerError
-from raptormq.protocol.bodies.heartbeat import Subscription, decode_consumer_ids
-from raptormq.protocol.codes import RequestCode
-from raptormq.protocol.command import request
-from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
+from raptormq.errors import RaptorMQError
+from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.message import MessageQueue
 from raptormq.transport.backoff import Backoff
 from raptormq.transport.event_wait import set_within
@@ -54,6 +47,8 @@ _AWAITED_BACKOFF = Backoff(0.05, 0.5)
 _LOSS_S = 120.0
 """So long after a connection has ended, its broker may be away, come back, or have been replaced."""
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
+_REFRESH_S = 0.5
+"""For routes after a loss; what comes later makes the next look come at once."""
 
 
 class _View(NamedTuple):
@@ -94,6 +89,7 @@ class Rebalancing:
         self._new_reader = new_reader
         self._hand_over = hand_over
         self._shared = shared
+        self._members = GroupMembers(instance, group)
         self._views: dict[str, _View] = {}
         """By topic, what was seen at the look before."""
         self._readers: dict[MessageQueue, QueueReader] = {}
@@ -101,8 +97,6 @@ class Rebalancing:
         self._wanted = asyncio.Event()
         self._lost_at = -math.inf
         """When a connection ended, in the time of the loop."""
-        self._not_back: dict[str, set[str]] = {}
-        """By topic, members from before that nobody knew since."""
         self._looks_since = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -118,7 +112,7 @@ class Rebalancing:
     def connection_lost(self) -> None:
         """Look again now, and often for a while."""
         self._lost_at, self._looks_since = asyncio.get_running_loop().time(), 0
-        self._not_back = {topic: set(view.members) for topic, view in self._views.items()}
+        self._members.connection_lost({topic: view.members for topic, view in self._views.items()})
         self.soon()
 
     def refused(self, queues: Collection[MessageQueue]) -> None:
@@ -164,32 +158,46 @@ class Rebalancing:
     async def _look(self, is_after_loss: bool) -> bool:
         """Bring the readers in line; false when something was missing."""
         subscriptions = dict(self._subscriptions())
-        routes: dict[str, TopicQueues] = {}
-        for topic in subscriptions:
-            try:
-                if is_after_loss:
-                    with suppress(*ROUTE_ERRORS):  # without name servers what is known has to do
-                        await self._instance.routes.refresh(topic)
-                routes[topic] = await self._instance.routes.find(topic)
-            except RaptorMQError as error:
-                log.info("group %s cannot read %s now: %s", self._group, topic, error)
+        if is_after_loss:  # without name servers what is known has to do
+            await self._instance.routes.refresh_within(subscriptions, _REFRESH_S)
+        routes = await self._routes(subscriptions)
         if self._announced != (subscriptions, set(routes)):
             await self._instance.heartbeat()  # a broker refuses pulls of a subscription that it has not heard of
             self._announced = subscriptions, set(routes)
-        complete = len(routes) == len(subscriptions)
-        for topic, found in routes.items():
-            try:
-                await self._share(subscriptions[topic], found, is_after_loss)
-            except RaptorMQError as error:
-                log.info("group %s keeps its queues of %s: %s", self._group, topic, error)
-                complete = False
+        if self._shared:
+            await self._members.ask(routes.values())
+        done = await asyncio.gather(
+            *(self._share(subscriptions[topic], found, is_after_loss) for topic, found in routes.items())
+        )
+        complete = len(routes) == len(subscriptions) and all(done)
         self._give_up(queue for queue in self._readers if queue.topic not in subscriptions)
         for topic in self._hand_over.awaited_topics - set(subscriptions):
             await self._hand_over.takable(topic, [], set())
         return complete
 
-    async def _share(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> None:
-        members = await self._members(found) if self._shared else [self._instance.client_id]
+    async def _routes(self, topics: Iterable[str]) -> dict[str, TopicQueues]:
+        """Return the routes of those topics that can be read."""
+
+        async def find(topic: str) -> TopicQueues | None:
+            try:
+                return await self._instance.routes.find(topic)
+            except RaptorMQError as error:
+                log.info("group %s cannot read %s now: %s", self._group, topic, error)
+                return None
+
+        return {found.topic: found for found in await asyncio.gather(*map(find, topics)) if found is not None}
+
+    async def _share(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> bool:
+        """Bring the readers of one topic in line; false when that could not be done."""
+        try:
+            await self._divide(subscription, found, is_after_loss)
+        except RaptorMQError as error:
+            log.info("group %s keeps its queues of %s: %s", self._group, found.topic, error)
+            return False
+        return True
+
+    async def _divide(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> None:
+        members = self._members.of(found) if self._shared else [self._instance.client_id]
         share = allocate_averagely(found.read_queues, members, self._instance.client_id)
         wanted = set(share)  # of perhaps 10,000 queues
 
@@ -219,38 +227,3 @@ class Rebalancing:
         for reader in readers:
             log.info("group %s: %s gives up %s", self._group, self._instance.client_id, reader.queue)
         self._hand_over.give(readers)
-
-    async def _members(self, found: TopicQueues) -> list[str]:
-        """Return who belongs to the group."""
-        members = await self._known_members(found)
-        if self._instance.client_id not in members:  # the broker was restarted, or hears of us just now
-            await self._instance.heartbeat()
-            members = await self._known_members(found)
-        return members
-
-    async def _known_members(self, found: TopicQueues) -> list[str]:
-        """Ask the brokers of the topic who belongs to the group."""
-        addresses = [address for name in found.brokers if (address := found.replica(name)) is not None]
-        answers = await asyncio.gather(*map(self._members_at, addresses), return_exceptions=True)
-        known = [answer for answer in answers if not isinstance(answer, BaseException)]
-        if not known:
-            raise next(
-                (each for each in answers if isinstance(each, BaseException)),
-                NoRoute(f"no broker of topic {found.topic} is up"),
-            )
-        members = set[str]().union(*known)
-        if not_back := self._not_back.pop(found.topic, set()) - members:
-            if any(map(self._instance.is_new, addresses)):
-                self._not_back[found.topic] = not_back
-                members |= not_back
-            log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(not_back)))
-        return sorted(members)
-
-    async def _members_at(self, address: str) -> list[str]:
-        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
-        answer = await self._instance.pool.request(address, command, self._instance.config.request_timeout)
-        try:
-            return decode_consumer_ids(require_success(answer, address).body)
-        except ServerError as error:
-            log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
-            return []

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -131,6 +131,11 @@ class RouteTable:
         fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
         fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
         return fetch
+
+    async def refresh_within(self, topics: Iterable[str], seconds: float) -> None:
+        """Ask for routes, all at once, and wait no longer than this; what comes later counts, too."""
+        if fetches := [self._fetches.get(topic) or self._begin_fetch(topic) for topic in topics]:
+            await asyncio.wait(fetches, timeout=seconds)
 
     async def _unless_closed(self, fetch: asyncio.Task[T]) -> T:
         try:

@@ -1,0 +1,96 @@
+"""Who belongs to a consumer group, as the brokers of its topics know it.
+
+The members that any broker of a topic knows count. One that restarts knows nobody when it comes back: while the own
+connection to a broker is new, members from before the loss of a connection count, too, who have not been seen since.
+Only brokers that answer are heard: what a frozen one may know of somebody who is gone must not keep others from his
+queues, for as long as it is frozen.
+Neighbours: `rebalancing` divides queues among members. Source: RocketMQ `findConsumerIdList`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from raptormq.client.answers import require_success
+from raptormq.client.instance import ClientInstance
+from raptormq.client.topic_queues import TopicQueues
+from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.protocol.bodies.heartbeat import decode_consumer_ids
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
+
+log = logging.getLogger(__name__)
+
+
+class GroupMembers:
+    """The members of one group, besides the client of `instance` itself."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._answers: dict[str, list[str] | RaptorMQError] = {}
+        """By address of a broker, what it said last."""
+        self._not_back: dict[str, set[str]] = {}
+        """By topic, members from before that nobody knew since."""
+
+    def connection_lost(self, before: Mapping[str, Collection[str]]) -> None:
+        """A broker may have forgotten those who were members before, by topic."""
+        self._not_back = {topic: set(members) for topic, members in before.items()}
+
+    async def ask(self, topics: Collection[TopicQueues]) -> None:
+        """Ask the brokers of all these topics, each once; takes `ClientConfig.request_timeout` at most."""
+        self._answers = {}
+        await self._ask(address for found in topics for address in _addresses(found))
+        # Who does not know this client was restarted, or hears of it just now.
+        if any(self._heard(found) and self._instance.client_id not in self._known(found) for found in topics):
+            await self._instance.heartbeat()
+            await self._ask([at for at, answer in self._answers.items() if not isinstance(answer, RaptorMQError)])
+
+    def of(self, found: TopicQueues) -> list[str]:
+        """Return who belongs to the group as far as a topic is concerned.
+
+        Raises:
+            RaptorMQError: no broker of the topic has answered.
+        """
+        heard = self._heard(found)
+        if not heard:
+            answers = (self._answers[at] for at in _addresses(found))
+            errors = (answer for answer in answers if isinstance(answer, RaptorMQError))
+            raise next(errors, NoRoute(f"no broker of topic {found.topic} is up"))
+        members = self._known(found)
+        not_back = self._not_back.pop(found.topic, set()) - members
+        if not_back and any(map(self._instance.is_new, heard)):
+            log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(not_back)))
+            self._not_back[found.topic] = not_back
+            members |= not_back
+        return sorted(members)
+
+    def _heard(self, found: TopicQueues) -> list[str]:
+        """The brokers of a topic that have answered."""
+        return [at for at in _addresses(found) if not isinstance(self._answers[at], RaptorMQError)]
+
+    def _known(self, found: TopicQueues) -> set[str]:
+        answers = (self._answers[at] for at in _addresses(found))
+        return set[str]().union(*(answer for answer in answers if not isinstance(answer, RaptorMQError)))
+
+    async def _ask(self, addresses: Iterable[str]) -> None:
+        wanted = sorted(set(addresses))
+        self._answers |= zip(wanted, await asyncio.gather(*map(self._members_at, wanted)), strict=True)
+
+    async def _members_at(self, address: str) -> list[str] | RaptorMQError:
+        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
+        try:
+            answer = await self._instance.pool.request(address, command, self._instance.config.request_timeout)
+            return decode_consumer_ids(require_success(answer, address).body)
+        except ServerError as error:
+            log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
+            return []
+        except RaptorMQError as error:
+            return error
+
+
+def _addresses(found: TopicQueues) -> list[str]:
+    return [address for name in found.brokers if (address := found.replica(name)) is not None]
