@@ -147,6 +147,32 @@ async def test_a_transaction_that_nobody_decides_is_given_up(tmp_path: Path) -> 
         assert (await peer.pull("t", 0, 2)).code == 19
 
 
+async def test_only_questions_that_somebody_is_asked_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers that are away for long lose nothing."""
+    monkeypatch.setattr("raptormq.broker.transaction.transactions._UNASKED_MS", 1)
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        await prepare(peer)
+        while not (anew := messages(await peer.pull(HALF_TOPIC, 5, wait_ms=10_000))):
+            pass
+        assert decode_properties(anew[-1].properties)["TRANSACTION_CHECK_TIMES"] == "0"
+        await announce(peer)
+        while (await answer(peer, await question(peer), COMMIT)).code == 604:
+            pass
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
+
+
+async def test_a_half_that_nobody_can_be_asked_about_is_seldom_written_anew(tmp_path: Path) -> None:
+    async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
+        await prepare(peer)
+        assert broker._assembly is not None
+        transactions = broker._assembly.transactions
+        for _ in range(5):
+            await transactions._check_all()
+        assert [each.queue_offset for each in messages(await peer.pull(HALF_TOPIC, 0))] == [0]
+        await announce(peer)
+        assert int((await question(peer)).ext_fields["tranStateTableOffset"]) == 1
+
+
 async def test_a_transaction_older_than_the_log_keeps_is_given_up_without_a_question(tmp_path: Path) -> None:
     async with running(tmp_path, QUICK | {"fileReservedTime": "1"}) as broker, connected(broker) as peer:
         await announce(peer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.transaction.half import question
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
@@ -30,11 +30,15 @@ class ProducerQuestions:
         self._broker_name = broker_name
         self._turn = 0
 
-    def __call__(self, half: StoredMessage) -> None:
-        """Ask about ``half``; without a producer nothing happens before the next check."""
-        group = find_property(half.properties, names.PRODUCER_GROUP) or ""
-        members = list(self._registry.producers.get(group, {}).values())
+    def can_ask(self, half: StoredMessage) -> bool:
+        """Whether a producer of the group of ``half`` is there."""
+        return bool(self._members(half))
+
+    def ask(self, half: StoredMessage) -> None:
+        """Ask about ``half``, if anybody is there."""
+        members = self._members(half)
         if not members:
+            group = find_property(half.properties, names.PRODUCER_GROUP)
             logger.info("no producer of group %s is there to ask about offset %d", group, half.physical_offset)
             return
         self._turn += 1
@@ -51,3 +55,7 @@ class ProducerQuestions:
             broker_name=self._broker_name,
         )
         connection.oneway(request(RequestCode.CHECK_TRANSACTION_STATE, header, encode_record(asked), oneway=True))
+
+    def _members(self, half: StoredMessage) -> list[Member[Connection]]:
+        group = find_property(half.properties, names.PRODUCER_GROUP) or ""
+        return list(self._registry.producers.get(group, {}).values())

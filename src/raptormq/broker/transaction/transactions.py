@@ -3,7 +3,8 @@
 
 What a decision writes - the committed message and the op that settles its half - goes into the log as one group, the
 message first. A crash between the two leaves the half open, and the producer is asked once more. A half that is settled
-stays settled: a second commit is refused, where RocketMQ delivers the message a second time.
+stays settled: a second commit is refused, where RocketMQ delivers the message a second time. A question that nobody is
+there to be asked does not count, as it does in RocketMQ: a transaction is not given up because its producers are away.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Protocol
 
 from raptormq.broker.background_service import ended
 from raptormq.broker.config import Transactions as Settings
@@ -45,8 +47,18 @@ _PAGE_BYTES = 4 << 20
 _HOUR_MS = 3_600_000
 _RETRY_S = 1.0
 
-Ask = Callable[[StoredMessage], None]
-"""Sends a half to its producer group, with the question what became of it."""
+_UNASKED_MS = 600_000
+"""So often a half that nobody can be asked about is written anew: what an open half holds back is read at a start."""
+
+
+class Questions(Protocol):
+    """What asks producer groups."""
+
+    def can_ask(self, half: StoredMessage) -> bool:
+        """Whether anybody of the group is there."""
+
+    def ask(self, half: StoredMessage) -> None:
+        """Send the half to its producer group, with the question what became of it."""
 
 
 class Transactions:
@@ -58,14 +70,14 @@ class Transactions:
         writer: InternalWriter,
         topics: TopicTable,
         settings: Settings,
-        ask: Ask,
+        questions: Questions,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._writer = writer
         self._topics = topics
         self._settings = settings
-        self._ask = ask
+        self._questions = questions
         self._clock = clock
         self._ledger = Ledger(0, 0)
         self._ready = asyncio.Event()
@@ -220,24 +232,26 @@ class Transactions:
                 logger.warning("the open transaction with offset %d is gone from the log", offset)
                 self._ledger.settle(offset)
             elif now - half.born_timestamp >= (immunity_ms(half) or self._settings.timeout_ms):
-                await self._check(half, now)
+                await self._check(half, now, seen)
 
-    async def _check(self, half: StoredMessage, now: int) -> None:
-        checks = checks_so_far(half)
+    async def _check(self, half: StoredMessage, now: int, seen: int) -> None:
+        checks, can_ask = checks_so_far(half), self._questions.can_ask(half)
         too_old = now - half.born_timestamp > self._store.config.file_reserved_hours * _HOUR_MS
         if checks >= self._settings.check_max or too_old:
             logger.warning("the transaction at offset %d is given up after %d questions", half.physical_offset, checks)
             self._topics.add_missing([TopicConfig(TRANS_CHECK_MAX_TIME_TOPIC, 1, 1)])
             await self._settle(half, [given_up(half)])
             return
+        if not can_ask and now - seen < _UNASKED_MS:
+            return
         try:
-            record = asked_again(half, checks + 1)
+            record = asked_again(half, checks + can_ask)
         except MessageError:  # no room in the properties for the count: RocketMQ could not ask about it either
             await self._settle(half, [given_up(half)])
             return
         offset, place = await self._settle(half, [record])
         properties = record.properties.decode()
-        self._ask(replace(half, properties=properties, queue_offset=offset, physical_offset=place))
+        self._questions.ask(replace(half, properties=properties, queue_offset=offset, physical_offset=place))
 
     async def _read(self, offset: int) -> StoredMessage | None:
         found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, Wishes(1, _PAGE_BYTES))
