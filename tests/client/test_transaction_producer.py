@@ -238,3 +238,48 @@ async def test_a_producer_that_is_closed_during_a_local_transaction_leaves_it_op
 
         result = await producer.send_in_transaction(Message("t", b"x"), close)
         assert (result.state, result.broker_knows) == (TransactionState.COMMIT, False)
+
+
+async def test_what_still_runs_is_not_ended_by_a_check_that_finds_nothing_yet(tmp_path: Path) -> None:
+    checked = 0
+
+    async def found_later(_: MessageExt) -> TransactionState:
+        nonlocal checked
+        checked += 1
+        return TransactionState.COMMIT
+
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", found_later, name_servers=cluster.name_servers) as producer:
+            asked, gate = producer._asked, asyncio.Event()
+
+            async def counted(message: MessageExt) -> TransactionState:
+                state = await asked(message)
+                if state is TransactionState.UNKNOWN:
+                    gate.set()
+                return state
+
+            checks = producer._own_instance().transaction_checks
+            checks.join("p", counted)
+
+            async def slow(_: Message) -> None:
+                await gate.wait()
+                assert checked == 0
+
+            await producer.send_in_transaction(Message("t", b"x"), slow)
+            [message] = await delivered(cluster, wait_ms=20_000)
+            await checks.leave("p", counted)
+        assert message.body == b"x"
+
+
+async def test_topics_that_are_not_there_yet_are_looked_for_again(tmp_path: Path) -> None:
+    """The name server may have been started a moment before the brokers."""
+    async with Cluster(tmp_path, 1, 1, **QUICK, autoCreateTopicEnable="false") as cluster:
+        early = TransactionProducer("p", commit_when_asked, topics=["t"], name_servers=cluster.name_servers)
+        async with early:
+            await asyncio.wait(early._looking, timeout=0.1)
+            await cluster.create_topic("t", 1)
+            async with TransactionProducer("p", no_idea, name_servers=cluster.name_servers) as other:
+                await other.send_in_transaction(Message("t", b"x"), left_open)
+            [message] = await delivered(cluster, wait_ms=20_000)
+        assert message.body == b"x"

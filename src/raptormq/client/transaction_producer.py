@@ -16,6 +16,7 @@ Neighbours: `producer` is what it extends, `transactions` answers questions. Sou
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -36,13 +37,16 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.transaction import EndTransactionRequestHeader
-from raptormq.protocol.message import DELAYS, Message
+from raptormq.protocol.message import DELAYS, Message, MessageExt
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.topic_names import check_topic
+from raptormq.transport.backoff import Backoff
 
 log = logging.getLogger(__name__)
+
+_LOOK_BACKOFF = Backoff(0.5, 30.0)
 
 Execute = Callable[[Message], Awaitable[TransactionState | None]]
 """An `async` function that runs the local transaction; `None` means it was committed."""
@@ -55,7 +59,7 @@ class TransactionResult(NamedTuple):
     """Where the message waits; its queue is the one it is for."""
     state: TransactionState
     broker_knows: bool
-    """False when the broker did not take the decision, or there is none: it will ask."""
+    """False when the broker did not take the decision, or there is none: it will ask, unless it was told already."""
 
 
 class TransactionProducer(Producer):
@@ -63,7 +67,8 @@ class TransactionProducer(Producer):
 
     Args:
         group: brokers ask any of its members about transactions that were left open.
-        check: looks up what became of a message's transaction.
+        check: looks up what became of a message's transaction. It is not called while this producer still runs that
+            one, but another process of the group may be asked meanwhile: UNKNOWN lets the broker ask again.
         topics: of earlier transactions of the group: their brokers can ask even before anything is sent.
         name_servers, config, client_config, settings: as of `Producer`.
 
@@ -89,6 +94,8 @@ class TransactionProducer(Producer):
         self._check = check
         self._topics = _as_topics(topics)
         self._looking: list[asyncio.Task[None]] = []
+        self._executing: set[str] = set()
+        """Ids of messages whose local transaction runs."""
 
     async def start(self) -> None:
         """Make the producer usable and let it be asked; does nothing when it is."""
@@ -96,12 +103,12 @@ class TransactionProducer(Producer):
         await super().start()
         instance = self._own_instance()
         if instance is not before:
-            instance.transaction_checks.join(self._group, self._check)
+            instance.transaction_checks.join(self._group, self._asked)
             self._looking = [background(self._look_up(instance, topic), f"route of {topic}") for topic in self._topics]
 
     async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
         await cancel_all(self._looking)
-        await instance.transaction_checks.leave(self._group, self._check)
+        await instance.transaction_checks.leave(self._group, self._asked)
         await super()._end(instance, lane)
 
     async def send_in_transaction(
@@ -134,10 +141,19 @@ class TransactionProducer(Producer):
         )
         sent = await delivery.deliver(outgoing, None, None, timeout)
         if sent.status is SendStatus.SEND_OK:
-            state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
+            self._executing.add(sent.message_id)
+            try:
+                state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
+            finally:
+                self._executing.discard(sent.message_id)
         else:
             state = TransactionState.ROLLBACK  # the broker may forget the message
         return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
+
+    async def _asked(self, message: MessageExt) -> TransactionState:
+        if message.message_id in self._executing:
+            return TransactionState.UNKNOWN  # a check that finds nothing yet would end it
+        return await state_of(self._check(message), "the check of transactions")
 
     async def _decide(
         self, instance: ClientInstance, sent: SendResult, state: TransactionState, timeout: float
@@ -163,17 +179,25 @@ class TransactionProducer(Producer):
             answer = await instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
             require_success(answer, address)
         except RaptorMQError as error:
-            log.warning("the broker will ask what became of transaction %s: %s", sent.message_id, error)
+            what = "the broker did not take the decision on transaction %s, and asks, unless it was told already: %s"
+            log.warning(what, sent.message_id, error)
             return False
         return True
 
     async def _look_up(self, instance: ClientInstance, topic: str) -> None:
-        try:
-            await self.queues(topic)
-        except RaptorMQError as error:
-            log.warning("brokers of topic %s cannot ask about transactions before something is sent: %s", topic, error)
-        else:
-            await instance.heartbeat()
+        """Find the brokers of a topic, which can ask once they have got a heartbeat; they may be away, or to come."""
+        for failures in itertools.count():
+            try:
+                await instance.routes.find(topic)
+            except RaptorMQError as error:
+                log.log(
+                    logging.DEBUG if failures else logging.WARNING,
+                    "brokers of topic %s cannot ask about transactions until they are found: %s", topic, error,
+                )  # fmt: skip
+                await asyncio.sleep(_LOOK_BACKOFF.pause(failures))
+            else:
+                await instance.heartbeat()
+                return
 
 
 def _as_topics(topics: object) -> tuple[str, ...]:
