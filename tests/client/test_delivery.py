@@ -263,3 +263,22 @@ async def test_a_cancelled_send_disturbs_nobody() -> None:
         results = await asyncio.gather(*doomed, *(producer.send(HELLO) for _ in range(8)), return_exceptions=True)
         assert [type(result).__name__ for result in results[:3]] == ["CancelledError"] * 3
         assert {type(result).__name__ for result in results[3:]} == {"SendResult"}
+
+
+async def test_a_broker_that_does_not_read_holds_a_oneway_send_up_no_longer_than_its_time() -> None:
+    config = ProducerConfig(send_timeout=0.5, compress_over_bytes=0)
+    async with two_brokers(config) as (producer, _, second):
+        second.on(SEND, stored())
+        queue = MessageQueue("t", "broker-1", 0)
+
+        async def send_many() -> None:
+            for _ in range(64):
+                await producer.send_oneway(Message("t", bytes(3_000_000)), queue=queue)
+
+        await producer.send(HELLO, queue=queue)
+        for connection in second.connections:
+            connection.hold_reading(hold=True)
+        with pytest.raises(RequestTimeout, match=r"has not read a oneway message within 0.5 s"):
+            await send_many()
+        for connection in second.connections:
+            connection.abort()

@@ -139,15 +139,21 @@ class Delivery:
         if self.sealing is not None:
             outgoing = self.sealing.sealed(outgoing)
         clock = self._loop.time
+        deadline = clock() + timeout
         topic_queues = self._routes.known(outgoing.topic) or await self.find(outgoing.topic, timeout)
         target = queue or self._pick(topic_queues, key, clock(), set())
         command = self._command(outgoing, target, oneway=True)
-        connection = await self._instance.pool.connection(master_of(topic_queues, target))
-        connection.oneway(command)
-        self._oneways += 1
-        if self._oneways % _ONEWAYS_PER_TURN == 0:
-            await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
-        await connection.drained()
+        address = master_of(topic_queues, target)
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._instance.pool.connection(address)
+                connection.oneway(command)
+                self._oneways += 1
+                if self._oneways % _ONEWAYS_PER_TURN == 0:
+                    await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
+                await connection.drained()  # nothing is owed to them whose silence would end the connection
+        except TimeoutError:
+            raise RequestTimeout(f"{address} has not read a oneway message within {timeout:g} s") from None
 
     def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
         status = STATUSES.get(answer.code)
