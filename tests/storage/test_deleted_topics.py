@@ -96,16 +96,7 @@ def stopped_after_deletion(*then: PendingRecord) -> MemoryFileSystem:
     volume = MemoryFileSystem()
     store = open_store(volume)
     put(store, *(message(f"old {number}") for number in range(50)))
-
-    async def run() -> None:
-        store.set_loop(asyncio.get_running_loop())
-        store.delete_topic("topic")
-        await store.deletions_saved()
-        if then:
-            put(store, *then)
-        store.close()
-
-    asyncio.run(run())
+    deleted(volume, store, *then)  # which goes on to close it
     return volume
 
 

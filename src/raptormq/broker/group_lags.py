@@ -12,6 +12,7 @@ import asyncio
 from typing import NamedTuple
 
 from raptormq.broker.topics import TopicTable
+from raptormq.broker.turns import in_turns
 from raptormq.storage.store import MessageStore
 
 MEASURING_S = 1.5
@@ -55,11 +56,9 @@ async def _lag(store: MessageStore, topics: TopicTable, topic: str, group: str) 
     config = topics.get(topic)
     progress = store.consumer_offsets.row(topic, group)
     lag = 0
-    for queue_id in range(config.read_queue_nums if config is not None else 0):
+    async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0), _QUEUES_AT_A_TIME):
         low, high = progress.get(queue_id), store.queue_end(topic, queue_id)
         if low is None and high > 0:
             low, high = await store.queue_bounds(topic, queue_id)
         lag += max(high - (low or 0), 0)
-        if queue_id % _QUEUES_AT_A_TIME == _QUEUES_AT_A_TIME - 1:
-            await asyncio.sleep(0)
     return lag

@@ -19,11 +19,11 @@ _LARGE = 2_048
 """Items from which on a body is written by a thread."""
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+async def in_turns(items: Iterable[T], at_a_time: int = AT_A_TIME) -> AsyncIterator[T]:
     """Yield ``items``; others have their turn after every few."""
     for number, item in enumerate(items, 1):
         yield item
-        if number % AT_A_TIME == 0:
+        if number % at_a_time == 0:
             await asyncio.sleep(0)
 
 

@@ -25,14 +25,7 @@ from raptormq.client.routes import ROUTE_ERRORS
 from raptormq.client.sealing import Sealing
 from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import (
-    ConnectError,
-    NoRoute,
-    RaptorMQError,
-    RequestTimeout,
-    ServerError,
-    TransportError,
-)
+from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from raptormq.client.answers import require_success
 from raptormq.client.instance import ClientInstance
@@ -31,8 +31,10 @@ class GroupMembers:
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
-        self._answers: dict[str, list[str] | RaptorMQError] = {}
-        """By address of a broker, what it said last."""
+        self._answers: dict[str, list[str]] = {}
+        """By address of a broker that has answered, whom it knows."""
+        self._failures: dict[str, RaptorMQError] = {}
+        """By address, why one has not."""
         self._not_back: dict[str, set[str]] = {}
         """By topic, members from before that nobody knew since."""
 
@@ -42,12 +44,13 @@ class GroupMembers:
 
     async def ask(self, topics: Collection[TopicQueues]) -> None:
         """Ask the brokers of all these topics, each once; takes `ClientConfig.request_timeout` at most."""
-        self._answers = {}
-        await self._ask(address for found in topics for address in _addresses(found))
+        self._answers, self._failures = {}, {}
+        await self._ask({address for found in topics for address in _addresses(found)})
         # Who does not know this client was restarted, or hears of it just now.
         if any(self._heard(found) and self._instance.client_id not in self._known(found) for found in topics):
             await self._instance.heartbeat()
-            await self._ask([at for at, answer in self._answers.items() if not isinstance(answer, RaptorMQError)])
+            asked, self._answers = set(self._answers), {}
+            await self._ask(asked)
 
     def of(self, found: TopicQueues) -> list[str]:
         """Return who belongs to the group as far as a topic is concerned.
@@ -57,8 +60,7 @@ class GroupMembers:
         """
         heard = self._heard(found)
         if not heard:
-            answers = (self._answers[at] for at in _addresses(found))
-            errors = (answer for answer in answers if isinstance(answer, RaptorMQError))
+            errors = (self._failures[at] for at in _addresses(found))
             raise next(errors, NoRoute(f"no broker of topic {found.topic} is up"))
         members = self._known(found)
         not_back = self._not_back.pop(found.topic, set()) - members
@@ -70,26 +72,24 @@ class GroupMembers:
 
     def _heard(self, found: TopicQueues) -> list[str]:
         """The brokers of a topic that have answered."""
-        return [at for at in _addresses(found) if not isinstance(self._answers[at], RaptorMQError)]
+        return [at for at in _addresses(found) if at in self._answers]
 
     def _known(self, found: TopicQueues) -> set[str]:
-        answers = (self._answers[at] for at in _addresses(found))
-        return set[str]().union(*(answer for answer in answers if not isinstance(answer, RaptorMQError)))
+        return set[str]().union(*(self._answers[at] for at in self._heard(found)))
 
-    async def _ask(self, addresses: Iterable[str]) -> None:
-        wanted = sorted(set(addresses))
-        self._answers |= zip(wanted, await asyncio.gather(*map(self._members_at, wanted)), strict=True)
+    async def _ask(self, addresses: set[str]) -> None:
+        await asyncio.gather(*map(self._ask_one, sorted(addresses)))
 
-    async def _members_at(self, address: str) -> list[str] | RaptorMQError:
+    async def _ask_one(self, address: str) -> None:
         command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
         try:
             answer = await self._instance.pool.request(address, command, self._instance.config.request_timeout)
-            return decode_consumer_ids(require_success(answer, address).body)
+            self._answers[address] = decode_consumer_ids(require_success(answer, address).body)
         except ServerError as error:
             log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
-            return []
+            self._answers[address] = []
         except RaptorMQError as error:
-            return error
+            self._failures[address] = error
 
 
 def _addresses(found: TopicQueues) -> list[str]:

@@ -1,8 +1,8 @@
 """Requests to "the" name server: any of several, the next one when one does not answer.
 
 Name servers do not talk to each other and know the same, but for one that was started just now, or that some of the
-brokers cannot reach: who misses something asks the others, too. A client stays with the one that answered last.
-Neighbours: `routes`, `admin`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
+brokers cannot reach: `known_together` asks all of them. A client stays with the one that answered last.
+Neighbours: `known_together`, `admin`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
 """
 
 from __future__ import annotations
