@@ -49,15 +49,15 @@ class HandOver:
         self._timeout = timeout
         self._leaving: dict[MessageQueue, QueueReader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._awaited: dict[MessageQueue, float] = {}
-        """When waiting for a queue ends, in the time of the loop; never for one that a member has claimed."""
+        self._awaited: dict[str, dict[MessageQueue, float]] = {}
+        """By topic, when waiting for a queue ends, in the time of the loop; never for one that a member has claimed."""
         self._unclaimed: set[MessageQueue] = set()
         """Those of them that nobody had claimed when they were asked for first."""
 
     @property
     def awaited_topics(self) -> set[str]:
         """The topics of which queues are to come."""
-        return {queue.topic for queue in self._awaited}
+        return {topic for topic, queues in self._awaited.items() if queues}
 
     def give(self, readers: Iterable[QueueReader]) -> None:
         """Let queues go, in the background."""
@@ -108,27 +108,30 @@ class HandOver:
             queues: all that this member shall have of it, and has not.
             orphans: those of the topic whose member the brokers do not know any more.
         """
-        wanted = set(queues)
-        await self._await_no_more([queue for queue in self._awaited if queue.topic == topic and queue not in wanted])
+        wanted, awaited = set(queues), self._awaited.setdefault(topic, {})
+        await self._await_no_more(awaited, [queue for queue in awaited if queue not in wanted])
         here = [queue for queue in queues if queue not in self._leaving]
         free = await self._claims.claim(here) if self._claims is not None else set(here)
         now = asyncio.get_running_loop().time()
-        for queue in wanted - self._awaited.keys():
-            self._awaited[queue] = now + _MOMENT_S if queue in free else math.inf
+        for queue in wanted - awaited.keys():
+            awaited[queue] = now + _MOMENT_S if queue in free else math.inf
             if queue in free:
                 self._unclaimed.add(queue)
         for queue in wanted & orphans:
-            self._awaited[queue] = min(self._awaited[queue], now + self._timeout + _MORE_S)
+            awaited[queue] = min(awaited[queue], now + self._timeout + _MORE_S)
         at_once = free & orphans | (free - self._unclaimed)
-        takable = [queue for queue in here if queue in at_once or self._awaited[queue] <= now]
-        for queue in takable:
-            del self._awaited[queue]
-            self._unclaimed.discard(queue)
+        takable = [queue for queue in here if queue in at_once or awaited[queue] <= now]
+        self._forget(awaited, takable)
+        if not awaited:
+            del self._awaited[topic]
         return takable
 
-    async def _await_no_more(self, queues: Sequence[MessageQueue]) -> None:
+    def _forget(self, awaited: dict[MessageQueue, float], queues: Sequence[MessageQueue]) -> None:
         for queue in queues:
-            del self._awaited[queue]
+            del awaited[queue]
             self._unclaimed.discard(queue)
+
+    async def _await_no_more(self, awaited: dict[MessageQueue, float], queues: Sequence[MessageQueue]) -> None:
+        self._forget(awaited, queues)
         if queues and self._claims is not None:
             await self._claims.release(queues)

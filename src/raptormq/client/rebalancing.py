@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ _AWAITED_BACKOFF = Backoff(0.05, 0.5)
 _LOSS_S = 120.0
 """So long after a connection has ended, its broker may be away, come back, or have been replaced."""
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
+_AT_A_TIME = 64
+"""Topics that are divided before others have their turn of the loop."""
 _REFRESH_S = 0.5
 """For routes after a loss; what comes later makes the next look come at once."""
 
@@ -92,7 +95,8 @@ class Rebalancing:
         self._members = GroupMembers(instance, group)
         self._views: dict[str, _View] = {}
         """By topic, what was seen at the look before."""
-        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._readers: dict[str, dict[MessageQueue, QueueReader]] = defaultdict(dict)
+        """By topic: a look at a thousand topics must not look at all queues for each."""
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._wanted = asyncio.Event()
         self._lost_at = -math.inf
@@ -103,7 +107,7 @@ class Rebalancing:
     @property
     def readers(self) -> list[QueueReader]:
         """The readers of all queues that this consumer has now."""
-        return list(self._readers.values())
+        return [reader for readers in self._readers.values() for reader in readers.values()]
 
     def soon(self) -> None:
         """Look again now."""
@@ -117,11 +121,11 @@ class Rebalancing:
 
     def refused(self, queues: Collection[MessageQueue]) -> None:
         """Read queues no more that another member has, who goes on from its own progress; they may come back."""
-        for queue in self._readers.keys() & set(queues):
-            log.warning("group %s: another member reads %s by now", self._group, queue)
-            reader = self._readers.pop(queue)
-            reader.leave()
-            reader.let_go()
+        for queue in queues:
+            if (reader := self._readers[queue.topic].pop(queue, None)) is not None:
+                log.warning("group %s: another member reads %s by now", self._group, queue)
+                reader.leave()
+                reader.let_go()
         self.soon()
 
     def start(self) -> None:
@@ -132,7 +136,7 @@ class Rebalancing:
         """Stop looking and let all queues go."""
         if self._task is not None:
             await cancel_all([self._task])
-        self._give_up(self._readers)
+        self._give_up(reader.queue for reader in self.readers)
         await self._hand_over.given()
 
     async def _run(self) -> None:
@@ -166,11 +170,16 @@ class Rebalancing:
             self._announced = subscriptions, set(routes)
         if self._shared:
             await self._members.ask(routes.values())
-        done = await asyncio.gather(
-            *(self._share(subscriptions[topic], found, is_after_loss) for topic, found in routes.items())
-        )
-        complete = len(routes) == len(subscriptions) and all(done)
-        self._give_up(queue for queue in self._readers if queue.topic not in subscriptions)
+        shares: list[asyncio.Task[bool]] = []
+        async with asyncio.TaskGroup() as tasks:
+            for number, (topic, found) in enumerate(routes.items(), 1):
+                shares.append(tasks.create_task(self._share(subscriptions[topic], found, is_after_loss)))
+                if number % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+        complete = len(routes) == len(subscriptions) and all(share.result() for share in shares)
+        for topic in self._readers.keys() - subscriptions.keys():
+            self._give_up(self._readers[topic])
+            del self._readers[topic]
         for topic in self._hand_over.awaited_topics - set(subscriptions):
             await self._hand_over.takable(topic, [], set())
         return complete
@@ -206,12 +215,12 @@ class Rebalancing:
                 return True  # a pull that the broker holds has the old tags
             return queue not in wanted and not (is_after_loss and queue.broker_name not in found.brokers)
 
-        own = [(queue, reader) for queue, reader in self._readers.items() if queue.topic == found.topic]
-        self._give_up(queue for queue, reader in own if is_to_go(queue, reader))
-        missing = [queue for queue in share if queue not in self._readers]
+        own = self._readers[found.topic]
+        self._give_up(queue for queue, reader in own.items() if is_to_go(queue, reader))
+        missing = [queue for queue in share if queue not in own]
         for queue in await self._hand_over.takable(found.topic, missing, self._orphans(found, members)):
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
-            self._readers[queue] = self._new_reader(queue, subscription)
+            own[queue] = self._new_reader(queue, subscription)
         self._views[found.topic] = _View(members, found.read_queues)
 
     def _orphans(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
@@ -223,7 +232,7 @@ class Rebalancing:
         return {queue for member in gone for queue in allocate_averagely(before.queues, before.members, member)}
 
     def _give_up(self, queues: Iterable[MessageQueue]) -> None:
-        readers = [self._readers.pop(queue) for queue in list(queues)]
+        readers = [self._readers[queue.topic].pop(queue) for queue in list(queues)]
         for reader in readers:
             log.info("group %s: %s gives up %s", self._group, self._instance.client_id, reader.queue)
         self._hand_over.give(readers)
