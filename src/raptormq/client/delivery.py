@@ -125,7 +125,7 @@ class Delivery:
             MessageError: `queue` is none, or of another topic.
             ClientClosed: this is another event loop than that of the client.
             NoRoute: nobody serves the topic.
-            TransportError: the message could not be handed to a connection in time.
+            TransportError: the message was not sent: there was no connection in time, or none whose peer reads.
         """
         require_loop(self._loop)
         check_place(queue, outgoing.topic, key)
@@ -140,13 +140,14 @@ class Delivery:
         try:
             async with asyncio.timeout_at(deadline):
                 connection = await self._instance.pool.connection(address)
-                connection.oneway(command)
-                self._oneways += 1
-                if self._oneways % _ONEWAYS_PER_TURN == 0:
-                    await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
                 await connection.drained()  # nothing is owed to them whose silence would end the connection
         except TimeoutError:
-            raise RequestTimeout(f"{address} has not read a oneway message within {timeout:g} s") from None
+            what = f"{address} could not be reached, or has not read what was sent before, within {timeout:g} s"
+            raise RequestTimeout(f"a oneway message was not sent: {what}") from None
+        connection.oneway(command)
+        self._oneways += 1
+        if self._oneways % _ONEWAYS_PER_TURN == 0:
+            await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
 
     def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
         status = STATUSES.get(answer.code)
