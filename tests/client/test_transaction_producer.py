@@ -240,35 +240,42 @@ async def test_a_producer_that_is_closed_during_a_local_transaction_leaves_it_op
         assert (result.state, result.broker_knows) == (TransactionState.COMMIT, False)
 
 
-async def test_what_still_runs_is_not_ended_by_a_check_that_finds_nothing_yet(tmp_path: Path) -> None:
-    checked = 0
+class Asked(set[str]):
+    """Ids of messages whose transactions run, one of which the broker has asked about."""
 
-    async def found_later(_: MessageExt) -> TransactionState:
-        nonlocal checked
-        checked += 1
-        return TransactionState.COMMIT
+    def __init__(self) -> None:
+        super().__init__()
+        self.about_one = asyncio.Event()
+
+    def __contains__(self, message_id: object) -> bool:
+        is_one = super().__contains__(message_id)
+        if is_one:
+            self.about_one.set()
+        return is_one
+
+
+async def test_what_still_runs_is_not_ended_by_a_check_of_another_producer_that_finds_nothing(tmp_path: Path) -> None:
+    is_over = False
+
+    async def look_up(_: MessageExt) -> TransactionState:
+        return TransactionState.COMMIT if is_over else TransactionState.ROLLBACK
 
     async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
         await cluster.create_topic("t", 1)
-        async with TransactionProducer("p", found_later, name_servers=cluster.name_servers) as producer:
-            asked, gate = producer._asked, asyncio.Event()
-
-            async def counted(message: MessageExt) -> TransactionState:
-                state = await asked(message)
-                if state is TransactionState.UNKNOWN:
-                    gate.set()
-                return state
-
-            checks = producer._own_instance().transaction_checks
-            checks.join("p", counted)
+        shared = ClientConfig(name_servers=cluster.name_servers)
+        first, second = (TransactionProducer("p", look_up, client_config=shared) for _ in range(2))
+        async with first, second:
+            checks = first._own_instance().transaction_checks
+            checks.executing = asked = Asked()
 
             async def slow(_: Message) -> None:
-                await gate.wait()
-                assert checked == 0
+                nonlocal is_over
+                async with asyncio.timeout(20):
+                    await asked.about_one.wait()
+                is_over = True
 
-            await producer.send_in_transaction(Message("t", b"x"), slow)
+            await first.send_in_transaction(Message("t", b"x"), slow)
             [message] = await delivered(cluster, wait_ms=20_000)
-            await checks.leave("p", counted)
         assert message.body == b"x"
 
 

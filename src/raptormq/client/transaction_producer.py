@@ -37,7 +37,7 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.transaction import EndTransactionRequestHeader
-from raptormq.protocol.message import DELAYS, Message, MessageExt
+from raptormq.protocol.message import DELAYS, Message
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import SysFlag
@@ -67,8 +67,9 @@ class TransactionProducer(Producer):
 
     Args:
         group: brokers ask any of its members about transactions that were left open.
-        check: looks up what became of a message's transaction. It is not called while this producer still runs that
-            one, but another process of the group may be asked meanwhile: UNKNOWN lets the broker ask again.
+        check: looks up what became of a message's transaction. It is not called while a producer of the same
+            `ClientConfig` still runs that one, but another client of the group may be asked meanwhile: UNKNOWN lets the
+            broker ask again.
         topics: of earlier transactions of the group: their brokers can ask even before anything is sent.
         name_servers, config, client_config, settings: as of `Producer`.
 
@@ -94,8 +95,6 @@ class TransactionProducer(Producer):
         self._check = check
         self._topics = _as_topics(topics)
         self._looking: list[asyncio.Task[None]] = []
-        self._executing: set[str] = set()
-        """Ids of messages whose local transaction runs."""
 
     async def start(self) -> None:
         """Make the producer usable and let it be asked; does nothing when it is."""
@@ -103,12 +102,12 @@ class TransactionProducer(Producer):
         await super().start()
         instance = self._own_instance()
         if instance is not before:
-            instance.transaction_checks.join(self._group, self._asked)
+            instance.transaction_checks.join(self._group, self._check)
             self._looking = [background(self._look_up(instance, topic), f"route of {topic}") for topic in self._topics]
 
     async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
         await cancel_all(self._looking)
-        await instance.transaction_checks.leave(self._group, self._asked)
+        await instance.transaction_checks.leave(self._group, self._check)
         await super()._end(instance, lane)
 
     async def send_in_transaction(
@@ -140,20 +139,15 @@ class TransactionProducer(Producer):
             {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         )
         sent = await delivery.deliver(outgoing, None, None, timeout)
-        if sent.status is SendStatus.SEND_OK:
-            self._executing.add(sent.message_id)
-            try:
-                state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
-            finally:
-                self._executing.discard(sent.message_id)
-        else:
+        executing = instance.transaction_checks.executing
+        executing.add(sent.message_id)
+        try:
             state = TransactionState.ROLLBACK  # the broker may forget the message
-        return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
-
-    async def _asked(self, message: MessageExt) -> TransactionState:
-        if message.message_id in self._executing:
-            return TransactionState.UNKNOWN  # a check that finds nothing yet would end it
-        return await state_of(self._check(message), "the check of transactions")
+            if sent.status is SendStatus.SEND_OK:
+                state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
+            return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
+        finally:
+            executing.discard(sent.message_id)
 
     async def _decide(
         self, instance: ClientInstance, sent: SendResult, state: TransactionState, timeout: float

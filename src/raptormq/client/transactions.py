@@ -1,7 +1,8 @@
 """Questions of brokers about transactions that were left open (39), answered by the producers of a client.
 
     broker --39--> group's `check` --> COMMIT or ROLLBACK --37--> the same broker
-                                   `-> UNKNOWN, or an error: no answer, the broker asks again
+                                   `-> UNKNOWN, an error, or the local transaction still runs: no answer, the
+                                       broker asks again
 
 Neighbours: `transaction_producer` registers its `check`, `instance` owns the table. Source: RocketMQ
 `ClientRemotingProcessor.checkTransactionState`, `DefaultMQProducerImpl.checkTransactionState`.
@@ -78,6 +79,8 @@ class TransactionChecks:
         self._keys = keys
         self._checks: dict[str, list[Check]] = {}
         """By group, one for each producer of it here."""
+        self.executing: set[str] = set()
+        """Ids of the messages whose local transactions run, or whose ends a broker is being told, of all producers."""
         self._tasks: set[asyncio.Task[None]] = set()
         router.add(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._asked)
 
@@ -100,6 +103,8 @@ class TransactionChecks:
         queue = MessageQueue(half.topic, header.broker_name or "", half.queue_id)
         (message,) = decode_messages(command.body, queue, keys=self._keys)
         group = message.properties.get(names.PRODUCER_GROUP, "")
+        if message.message_id in self.executing:
+            return  # it is not decided yet, and a check that finds nothing would end it
         checks = self._checks.get(group)
         if not checks or len(self._tasks) >= MAX_CHECKS:
             log.warning("nobody looks what became of transaction %s of group %s", message.message_id, group)
