@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,8 @@ from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore, StoreConfig, flush_service
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import File
+from raptormq.storage.flush_service import FlushService
+from raptormq.storage.write_gate import WriteGate
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import bodies, message, open_store, open_sync_store, read_queue
@@ -164,3 +167,28 @@ async def test_64_senders_on_a_real_disk(tmp_path: Path) -> None:
 async def test_the_file_type_of_the_test_is_the_one_of_the_seam() -> None:
     file: File = SlowSync().open("/commitlog", create=True)
     assert file.size() == 0
+
+
+class GrowingLog:
+    """It has grown before each flush."""
+
+    def __init__(self) -> None:
+        self.flushes = threading.Semaphore(0)
+        self.end_offset = self.flushed_offset = 0
+
+    def flush(self) -> None:
+        self.end_offset += 1
+        self.flushed_offset = self.end_offset
+        self.flushes.release()
+
+
+def test_a_loop_that_is_closed_before_the_store_does_not_end_the_thread() -> None:
+    log, gate, loop = GrowingLog(), WriteGate(), asyncio.new_event_loop()
+    log_of_service = cast("CommitLog", log)
+    service = FlushService(log_of_service, gate, sync=False, interval_ms=1, last_timestamp=lambda: 0)
+    loop.close()
+    service.start(loop, lambda: None)
+    for _ in range(3):
+        assert log.flushes.acquire(timeout=30)
+    service.stop()
+    gate.check()

@@ -164,7 +164,11 @@ class FlushService:
 
     def _tell_loop(self) -> None:
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._on_loop)
+        try:
+            self._loop.call_soon_threadsafe(self._on_loop)
+        except RuntimeError:
+            if not self._loop.is_closed():  # else the program is ending, and nobody waits
+                raise
 
     def _on_loop(self) -> None:
         self._complete()
