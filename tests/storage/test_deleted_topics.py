@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from raptormq.errors import StorageError
 from raptormq.storage import MessageStore, PendingRecord
+from raptormq.storage.consumer_offsets import Snapshot
 from raptormq.storage.conversion_run import Job, QueueTypes, Workshop
 from raptormq.storage.filesystem import read_file
 from raptormq.storage.json_file import JsonFile
@@ -19,6 +21,7 @@ from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     Clock,
+    Inline,
     bodies,
     checkpoint,
     message,
@@ -41,13 +44,13 @@ def deleted(
 
     async def run() -> MemoryFileSystem:
         store.set_loop(asyncio.get_running_loop())
-        store.delete_topic("topic")
-        await store.deletions_saved()
-        if then:
-            put(store, *then)
-            store.flush()
-        left: Callable[[], MemoryFileSystem] = getattr(volume, survivor)
         try:
+            store.delete_topic("topic")
+            await store.deletions_saved()
+            if then:
+                put(store, *then)
+                store.flush()
+            left: Callable[[], MemoryFileSystem] = getattr(volume, survivor)
             return left()
         finally:
             store.close()
@@ -267,6 +270,35 @@ async def test_a_deletion_that_could_not_be_noted_is_noted_later() -> None:
     again = open_store(without_queues(left))
     assert again.queue_ids("topic") == [0]
     assert bodies(read_queue(again)) == ["new"]
+
+
+class DeletesAnother(Inline):
+    """The thread that saves offsets while somebody deletes another topic."""
+
+    def __init__(self, store: MessageStore, *topics: str) -> None:
+        self._store = store
+        self._topics = list(topics)
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = await super().run(work, *args, **kwargs)
+        if self._topics and args and isinstance(args[0], Snapshot):
+            self._store.delete_topic(self._topics.pop())
+        return result
+
+
+async def test_what_is_deleted_while_another_deletion_is_saved_is_saved_too() -> None:
+    """The table of topics is written next, without either."""
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    for topic in ("first", "second", "third"):
+        put(store, message("x", topic))
+        store.consumer_offsets.commit(topic, "group", 0, 1)
+    store.flush()
+    store.delete_topic("first")
+    assert store._opened is not None
+    await store._opened.deletions_saved(DeletesAnother(store, "third", "second"))
+    assert open_store(volume.after_kill()).topics() == []
+    assert store._opened.housekeeping.deletions.is_saved
 
 
 def made_again(volume: MemoryFileSystem, store: MessageStore, *, is_batch: bool) -> list[str]:

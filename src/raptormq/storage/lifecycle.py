@@ -44,15 +44,15 @@ class OpenStore:
     _saving_deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def deletions_saved(self, background: Runner) -> None:
-        """Wait until no crash can bring back what was deleted: messages, conversions and progress of consumers. At once
-        where nothing has been deleted since it was waited for.
+        """Wait until no crash can bring back what was deleted by the time this returns: messages, conversions and
+        progress of consumers. At once where nothing has been deleted since it was waited for.
 
         Raises:
             StorageError: something could not be written.
         """
         async with self._saving_deletions:
-            version = self.housekeeping.deletions.version
-            if version != self._saved_deletions:
+            # Until nothing comes while it is saved: the table of topics is written as it is when this returns.
+            while (version := self.housekeeping.deletions.version) != self._saved_deletions:
                 await self.housekeeping.save_ledgers(background)
                 await self.housekeeping.save_offsets(background)
                 self._saved_deletions = version
