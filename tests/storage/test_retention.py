@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 import pytest
 
 from raptormq.errors import ConfigError, DiskFull
 from raptormq.storage import GetStatus, MessageStore
+from raptormq.storage.consume_queue import ConsumeQueue
+from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.retention import parse_hours
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import batch
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     SEGMENT_BYTES,
     Clock,
+    Inline,
     bodies,
     checkpoint,
     message,
@@ -27,6 +37,8 @@ from tests.storage.stores import (
     run_retention,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
 HOUR_MS = 3_600_000
 DELETING = f"deleting 5 segments of the log, up to offset {5 * SEGMENT_BYTES}; the disk is "
 
@@ -216,9 +228,68 @@ def test_queue_files_are_removed_although_a_consumer_came_before_retention(is_ba
     retention = store._retention
     for queue in retention.unvisited:
         retention.look_for_dead_files(queue, wait=False)
-    for queue in retention.with_dead_files:
-        retention.remove_dead_files(queue)
+    for dead in retention.dead_files:
+        retention.remove_dead_files(dead)
     assert len(volume.names(folder)) == 1
+
+
+class Meanwhile(Inline):
+    """The thread whose work takes so long that something else happens before it ends."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        self._happens = happens
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        result = work(*args, **kwargs)
+        self._happens()
+        return result
+
+
+def of_two_queues_with_dead_files(volume: FileSystem, clock: Clock) -> tuple[MessageStore, list[ConsumeQueue]]:
+    store = open_store(volume, clock, file_reserved_hours=1, delete_when="12")
+    for number in range(70):
+        put(store, message(str(number), "a"), message(str(number), "b"))
+    checkpoint(store)
+    remove = store._retention.run(at_hour(12))
+    assert remove is not None
+    remove()
+    return store, list(store._retention.unvisited)
+
+
+def queue_files(volume: MemoryFileSystem, queue: ConsumeQueue) -> int:
+    return len(volume.names(f"/store/consumequeue/{queue.topic}/0"))
+
+
+def test_queue_files_stay_until_a_checkpoint_that_began_later_says_where_the_queue_begins() -> None:
+    clock = Clock(at_hour(3))
+    volume = MemoryFileSystem(clock=clock)
+    store, (first, second) = of_two_queues_with_dead_files(volume, clock)
+    assert store._opened is not None
+    keeping, retention = store._opened.housekeeping, store._retention
+    retention.look_for_dead_files(first, wait=False)
+    before = queue_files(volume, second)
+    looked = partial(retention.look_for_dead_files, second, wait=False)
+    asyncio.run(keeping._remove_dead_files(Meanwhile(looked)))
+    assert (queue_files(volume, first), queue_files(volume, second)) == (1, before)
+    asyncio.run(keeping._remove_dead_files(Inline()))
+    assert (queue_files(volume, second), retention.dead_files) == (1, [])
+
+
+def test_what_retention_could_not_remove_it_tries_to_remove_again() -> None:
+    clock = Clock(at_hour(3))
+    disk = MemoryFileSystem(clock=clock)
+    volume = FaultyFileSystem(disk)
+    store, queues = of_two_queues_with_dead_files(volume, clock)
+    assert store._opened is not None
+    keeping = store._opened.housekeeping
+    for queue in queues:
+        store._retention.look_for_dead_files(queue, wait=False)
+    volume.faults.append(Fault(kind="remove", path=f"consumequeue/{queues[0].topic}", error=errno.EIO))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        asyncio.run(keeping._remove_dead_files(Inline()))
+    assert max(queue_files(disk, queue) for queue in queues) > 1
+    asyncio.run(keeping._remove_dead_files(Inline()))
+    assert [queue_files(disk, queue) for queue in queues] == [1, 1]
 
 
 def test_above_90_percent_writes_are_refused_until_there_is_room() -> None:

@@ -74,7 +74,7 @@ class ConsumeQueue:
         """Items that no file has yet, None when there are none."""
         self.deleted = False
         self.has_dead_files = False
-        """Some files hold only items before ``first_item``; :mod:`~raptormq.storage.retention` removes them."""
+        """Some files hold only items before ``first_item``; :mod:`~raptormq.storage.retention` has yet to note it."""
         self.delay_ms: int | None = None
         """For a queue of delayed messages: its tag codes are the times at which they are due."""
 

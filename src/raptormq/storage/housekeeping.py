@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -100,7 +101,7 @@ class Housekeeping:
                 await background.run(remove_aside, self.filesystem, self.config.paths.key_index, log_min)
         async for queue in in_turns(self.retention.unvisited):
             await with_pages(partial(self._look_for_dead_files, queue), background, self.filesystem)
-        if self.retention.with_dead_files:
+        if self.retention.dead_files:
             await self._remove_dead_files(background)
 
     async def clean_now(self, background: Runner, *, any_hour: bool) -> None:
@@ -113,11 +114,16 @@ class Housekeeping:
         self.retention.look_for_dead_files(queue, wait=wait)
 
     async def _remove_dead_files(self, background: Runner) -> None:
-        with contextlib.suppress(StorageError):  # the gate tells of it; for want of room these files must not stay
-            await self.checkpointing.make(background, always=True)
-        taken, self.retention.with_dead_files = self.retention.with_dead_files, []
-        async for queue in in_turns(taken):
-            self.retention.remove_dead_files(queue)
+        # Taken before the checkpoint: it need not say where queues begin that are looked at while it is made.
+        dead, self.retention.dead_files = deque(self.retention.dead_files), []
+        try:
+            with contextlib.suppress(StorageError):  # the gate tells of it; for want of room these files must not stay
+                await self.checkpointing.make(background, always=True)
+            async for each in in_turns(list(dead)):
+                self.retention.remove_dead_files(each)
+                dead.popleft()
+        finally:
+            self.retention.dead_files[:0] = dead  # the next run tries again
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:

@@ -24,6 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from raptormq.errors import ConfigError, StorageError
 from raptormq.storage.commit_log import CommitLog
@@ -51,6 +52,14 @@ def parse_hours(text: str) -> frozenset[int]:
     return frozenset(map(int, parts))
 
 
+class DeadFiles(NamedTuple):
+    """The files of a queue that point only to what is gone."""
+
+    queue: ConsumeQueue
+    first_item: int
+    """They are those that hold only items before it."""
+
+
 class Retention:
     """Applies the limits of ``config``, which may change; :meth:`run` decides on the loop and returns the slow part for
     a thread.
@@ -70,8 +79,8 @@ class Retention:
         self._is_stuck = False
         self.unvisited: Iterator[ConsumeQueue] = iter(())
         """Queues that :meth:`look_for_dead_files` is to be called with since a :meth:`run` took segments."""
-        self.with_dead_files: list[ConsumeQueue] = []
-        """Those that :meth:`remove_dead_files` is to be called with."""
+        self.dead_files: list[DeadFiles] = []
+        """What :meth:`remove_dead_files` is to be called with."""
         self.disk_used_ratio = 0.0
         self.deleted_segments = 0
         """Since the start."""
@@ -131,15 +140,19 @@ class Retention:
             return
         self._queues.min_offset(queue, self._log.min_offset, wait=wait)
         if queue.has_dead_files:  # which a reader may have found out before
-            self.with_dead_files.append(queue)
+            queue.has_dead_files = False
+            self.dead_files.append(DeadFiles(queue, queue.first_item))
 
-    def remove_dead_files(self, queue: ConsumeQueue) -> None:
+    def remove_dead_files(self, dead: DeadFiles) -> None:
         """Remove these files. Before that a checkpoint has to say where the queue begins: a start after a crash would
         miss them, and build all queues again.
+
+        Raises:
+            OSError: the disk failed, not all are gone.
         """
+        queue, first_item = dead
         if not queue.deleted:
-            self._queues.files.remove_before(queue, queue.first_item)
-            queue.has_dead_files = False
+            self._queues.files.remove_before(queue, min(first_item, queue.first_item))  # it may have begun anew
 
     def _take_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
         config, log = self._config, self._log
