@@ -42,6 +42,19 @@ def test_a_decision_that_was_not_written_opens_the_half_again() -> None:
     assert ledger.is_open(1)
 
 
+def test_a_half_that_was_written_anew_is_found_from_each_place_until_it_is_decided() -> None:
+    ledger = Ledger(0, 0)
+    ledger.half_seen(0, 1)
+    for to in (3, 7):
+        places = ledger.places(ledger.place(0))
+        ledger.settle(places[-1])
+        ledger.moved(places, to)
+    assert [ledger.place(each) for each in (0, 3, 7, 5)] == [7, 7, 7, 5]
+    ledger.settle(7)
+    assert [ledger.place(each) for each in (0, 3, 7)] == [0, 3, 7]
+    assert not any(ledger.is_open(each) for each in (0, 3, 7))
+
+
 @given(st.lists(st.tuples(st.sampled_from(["half", "op"]), st.integers(0, 9)), max_size=60), st.integers(0, 60))
 def test_restoring_from_the_kept_progress_gives_the_same_open_halves(events: list[tuple[str, int]], cut: int) -> None:
     ledger = Ledger(0, 0)

@@ -99,6 +99,7 @@ class TransactionHandlers:
         if not header.from_transaction_check and immune is not None and self._clock() - half.born_timestamp > immune:
             remark = f"the decision comes more than {immune} ms after the message: the broker asks from now on"
             raise Refused(ResponseCode.ILLEGAL_OPERATION, remark)
-        if not self._transactions.is_open(half):
+        current = await self._transactions.current(half)
+        if current is None:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is decided already")
-        return half
+        return current

@@ -18,6 +18,10 @@ class Ledger:
         self._op_end = op_offset
         self._ops: deque[tuple[int, int]] = deque()
         self._settled_ahead: set[int] = set()
+        self._places: dict[int, int] = {}
+        """Where open halves are now that were written anew, by each offset that they had before."""
+        self._earlier: dict[int, tuple[int, ...]] = {}
+        """The reverse."""
 
     def half_seen(self, offset: int, now: int) -> None:
         """A half has become visible; halves come in the order of their offsets."""
@@ -35,7 +39,9 @@ class Ledger:
             self.settle(half)
 
     def settle(self, half: int) -> None:
-        """A half is decided; it need not have been seen yet."""
+        """A half is decided, or written anew; it need not have been seen yet."""
+        for earlier in self._earlier.pop(half, ()):
+            del self._places[earlier]
         if self.open.pop(half, None) is None and half >= self._seen_end:
             self._settled_ahead.add(half)
 
@@ -44,6 +50,20 @@ class Ledger:
         self._settled_ahead.discard(half)
         if half < self._seen_end:
             self.open[half] = now
+
+    def places(self, half: int) -> tuple[int, ...]:
+        """Return all offsets that an open half has had, the one that it has now last."""
+        return *self._earlier.get(half, ()), half
+
+    def moved(self, earlier: tuple[int, ...], to: int) -> None:
+        """A half that had these `places`, and was settled there, is at ``to`` now."""
+        self._earlier[to] = earlier
+        for place in earlier:
+            self._places[place] = to
+
+    def place(self, half: int) -> int:
+        """Return where a half is now that was at ``half`` once; known until it is decided, or the broker restarts."""
+        return self._places.get(half, half)
 
     def is_open(self, half: int) -> bool:
         """Whether a decision about this half still counts; true for one that will become visible soon."""

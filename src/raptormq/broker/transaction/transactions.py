@@ -174,6 +174,15 @@ class Transactions:
         """Whether nobody has decided about ``half`` yet."""
         return self._ledger.is_open(half.queue_offset)
 
+    async def current(self, half: StoredMessage) -> StoredMessage | None:
+        """Return the open half that ``half`` is now, since each question writes it anew, and a producer whose local
+        transaction takes longer than that knows an earlier place; None where it is decided.
+        """
+        place = self._ledger.place(half.queue_offset)
+        if not self._ledger.is_open(place):
+            return None
+        return half if place == half.queue_offset else await self._read(place)
+
     async def commit(self, half: StoredMessage) -> None:
         """Deliver the message of an open half.
 
@@ -249,7 +258,9 @@ class Transactions:
         except MessageError:  # no room in the properties for the count: RocketMQ could not ask about it either
             await self._settle(half, [given_up(half)])
             return
+        places = self._ledger.places(half.queue_offset)
         offset, place = await self._settle(half, [record])
+        self._ledger.moved(places, offset)
         properties = record.properties.decode()
         self._questions.ask(replace(half, properties=properties, queue_offset=offset, physical_offset=place))
 
