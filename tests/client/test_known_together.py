@@ -64,7 +64,7 @@ async def test_brokers_and_their_members_are_those_that_any_knows() -> None:
         assert info.clusters == {"c": ["a"], "d": ["b"]}
 
 
-async def test_the_one_that_answers_first_is_believed_where_they_differ() -> None:
+async def test_the_one_that_the_client_is_with_is_believed_where_they_differ() -> None:
     async with two() as (servers, first, second):
         first.on(CLUSTER, cluster(MASTER))
         second.on(CLUSTER, cluster(BrokerData("c", "a", {0: "old:1"})))

@@ -2,7 +2,7 @@
 
 They do not talk to each other. One that was started just now, or that some of the brokers cannot reach, lacks what
 another one has; whoever believed one alone would not see these brokers. Where they contradict each other, the one that
-answers first is believed.
+the client is with is believed.
 Neighbours: `name_servers` asks; `routes` and `admin` want to know.
 """
 
