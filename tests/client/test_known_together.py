@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,8 @@ from raptormq.client.name_servers import NameServers
 from raptormq.errors import BodyError, ServerError
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, refuse
 
@@ -64,11 +67,19 @@ async def test_brokers_and_their_members_are_those_that_any_knows() -> None:
         assert info.clusters == {"c": ["a"], "d": ["b"]}
 
 
-async def test_the_one_that_the_client_is_with_is_believed_where_they_differ() -> None:
-    async with two() as (servers, first, second):
-        first.on(CLUSTER, cluster(MASTER))
+async def test_all_are_asked_at_once_and_the_one_that_the_client_is_with_is_believed_where_they_differ() -> None:
+    """One after the other, a thousand topics take minutes."""
+    pool = ConnectionPool()
+    async with ScriptedPeer() as first, ScriptedPeer() as second, asyncio.timeout(30):
+        late: list[tuple[Connection, RemotingCommand]] = []
+        first.on(CLUSTER, lambda connection, asked: late.append((connection, asked)))
         second.on(CLUSTER, cluster(BrokerData("c", "a", {0: "old:1"})))
-        assert (await cluster_of(servers)).brokers == {"a": MASTER}
+        asking = asyncio.ensure_future(cluster_of(NameServers(pool, [first.address, second.address], timeout=300)))
+        for each in (first, second):
+            await each.wait_for(CLUSTER)
+        cluster(MASTER)(*late[0])
+        assert (await asking).brokers == {"a": MASTER}
+    await pool.close()
 
 
 async def test_topics_are_those_of_all() -> None:

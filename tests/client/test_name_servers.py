@@ -52,16 +52,23 @@ async def test_an_answer_with_an_error_code_is_an_answer() -> None:
         await pool.close()
 
 
-async def test_the_others_are_asked_all_at_once_and_silent_ones_not_again_at_once(free_port: int) -> None:
+@pytest.mark.parametrize("reply", [silence, hang_up], ids=["silent", "hangs up"])
+async def test_another_one_that_does_not_answer_is_not_asked_again_at_once(
+    reply: Reply, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with ScriptedPeer() as first, ScriptedPeer() as second, ScriptedPeer() as third:
-        second.on(ASK, silence)
-        third.on(ASK, answer(body=b"third"))
+        second.on(ASK, reply)
         pool = ConnectionPool()
-        addresses = [first.address, f"127.0.0.1:{free_port}", second.address, third.address]
-        servers = NameServers(pool, addresses, timeout=3)
-        for _ in range(3):
-            assert [each.body for each in await servers.ask_others(lambda: request(ASK))] == [b"third"]
-        assert (len(first.received[ASK]), len(second.received[ASK]), len(third.received[ASK])) == (0, 1, 3)
+        gone = f"127.0.0.1:{free_port}"
+        servers = NameServers(pool, [first.address, gone, second.address, third.address], timeout=3)
+        assert list(await servers.ask_all(lambda: request(ASK))) == [first.address, third.address]
+        async with ScriptedPeer(free_port) as back:
+            for _ in range(2):
+                assert list(await servers.ask_all(lambda: request(ASK))) == [first.address, third.address]
+            assert [len(each.received[ASK]) for each in (first, back, second, third)] == [3, 0, 1, 3]
+            monkeypatch.setattr(servers, "_silent_until", {})
+            second.on(ASK, answer())
+            assert list(await servers.ask_all(lambda: request(ASK))) == list(servers.addresses)
         await pool.close()
 
 

@@ -81,7 +81,7 @@ async def _known_together(
     read: Callable[[RemotingCommand], T | None],
     join: Callable[[T, T], T],
 ) -> T | None:
-    answers = [await name_servers.request(command()), *await name_servers.ask_others(command)]
+    answers = (await name_servers.ask_all(command)).values()
     found: T | None = None
     errors: list[ServerError | BodyError] = []
     for answer in answers:

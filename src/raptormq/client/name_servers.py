@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from raptormq.errors import RequestTimeout, TransportError
+from raptormq.errors import TransportError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
 _OPINION_S = 0.5
 """For the answers of others: nothing may be wrong at all."""
-_SILENCE_S = 30.0
-"""So long is one that let others wait for its answer not asked for another."""
+_SILENCE_S = 10.0
+"""So long is another one that did not answer not asked again."""
 
 
 class NameServers:
@@ -66,23 +66,36 @@ class NameServers:
                 return answer
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def ask_others(self, command: Callable[[], RemotingCommand]) -> list[RemotingCommand]:
-        """Return what the others say than the one that has answered last, as far as they do within 0.5 s.
+    async def ask_all(self, command: Callable[[], RemotingCommand]) -> dict[str, RemotingCommand]:
+        """Ask all at the same time, and return the answers by address: the first is what `request` returns, then come
+        those of the others, as far as they answer within 0.5 s.
 
         `command()` returns the request, a new one for each.
-        """
-        now = asyncio.get_running_loop().time()
 
-        async def ask(address: str) -> RemotingCommand | None:
-            if now < self._silent_until.get(address, now):
-                return None
-            try:
-                return await self._pool.request(address, command(), _OPINION_S)
-            except RequestTimeout:
-                self._silent_until[address] = now + _SILENCE_S
-            except TransportError:
-                pass  # which takes no time
-            return None
+        Raises:
+            TransportError: none answered; the text is that of the last attempt.
+        """
+
+        async def first() -> tuple[str, RemotingCommand | None]:
+            answer = await self.request(command())
+            return self._addresses[self._current], answer
 
         others = [address for index, address in enumerate(self._addresses) if index != self._current]
-        return [answer for answer in await asyncio.gather(*map(ask, others)) if answer is not None]
+        answers: dict[str, RemotingCommand] = {}
+        for address, answer in await asyncio.gather(first(), *(self._opinion(each, command) for each in others)):
+            if answer is not None:
+                answers.setdefault(address, answer)  # the one that `request` has moved on to was asked twice
+        return answers
+
+    async def _opinion(
+        self, address: str, command: Callable[[], RemotingCommand]
+    ) -> tuple[str, RemotingCommand | None]:
+        clock = asyncio.get_running_loop().time
+        if clock() < self._silent_until.get(address, 0.0):
+            return address, None
+        try:
+            return address, await self._pool.request(address, command(), _OPINION_S)
+        except TransportError:
+            # Whoever asks for a thousand topics would wait for a frozen one, or look up a name that is gone, as often.
+            self._silent_until[address] = clock() + _SILENCE_S
+            return address, None
