@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 ROUTE_ERRORS = TransportError, ServerError, BodyError
 """What asking for a route may end with: no name server answers, refuses, or answers what is no route."""
+_AT_ONCE = 32
+"""Topics to refresh: thousands of requests in one burst would hold up others at the name servers."""
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
@@ -133,9 +135,15 @@ class RouteTable:
         return fetch
 
     async def refresh_within(self, topics: Iterable[str], seconds: float) -> None:
-        """Ask for routes, all at once, and wait no longer than this; what comes later counts, too."""
-        if fetches := [self._fetches.get(topic) or self._begin_fetch(topic) for topic in topics]:
-            await asyncio.wait(fetches, timeout=seconds)
+        """Ask for routes that are older than a second, the oldest first, and wait no longer than this; the answers to
+        what has been asked by then count, too.
+        """
+        due_at = {topic: self._next_fetch_at.get(topic, 0.0) for topic in topics}
+        now = asyncio.get_running_loop().time()
+        due = sorted((topic for topic, at in due_at.items() if at <= now), key=due_at.__getitem__)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._refresh_many(due)
 
     async def _unless_closed(self, fetch: asyncio.Task[T]) -> T:
         try:
@@ -158,11 +166,25 @@ class RouteTable:
 
     async def refresh_all(self) -> None:
         """Ask for every topic in use once more; failures are logged and leave what was known."""
-        for topic in [*self._routes, *self._borrowed]:
-            try:
-                await self.refresh(topic)
-            except RaptorMQError as error:
-                log.warning("route of %s stays as it was: %s", topic, error)
+        for topic, error in (await self._refresh_many([*self._routes, *self._borrowed])).items():
+            log.warning("route of %s stays as it was: %s", topic, error)
+
+    async def _refresh_many(self, topics: Collection[str]) -> dict[str, RaptorMQError]:
+        """Ask for routes, a bounded number at once; returns the failures."""
+        waiting = iter(topics)
+        failures: dict[str, RaptorMQError] = {}
+
+        async def ask() -> None:
+            for topic in waiting:  # which all share
+                try:
+                    await self.refresh(topic)
+                except RaptorMQError as error:
+                    failures[topic] = error
+                    if not isinstance(error, ServerError | BodyError):
+                        return  # no name server answers: the next topic would wait as long
+
+        await asyncio.gather(*(ask() for _ in range(min(_AT_ONCE, len(topics)))))
+        return failures
 
     async def close(self) -> None:
         """Stop asking."""
