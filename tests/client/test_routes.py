@@ -187,10 +187,10 @@ async def test_where_no_name_server_answers_the_other_topics_do_not_wait_for_it(
         for topic in ("t", "u", "v", "w"):
             await routes.find(topic)
         peer.on(ASK, silence)
-        monkeypatch.setattr(routes._name_servers, "_timeout", 0.2)
+        monkeypatch.setattr(routes._told._name_servers, "_timeout", 0.2)
         await routes.refresh_all()
         assert len(await peer.wait_for(ASK, 6)) == 6
-        monkeypatch.setattr(routes._name_servers, "_timeout", 20)
+        monkeypatch.setattr(routes._told._name_servers, "_timeout", 20)
         peer.on(ASK, refuse(ResponseCode.SYSTEM_ERROR))
         await routes.refresh_all()
         assert len(peer.received[ASK]) == 10, "that is an answer, and the next topic may get another one"
@@ -230,6 +230,14 @@ async def test_a_broker_that_only_another_name_server_knows_is_found_at_once() -
         assert await brokers(routes) == {"broker-0", "broker-1"}
         assert await brokers(routes) == {"broker-0"}, "the other one has been started again"
         assert await brokers(routes) == {"broker-0", "broker-1"}
+
+
+async def test_a_broker_stays_while_the_only_name_server_that_knows_it_does_not_answer() -> None:
+    async with two_servers() as (routes, first, second):
+        first.on(ASK, route(1, first))
+        second.on(ASK, route(1, first, second), hang_up)
+        for _ in range(3):
+            assert await brokers(routes) == {"broker-0", "broker-1"}
 
 
 @pytest.mark.parametrize("spoilt", [refuse(ResponseCode.SYSTEM_ERROR), answer(body=b"no route")])

@@ -3,13 +3,14 @@
 They do not talk to each other. One that was started just now, or that some of the brokers cannot reach, lacks what
 another one has; whoever believed one alone would not see these brokers. Where they contradict each other, the one that
 the client is with is believed.
-Neighbours: `name_servers` asks; `routes` and `admin` want to know.
+Neighbours: `name_servers` asks; `told_routes` and `admin` want to know.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TypeVar
 
 from raptormq.client.answers import require_success
@@ -34,7 +35,14 @@ async def route_of(name_servers: NameServers, topic: str) -> TopicRoute | None:
         TransportError: none answers.
         ServerError, BodyError: none has a good answer.
     """
-    return await _known_together(name_servers, lambda: route_request(topic), route_in, TopicRoute.with_others_of)
+    return _together(await routes_told(name_servers, topic), TopicRoute.with_others_of)
+
+
+async def routes_told(name_servers: NameServers, topic: str) -> dict[str, TopicRoute | None]:
+    """Return where a topic is by address of each name server that has a good answer, first the one that is believed;
+    raises as `route_of`.
+    """
+    return await _good_answers(name_servers, lambda: route_request(topic), route_in)
 
 
 async def cluster_of(name_servers: NameServers) -> ClusterInfo:
@@ -43,10 +51,8 @@ async def cluster_of(name_servers: NameServers) -> ClusterInfo:
     def read(answer: RemotingCommand) -> ClusterInfo:
         return ClusterInfo.from_json(require_success(answer, _NAME_SERVER).body)
 
-    found = await _known_together(
-        name_servers, lambda: request(RequestCode.GET_BROKER_CLUSTER_INFO), read, ClusterInfo.with_others_of
-    )
-    return found or ClusterInfo()
+    found = await _good_answers(name_servers, lambda: request(RequestCode.GET_BROKER_CLUSTER_INFO), read)
+    return _together(found, ClusterInfo.with_others_of) or ClusterInfo()
 
 
 async def topics_of(name_servers: NameServers) -> set[str]:
@@ -56,7 +62,7 @@ async def topics_of(name_servers: NameServers) -> set[str]:
         return set(TopicList.from_json(require_success(answer, _NAME_SERVER).body).topics)
 
     command = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-    return await _known_together(name_servers, lambda: request(command), read, set.union) or set()
+    return _together(await _good_answers(name_servers, lambda: request(command), read), set.union) or set()
 
 
 def route_request(topic: str) -> RemotingCommand:
@@ -75,23 +81,22 @@ def route_in(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicR
     return TopicRoute.from_json(require_success(answer, name_server).body)
 
 
-async def _known_together(
-    name_servers: NameServers,
-    command: Callable[[], RemotingCommand],
-    read: Callable[[RemotingCommand], T | None],
-    join: Callable[[T, T], T],
-) -> T | None:
-    answers = (await name_servers.ask_all(command)).values()
-    found: T | None = None
+async def _good_answers(
+    name_servers: NameServers, command: Callable[[], RemotingCommand], read: Callable[[RemotingCommand], T]
+) -> dict[str, T]:
+    good: dict[str, T] = {}
     errors: list[ServerError | BodyError] = []
-    for answer in answers:
+    for address, answer in (await name_servers.ask_all(command)).items():
         try:
-            other = read(answer)
+            good[address] = read(answer)
         except (ServerError, BodyError) as error:
-            log.debug("a name server has no good answer: %s", error)
+            log.debug("name server %s has no good answer: %s", address, error)
             errors.append(error)
-        else:
-            found = join(found, other) if found is not None and other is not None else found or other
-    if len(errors) == len(answers):
+    if not good:
         raise errors[0]
-    return found
+    return good
+
+
+def _together(told: Mapping[str, T | None], join: Callable[[T, T], T]) -> T | None:
+    known = [each for each in told.values() if each is not None]
+    return reduce(join, known) if known else None

@@ -9,7 +9,7 @@ such topic, and no name server knows it any more, is it taken for deleted.
 
 What all name servers know counts together: a broker that reaches one of them is found by clients that ask another one
 first. Otherwise members of a group would divide different queues among themselves, and nobody read some of them.
-Neighbours: `known_together` asks, `topic_queues` interprets. Source: RocketMQ
+Neighbours: `told_routes` asks, `topic_queues` interprets. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
 
@@ -23,8 +23,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 from raptormq.client.background import background, cancel_all
-from raptormq.client.known_together import route_of
 from raptormq.client.name_servers import NameServers
+from raptormq.client.told_routes import ToldRoutes
 from raptormq.client.topic_queues import TopicQueues, topic_queues
 from raptormq.errors import BodyError, ClientClosed, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import TopicRoute
@@ -55,7 +55,7 @@ class RouteTable:
     """
 
     def __init__(self, name_servers: NameServers, changed: Callable[[TopicQueues], None]) -> None:
-        self._name_servers = name_servers
+        self._told = ToldRoutes(name_servers)
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
         self._borrowed: dict[str, TopicQueues] = {}
@@ -208,7 +208,7 @@ class RouteTable:
             pause *= 2
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
-        found = await route_of(self._name_servers, topic)
+        found = await self._told.ask(topic)
         now = asyncio.get_running_loop().time()
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
         self._next_fetch_at[topic] = now + pause
@@ -234,9 +234,7 @@ class RouteTable:
     async def _borrow(self, topic: str, most_queues: int) -> TopicQueues | None:
         """Return the route of the default topic for one that is to come, None when there is none."""
         if self._default is None or self._default.done():  # a thousand sends may wait for one topic
-            self._default = asyncio.create_task(
-                route_of(self._name_servers, AUTO_CREATE_TOPIC), name="route of the default topic"
-            )
+            self._default = asyncio.create_task(self._told.ask(AUTO_CREATE_TOPIC), name="route of the default topic")
         found = await self._unless_closed(self._default)
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
 
