@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from tests.client.member import Member
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, route, silence
 
 ASK, ROUTE = RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.GET_ROUTEINFO_BY_TOPIC
+HEART_BEAT = RequestCode.HEART_BEAT
 
 
 class Two:
@@ -99,7 +101,29 @@ async def test_a_broker_that_does_not_know_this_client_hears_of_it_and_is_asked_
         for broker in (group.first, group.second):
             broker.on(ASK, answer(body=encode_consumer_ids([])), group.knows("other"))
         assert await group.others() == ["other"]
-        assert group.first.received[RequestCode.HEART_BEAT]
+        assert group.first.received[HEART_BEAT]
+
+
+async def test_a_frozen_broker_does_not_keep_another_one_from_hearing_of_this_client() -> None:
+    async with two(request_timeout=300) as group, asyncio.timeout(30):
+        group.first.on(ASK, answer(body=encode_consumer_ids([])), group.knows("other"))
+        for code in (ASK, HEART_BEAT):
+            group.second.on(code, silence)
+        asking = asyncio.ensure_future(group.others())
+        await group.first.wait_for(ASK, 2)
+        await group.second.wait_for(ASK)
+        for connection in list(group.second.connections):
+            connection.abort()
+        assert await asking == ["other"]
+
+
+async def test_a_broker_that_does_not_take_a_heartbeat_is_waited_for_no_longer_for_that() -> None:
+    async with two(request_timeout=0.2) as group:
+        for broker in (group.first, group.second):
+            broker.on(ASK, answer(body=encode_consumer_ids([])))
+            broker.on(HEART_BEAT, silence)
+        with pytest.raises(RequestTimeout):
+            await group.others()
 
 
 async def test_where_no_broker_answers_nobody_can_say() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from raptormq.client.answers import require_success
 from raptormq.client.instance import ClientInstance
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
 from raptormq.protocol.bodies.heartbeat import decode_consumer_ids
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -43,14 +43,10 @@ class GroupMembers:
         self._not_back = {topic: set(members) for topic, members in before.items()}
 
     async def ask(self, topics: Collection[TopicQueues]) -> None:
-        """Ask the brokers of all these topics, each once; takes `ClientConfig.request_timeout` at most."""
+        """Ask the brokers of all these topics; takes `ClientConfig.request_timeout` at most."""
         self._answers, self._failures = {}, {}
-        await self._ask({address for found in topics for address in _addresses(found)})
-        # Who does not know this client was restarted, or hears of it just now.
-        if any(self._heard(found) and self._instance.client_id not in self._known(found) for found in topics):
-            await self._instance.heartbeat()
-            asked, self._answers = set(self._answers), {}
-            await self._ask(asked)
+        addresses = {address for found in topics for address in _addresses(found)}
+        await asyncio.gather(*map(self._ask_one, sorted(addresses)))
 
     def of(self, found: TopicQueues) -> list[str]:
         """Return who belongs to the group as far as a topic is concerned.
@@ -77,19 +73,31 @@ class GroupMembers:
     def _known(self, found: TopicQueues) -> set[str]:
         return set[str]().union(*(self._answers[at] for at in self._heard(found)))
 
-    async def _ask(self, addresses: set[str]) -> None:
-        await asyncio.gather(*map(self._ask_one, sorted(addresses)))
-
     async def _ask_one(self, address: str) -> None:
-        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
+        timeout = self._instance.config.request_timeout
         try:
-            answer = await self._instance.pool.request(address, command, self._instance.config.request_timeout)
-            self._answers[address] = decode_consumer_ids(require_success(answer, address).body)
-        except ServerError as error:
-            log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
-            self._answers[address] = []
+            async with asyncio.timeout(timeout):
+                members = await self._members_at(address, timeout)
+                if self._instance.client_id not in members:
+                    # It was restarted, or hears of this client just now. All others are not told: one that is frozen
+                    # would be waited for.
+                    await self._instance.heartbeat_to(address)
+                    members = await self._members_at(address, timeout)
+        except TimeoutError:
+            self._failures[address] = RequestTimeout(f"broker {address} did not say who is there within {timeout:g} s")
         except RaptorMQError as error:
             self._failures[address] = error
+        else:
+            self._answers[address] = members
+
+    async def _members_at(self, address: str, timeout: float) -> list[str]:
+        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
+        answer = await self._instance.pool.request(address, command, timeout)
+        try:
+            return decode_consumer_ids(require_success(answer, address).body)
+        except ServerError as error:
+            log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
+            return []
 
 
 def _addresses(found: TopicQueues) -> list[str]:

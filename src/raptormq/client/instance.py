@@ -190,9 +190,10 @@ class ClientInstance:
 
     async def _heartbeat_to_all(self) -> None:
         addresses = sorted(self._broker_addresses(with_replicas=bool(self._consumers)))
-        self._is_known_everywhere = all(await asyncio.gather(*map(self._heartbeat_to, addresses)))
+        self._is_known_everywhere = all(await asyncio.gather(*map(self.heartbeat_to, addresses)))
 
-    async def _heartbeat_to(self, address: str) -> bool:
+    async def heartbeat_to(self, address: str) -> bool:
+        """Tell one broker who this client is; false when it does not take that, which is logged."""
         timeout = self.config.request_timeout
         try:
             connection = await self.pool.connection(address)
