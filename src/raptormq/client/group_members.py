@@ -54,24 +54,17 @@ class GroupMembers:
         Raises:
             RaptorMQError: no broker of the topic has answered.
         """
-        heard = self._heard(found)
+        asked = _addresses(found)
+        heard = [at for at in asked if at in self._answers]
         if not heard:
-            errors = (self._failures[at] for at in _addresses(found))
-            raise next(errors, NoRoute(f"no broker of topic {found.topic} is up"))
-        members = self._known(found)
+            raise next((self._failures[at] for at in asked), NoRoute(f"no broker of topic {found.topic} is up"))
+        members = set[str]().union(*(self._answers[at] for at in heard))
         not_back = self._not_back.pop(found.topic, set()) - members
         if not_back and any(map(self._instance.is_new, heard)):
             log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(not_back)))
             self._not_back[found.topic] = not_back
             members |= not_back
         return sorted(members)
-
-    def _heard(self, found: TopicQueues) -> list[str]:
-        """The brokers of a topic that have answered."""
-        return [at for at in _addresses(found) if at in self._answers]
-
-    def _known(self, found: TopicQueues) -> set[str]:
-        return set[str]().union(*(self._answers[at] for at in self._heard(found)))
 
     async def _ask_one(self, address: str) -> None:
         timeout = self._instance.config.request_timeout
