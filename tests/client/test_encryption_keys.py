@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,23 @@ def test_another_current_key_is_noticed_and_a_broken_file_changes_nothing(
     assert keys.current() == ("k2", b"2" * 32)
     (tmp_path / "current").write_text("k3", encoding="utf-8")
     assert keys.current() == ("k2", b"2" * 32)
+
+
+def test_a_key_that_was_corrected_under_its_name_is_read_after_a_while_and_not_with_each_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(encryption_keys, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    path = tmp_path / "keys"
+    path.write_text(f"k1={text(b'x')}", encoding="utf-8")
+    keys = KeyFile(path)
+    path.write_text(f"k1={text(b'1')}", encoding="utf-8")
+    now[0] += encryption_keys._REFRESH_S
+    assert keys.key("k1") == b"x" * 32
+    now[0] += 0.1
+    assert keys.key("k1") == b"1" * 32
+    path.write_text(f"k1={text(b'2')}", encoding="utf-8")
+    assert keys.key("k1") == b"1" * 32
 
 
 def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

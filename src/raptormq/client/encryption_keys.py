@@ -72,13 +72,14 @@ class _ReadKeys(abc.ABC):
 
     def current(self) -> tuple[str, bytes]:
         """Return name and bytes of the key to encrypt with."""
-        if time.monotonic() - self._read_at > _REFRESH_S:
+        if self._is_old():
             self._read_again()
         return self._loaded.current, self._loaded.keys[self._loaded.current]
 
     def key(self, key_id: str) -> bytes:
         """Return a key; raises `KeyMissing` when it is not there."""
-        if key_id not in self._loaded.keys:
+        # One that is there may be the wrong one, and who only decrypts calls nothing else.
+        if key_id not in self._loaded.keys or self._is_old():
             self._read_again()
         try:
             return self._loaded.keys[key_id]
@@ -87,6 +88,9 @@ class _ReadKeys(abc.ABC):
             raise KeyMissing(
                 f"{self._source} has no key {key_id!r}, which a message is encrypted with; it has {known}"
             ) from None
+
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._read_at > _REFRESH_S
 
     def _read_again(self) -> None:
         self._read_at = time.monotonic()
