@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from raptormq.client import (
+    ClientConfig,
     ConsumeFromWhere,
     Message,
     MessageExt,
@@ -16,16 +18,28 @@ from raptormq.client import (
     Producer,
     PullConsumer,
     PullStatus,
+    sealing,
 )
-from raptormq.errors import ClientClosed, ClientError, ConfigError, NoRoute, RecordError, ServerError, TransportError
+from raptormq.errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    KeyMissing,
+    NoRoute,
+    RecordError,
+    ServerError,
+    TransportError,
+)
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.encryption import seal
 from raptormq.protocol.headers.offset import OffsetResponseHeader
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
 from raptormq.protocol.record import StoredMessage, encode_record, iter_records
 from raptormq.transport.connection import Connection
 from tests.client.cluster import Cluster
-from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route, silence
+from tests.client.one_key import OneKey
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
 
 Q0 = MessageQueue("t", "broker-0", 0)
 Q1 = MessageQueue("t", "broker-0", 1)
@@ -255,6 +269,7 @@ async def test_misuse_is_named(tmp_path: Path) -> None:
 
 PULL = RequestCode.PULL_MESSAGE
 EMPTY = PullMessageResponseHeader(0, 0, 0, 0)
+PLAIN = encode_record(StoredMessage("t", 0, b"x", "", queue_offset=0))
 
 
 async def test_a_broker_that_cannot_hold_a_pull_is_not_asked_all_the_time() -> None:
@@ -310,30 +325,62 @@ async def test_a_record_with_a_wrong_checksum_is_told_twice_and_left_out() -> No
             assert [message.queue_offset for message in await consumer.poll(5)] == [2]
 
 
-async def test_a_damaged_record_of_one_queue_takes_nothing_of_another_along() -> None:
-    good = encode_record(StoredMessage("t", 0, b"x", "", queue_offset=0))
-    bodies = {"0": good, "1": b"\0" * 100}
+def both_at_once(bodies: dict[str, bytes]) -> Reply:
+    """Answer the first pulls of these queues in one write, so that one poll sees all the answers, and none later."""
     waiting: list[RemotingCommand] = []
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
         if request.ext_fields["queueOffset"] != "0":
             return
         waiting.append(request)
-        if len(waiting) == len(bodies):  # both answers leave in one write, so that one poll sees them both
+        if len(waiting) == len(bodies):
             for pull in waiting:
                 header = PullMessageResponseHeader(0, 1, 0, 1)
                 connection.send(response_to(pull, header=header, body=bodies[pull.ext_fields["queueId"]]))
             waiting.clear()
 
+    return reply
+
+
+async def test_a_damaged_record_of_one_queue_takes_nothing_of_another_along() -> None:
     async with ScriptedPeer() as peer:
         peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, peer))
         peer.on(RequestCode.GET_MIN_OFFSET, answer(header=OffsetResponseHeader(0)))
-        peer.on(PULL, reply)
+        peer.on(PULL, both_at_once({"0": PLAIN, "1": b"\0" * 100}))
         async with PullConsumer(name_servers=peer.address) as consumer:
             consumer.assign([Q0, Q1])
             assert await consumer.poll(0) == []  # starts both pulls
             assert [message.body for message in await consumer.poll(5)] == [b"x"]
             with pytest.raises(RecordError):
+                await consumer.poll(5)
+            assert (consumer.position(Q0), consumer.position(Q1)) == (1, 0)
+
+
+class FailingKeys(OneKey):
+    """A source as an application may write it, whose service is away."""
+
+    def key(self, key_id: str) -> bytes:
+        raise ConfigError("the key service is away")
+
+
+@pytest.mark.parametrize("expected", [KeyMissing, MemoryError])
+async def test_whatever_a_message_of_one_queue_raises_takes_nothing_of_another_along(
+    monkeypatch: pytest.MonkeyPatch, expected: type[Exception]
+) -> None:
+    if expected is MemoryError:
+        monkeypatch.setattr(sealing, "unseal", Mock(side_effect=MemoryError))
+    body = seal(b"secret", 0, "k1", bytes(32), bytes(12))
+    encrypted = encode_record(StoredMessage("t", 1, body, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=0))
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, peer))
+        peer.on(RequestCode.GET_MIN_OFFSET, answer(header=OffsetResponseHeader(0)))
+        peer.on(PULL, both_at_once({"0": PLAIN, "1": encrypted}))
+        keys = FailingKeys() if expected is KeyMissing else OneKey()
+        async with PullConsumer(client_config=ClientConfig(peer.address, keys=keys)) as consumer:
+            consumer.assign([Q0, Q1])
+            assert await consumer.poll(0) == []  # starts both pulls
+            assert [message.body for message in await consumer.poll(5)] == [b"x"]
+            with pytest.raises(expected):
                 await consumer.poll(5)
             assert (consumer.position(Q0), consumer.position(Q1)) == (1, 0)
 

@@ -17,7 +17,7 @@ from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.pull_pace import PullPace
 from raptormq.client.pulling import PullResult
 from raptormq.client.queue_reader import QueueReader
-from raptormq.errors import KeyMissing
+from raptormq.errors import ConfigError, KeyMissing, RaptorMQError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -306,8 +306,9 @@ async def test_messages_of_a_batch_are_filtered_by_their_own_tags(whole: bool) -
 class LateKeys:
     """A key that arrives after it has been asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: type[RaptorMQError] = KeyMissing) -> None:
         self.asked = 0
+        self.error = error
 
     def current(self) -> tuple[str, bytes]:
         return "k1", bytes(16)
@@ -315,19 +316,22 @@ class LateKeys:
     def key(self, key_id: str) -> bytes:
         self.asked += 1
         if self.asked == 1:
-            raise KeyMissing(f"no key {key_id}")
+            raise self.error(f"no key {key_id}")
         return bytes(16)
 
 
+@pytest.mark.parametrize("error", [KeyMissing, ConfigError])
 @pytest.mark.parametrize("whole", [False, True])
-async def test_what_stands_before_a_message_without_a_key_is_handed_out(whole: bool) -> None:
+async def test_what_stands_before_a_message_without_a_key_is_handed_out(
+    whole: bool, error: type[RaptorMQError]
+) -> None:
     sealed = encode_record(
         StoredMessage("t", 0, seal(b"x", 0, "k1", bytes(16), bytes(12)), "__ENCRYPTION_KEY\x01k1\x02", queue_offset=7)
     )
     first, second = pulled(inner_batch(5, 2), sealed, following=8), pulled(sealed, following=8)
     async with (
         ScriptedPeer() as peer,
-        reading(peer, first, second, silence, keys=LateKeys(), whole=whole) as (
+        reading(peer, first, second, silence, keys=LateKeys(error), whole=whole) as (
             _,
             handed,
         ),

@@ -220,9 +220,10 @@ class OwnKeys:
 
 
 FAILURES = [TimeoutError("no answer"), KeyError("k1"), b"too short", "x" * 16, None]
+OURS = [ConfigError("the key service is away"), RecordError("its answer is cut")]
 
 
-@pytest.mark.parametrize("given", FAILURES)
+@pytest.mark.parametrize("given", FAILURES + OURS)
 def test_a_source_of_the_application_that_fails_has_no_key_now(given: bytes | str | Exception | None) -> None:
     sealed = seal(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
     with pytest.raises(KeyMissing, match="the key 'k1' cannot be had: "):

@@ -302,7 +302,7 @@ class PullConsumer(Startable):
                 log.info("%s cannot be read now: %s", queue, failure)
                 self._failures[queue] = failure.with_traceback(None)  # else it keeps the messages of this poll
                 continue
-            except (RecordError, KeyMissing):
+            except Exception:
                 if not messages:
                     raise
                 self._pulls[queue] = task  # likewise: the positions of what is here have moved on

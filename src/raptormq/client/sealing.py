@@ -120,9 +120,9 @@ def _known(keys: EncryptionKeys, key_id: str) -> bytes:
     try:
         key = keys.key(key_id)
         _check(key)
-    except RaptorMQError:
+    except KeyMissing:
         raise
-    except Exception as error:
+    except Exception as error:  # ours, too: whoever reads knows what to do about a missing key and about nothing else
         raise KeyMissing(f"the key {key_id!r} cannot be had: {error!r}") from error
     return key
 
