@@ -92,6 +92,12 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert keys.key("b") == b"b" * 32
 
 
+def test_a_variable_whose_bytes_are_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEYS_VARIABLE, f"k\udcff={text(b'k')}")
+    with pytest.raises(ConfigError, match="is no name of a key"):
+        EnvironmentKeys()
+
+
 def test_keys_that_cannot_be_read_are_an_error_only_for_who_needs_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -119,6 +125,7 @@ def test_keys_that_cannot_be_read_are_an_error_only_for_who_needs_them(
         "k",
         "k=",
         "k=!",
+        "k=é",
         f"k={text(b'k', 15)}",
         f"k={text(b'k', 33)}",
         f"={text(b'k')}",

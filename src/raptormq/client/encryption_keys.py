@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import abc
 import base64
-import binascii
 import logging
 import os
 import re
@@ -251,12 +250,18 @@ def _parse(text: str, source: str) -> _Loaded:
     return _Loaded(next(iter(keys)), keys)
 
 
+def is_key_name(name: object) -> bool:
+    """Whether an encrypted body, and a property, can name a key so."""
+    # Printable first: what UTF-8 cannot hold is not.
+    return isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= MAX_KEY_ID_BYTES
+
+
 def _key(name: str, text: str, source: str) -> bytes:
-    if not name or len(name.encode()) > MAX_KEY_ID_BYTES or not name.isprintable():
+    if not is_key_name(name):
         raise ConfigError(f"{source}: {name[:40]!r} is no name of a key")
     try:
         key = base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:  # no base64, or not even ASCII
         key = b""
     if len(key) not in KEY_BYTES:
         raise ConfigError(f"{source}: key {name!r} is not 16, 24 or 32 bytes in base64")
