@@ -240,6 +240,35 @@ async def test_who_sends_learns_that_the_source_of_the_application_failed(
             await producer.send(Message("t", SECRET))
 
 
+class NamedKeys(OwnKeys):
+    """A source whose key has this name."""
+
+    def __init__(self, name: object) -> None:
+        super().__init__(b"1" * 16)
+        self.name = name
+
+    def current(self) -> tuple[str, bytes]:
+        return self.name, self.key("")  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", [5, None, b"k1", "", "k" * 256, "é" * 128, "k\ud800", "k\x01"])
+@pytest.mark.parametrize("auto_batch", [False, True])
+async def test_who_sends_learns_that_the_source_of_the_application_names_no_key(name: object, auto_batch: bool) -> None:
+    async with ScriptedPeer() as peer, producing(peer, NamedKeys(name), auto_batch=auto_batch) as producer:
+        with pytest.raises(ConfigError, match=r"there is no key to encrypt with: .* is no name of a key"):
+            await producer.send(Message("t", SECRET))
+        assert not peer.received[SINGLE]
+
+
+async def test_the_name_of_a_key_may_have_as_many_bytes_as_its_place_has_room_for() -> None:
+    keys = NamedKeys("k" + "é" * 127)
+    async with ScriptedPeer() as peer, producing(peer, keys) as producer:
+        peer.on(SINGLE, stored())
+        await producer.send(Message("t", SECRET))
+        [sent] = peer.received[SINGLE]
+    assert [message.body for message in decode_messages(as_stored(sent), QUEUE, 0, keys)] == [SECRET]
+
+
 def test_who_encrypts_needs_keys() -> None:
     with pytest.raises(ConfigError, match="encrypt needs keys"):
         Producer("g", config=ProducerConfig(encrypt=True), client_config=ClientConfig("127.0.0.1:1", keys=None))

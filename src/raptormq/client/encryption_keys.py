@@ -42,7 +42,7 @@ class EncryptionKeys(Protocol):
     """A source of keys; implement it for a key service of your own. Called on the event loop: must not block long."""
 
     def current(self) -> tuple[str, bytes]:
-        """Return name and bytes of the key to encrypt with.
+        """Return name (printable, 1 to 255 bytes) and bytes of the key to encrypt with.
 
         Raises:
             ConfigError: there is none.

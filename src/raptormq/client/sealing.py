@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.encryption_keys import EncryptionKeys
+from raptormq.client.encryption_keys import EncryptionKeys, is_key_name
 from raptormq.client.outgoing import Outgoing, compressed
 from raptormq.errors import ConfigError, KeyMissing, RaptorMQError, WrongKey
 from raptormq.protocol import properties as names
@@ -103,6 +103,8 @@ def _current(keys: EncryptionKeys) -> tuple[str, bytes]:
     """
     try:
         key_id, key = keys.current()
+        if not is_key_name(key_id):
+            raise ValueError(f"{key_id!r:.40} is no name of a key")
         _check(key)
     except RaptorMQError:
         raise
