@@ -1,8 +1,10 @@
 """Inner batches (queue type BatchCQ) in an index of stored records: a row per message instead of one per batch. Pure.
 
-The messages of a batch keep its times and its place in the log, and bring body and properties of their own; their
-layout is drawn in `raptormq.protocol.batch`, inner batches are in `raptormq.protocol.inner_batch`. What is not
-compressed is found where it stands in the response; compressed batches are decompressed behind it.
+The messages of a batch keep its times, and bring body and properties of their own; their layout is drawn in
+`raptormq.protocol.batch`, inner batches are in `raptormq.protocol.inner_batch`. Their places in the log, which ids of
+the broker are made of, are those that it gives them when it takes the batch apart itself
+(`raptormq.storage.batch_records`): it does for a task that begins inside the batch. What is not compressed is found
+where it stands in the response; compressed batches are decompressed behind it.
 
 Neighbours: `record_index` finds the records, `decode` turns messages into columns.
 """
@@ -131,6 +133,8 @@ def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
     inner = batched[rows]
     _fill_in(messages, data, inner, np.array(starts, np.int64), np.array(ends, np.int64))
     messages.queue_offset[:] += numbers
+    places = numbers + 1  # behind the first byte of the batch, where it is as long
+    messages.physical_offset[:] += np.where(inner & (places < messages.size), places, 0)
     messages.sys_flag[inner] &= ~_OF_THE_BATCH
     return RecordIndex(**{**vars(messages), "data": data})
 

@@ -52,6 +52,8 @@ class RecordIndex:
     data: bytes
     queue_offset: Longs
     physical_offset: Longs
+    size: Longs
+    """Bytes of the whole record."""
     sys_flag: Longs
     body_crc: Longs
     born_ms: Longs
@@ -108,6 +110,7 @@ def index_records(data: bytes) -> RecordIndex:
         data=data,
         queue_offset=fixed["queue_offset"].astype(np.int64),
         physical_offset=fixed["physical_offset"].astype(np.int64),
+        size=ends - starts,
         sys_flag=sys_flag,
         body_crc=fixed["crc"].astype(np.int64),
         born_ms=fixed["born"].astype(np.int64),

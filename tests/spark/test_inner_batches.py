@@ -16,7 +16,9 @@ from pyspark_raptormq.decode import RecordDecoder
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch, unwrap
-from raptormq.protocol.record import StoredMessage, iter_records
+from raptormq.protocol.message_id import offset_id
+from raptormq.protocol.record import StoredMessage, SysFlag, encode_record, iter_records
+from raptormq.storage.batch_records import BatchUnpacker
 from tests.spark.sample_records import COMPRESSIONS, QUEUE, buffer_of, message, properties_text
 
 PLAIN: dict[int, Callable[[bytes], bytes]] = {0: bytes}
@@ -77,6 +79,27 @@ def test_times_are_those_of_the_batch_and_ids_those_of_the_messages() -> None:
     found = rows(buffer_of(batch(5, 3), message(8, store_timestamp=8)))
     assert [row["storeTimestamp"].microsecond for row in found] == [5000, 5000, 5000, 8000]
     assert [row["msgId"] for row in found][:3] == ["id-5", "id-6", "id-7"]
+
+
+@pytest.mark.parametrize("host", [b"\x0a\0\0\x01\0\0\x2a\x9f", bytes(range(20))], ids=["IPv4", "IPv6"])
+@pytest.mark.parametrize(
+    ("count", "way"),
+    [(3, 0), (3, int(SysFlag.COMPRESSED)), (1000, int(SysFlag.COMPRESSED))],
+    ids=["plain", "compressed", "shorter than its number of messages"],
+)
+def test_ids_of_the_broker_do_not_depend_on_who_took_the_batch_apart(count: int, way: int, host: bytes) -> None:
+    """A task that begins inside a batch gets the rest of it message by message, any other one the batch."""
+    sys_flag, compress = way, dict(WAYS)[way]
+    body = compress(encode_batch((0, b"", b"") for _ in range(count)))
+    places = {"physical_offset": 7000, "store_host": host}
+    stored = message(5, body, f"INNER_NUM\x01{count}\x02", sys_flag=sys_flag | INNER_BATCH, **places)
+    record = encode_record(stored)
+    unpacked, _ = BatchUnpacker().messages(record, stored.physical_offset, wait=True)
+    behind = message(5 + count, physical_offset=8000, store_host=host)
+    whole = [row["msgId"] for row in rows(buffer_of(message(4), stored, behind), 5)]
+    assert [row["msgId"] for row in rows(buffer_of(*unpacked, behind))] == whole
+    assert whole[0] == offset_id(host, 7001)
+    assert len(set(whole[:-1])) == min(count, len(record))
 
 
 def test_a_compressed_batch_before_others() -> None:
