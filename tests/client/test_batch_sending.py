@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from raptormq.client import ClientConfig, Compression, Message, Producer, ProducerConfig
+from raptormq.client import ClientConfig, Compression, Message, MessageQueue, Producer, ProducerConfig, SendResult
+from raptormq.client import outgoing as outgoing_module
 from raptormq.errors import ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.protocol.compression import decompress
+from raptormq.protocol.compression import compress, decompress
 from raptormq.protocol.headers.send import SendMessageResponseHeader
 from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.properties import decode_properties
 from raptormq.transport.connection import Connection
+from tests.client.eventually import eventually
 from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
+from tests.client.test_shipping import shipped
 
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
 LISTED = [Message("t", b"again and again " * 30, "T") for _ in range(10)]
@@ -140,3 +144,46 @@ async def test_messages_that_are_compressed_one_by_one_are_not_compressed_again_
             sys_flag = int(request.ext_fields["f"])
             assert "INNER_NUM" not in request.ext_fields["i"]
             assert decompress(request.body, sys_flag) == LISTED[0].body
+
+
+GOOD, BAD = b"good " * 2000, b"bad " * 2000
+
+
+def failing_for_some(body: bytes, compression: Compression) -> tuple[bytes, int]:
+    """A compressor that has no memory for what has `BAD` in it."""
+    if BAD in body:
+        raise MemoryError("no room to compress")
+    return compress(body, compression)
+
+
+@pytest.mark.parametrize(
+    ("together", "bodies"),
+    [(False, [BAD, GOOD, BAD, GOOD]), (True, [BAD, GOOD, BAD, GOOD]), (True, [BAD] * 4)],
+    ids=["by themselves", "together", "all of a request"],
+)
+async def test_a_compressor_that_fails_fails_the_senders_of_its_batch_and_nothing_stays_of_it(
+    monkeypatch: pytest.MonkeyPatch, together: bool, bodies: list[bytes]
+) -> None:
+    """Each pair, and each message that has no company, is a batch: of a tag, or of a queue."""
+    places = [(number, body) for number, body in enumerate(bodies) for _ in range(2 - number // 2)]
+    async with ScriptedPeer() as peer, producing(peer, auto_batch=True, batch_max_bytes=1 << 20) as producer:
+        peer.on(BATCH, stored_whole())
+        peer.on(SINGLE, stored(17))
+        peer.on(RequestCode.SEND_QUEUE_BATCHES, shipped())
+        await producer.send_batch(LISTED)  # from its answer the topic is known
+        monkeypatch.setattr(outgoing_module, "compress", failing_for_some)
+        futures = [
+            producer.submit(Message("t", body), queue=MessageQueue("t", "broker-0", number))
+            if together
+            else producer.submit(Message("t", body, f"tag-{number}"))
+            for number, body in places
+        ]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        expected = [MemoryError if body is BAD else SendResult for _, body in places]
+        assert [type(outcome) for outcome in outcomes] == expected
+        assert {str(each) for each in outcomes if isinstance(each, MemoryError)} == {"no room to compress"}
+        assert producer._lane is not None
+        assert producer._instance is not None
+        shared, in_flight = producer._lane._shared, producer._instance.in_flight
+        await eventually(lambda: (shared.held_bytes, shared.open_batches, in_flight.bytes) == (0, 0, 0))
+        assert len(peer.received[RequestCode.SEND_QUEUE_BATCHES]) == (together and GOOD in bodies)

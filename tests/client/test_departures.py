@@ -15,7 +15,9 @@ from raptormq.client.shipping import Shipping
 from raptormq.errors import RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.compression import Compression, compress
 from raptormq.protocol.message import Message, MessageQueue
+from tests.client.eventually import eventually
 from tests.client.lanes import LONG_TEXT, Broker, add, make_lane
 
 
@@ -120,6 +122,60 @@ async def test_the_time_that_encoding_takes_does_not_count(monkeypatch: pytest.M
     lane.flush()
     await asyncio.gather(*futures)
     assert set(broker.timeouts) == {3.0}
+
+
+async def test_what_one_batch_raises_is_no_matter_of_those_that_it_was_to_leave_with() -> None:
+    class Unequal(Broker):
+        """Has no memory for one queue, and lets the other one wait."""
+
+        async def send(
+            self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
+        ) -> SendResult:
+            if queue is not None and queue.queue_id == 0:
+                raise MemoryError
+            return await super().send(outgoing, queue, key, timeout)
+
+    class Refusing:
+        def serves(self, _: str) -> bool:
+            return True
+
+        async def send(self, *_: object) -> None:
+            raise ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
+
+    broker = Unequal()
+    broker.silent = True
+    lane = make_lane(broker, shipping=cast("Shipping", Refusing()))
+    bad, good = ([add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for _ in range(2)] for number in (0, 1))
+    lane.flush()
+    assert [type(error) for error in await asyncio.gather(*bad, return_exceptions=True)] == [MemoryError] * 2
+    await eventually(lambda: len(broker.sent) == 1)
+    broker.speaks.set()
+    assert [result.queue_offset for result in await asyncio.gather(*good)] == [100, 101]
+
+
+async def test_a_message_that_cannot_be_compressed_alone_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing_for_one(body: bytes, compression: Compression) -> tuple[bytes, int]:
+        if body.startswith(b"bad"):
+            raise MemoryError
+        return compress(body, compression)
+
+    def answer(outgoing: Outgoing) -> Exception | None:
+        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
+            return None
+        broker.silent = True
+        return ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
+
+    monkeypatch.setattr("raptormq.client.outgoing.compress", failing_for_one)
+    broker = Broker()
+    broker.error = answer
+    lane = make_lane(broker)
+    first, bad, last = (add(lane, Message("t", head + LONG_TEXT)) for head in (b"good", b"bad", b"good"))
+    lane.flush()
+    with pytest.raises(MemoryError):
+        await bad
+    await eventually(lambda: len(broker.sent) == 3)
+    broker.speaks.set()
+    assert [result.queue_offset for result in await asyncio.gather(first, last)] == [100, 100]
 
 
 async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:

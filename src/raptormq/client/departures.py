@@ -30,7 +30,7 @@ _ALONE_MAY_HELP = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SU
 
 Parcel = tuple[Outgoing, MessageQueue]
 """What goes to one queue."""
-Outcome = SendResult | RaptorMQError
+Outcome = SendResult | Exception
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
 
 
@@ -74,22 +74,35 @@ class Departures:
         if not sealed:
             return
         fresh_ids = self._ids.next_ids(now_ms, sum(map(len, sealed)))
-        parcels, first = [], 0
+        ready: list[OpenBatch] = []
+        parcels: list[Parcel] = []
+        first = 0
         for batch in sealed:
             after = first + len(batch)
             batch.name(fresh_ids[first:after])
             first = after
-            queue = batch.key[1]
-            assert queue is not None
-            parcels.append((self._outgoing(batch, now_ms), queue))
+            parcel = self._parcel(batch, now_ms)
+            if parcel is not None:
+                ready.append(batch)
+                parcels.append(parcel)
         deadline = self._deadline()
         try:
             outcomes: Sequence[Outcome | None] = await self._shipping.send(parcels, self._config.send_timeout)
         except RaptorMQError:  # the same sent alone says why, to the senders that it concerns
-            outcomes = [None] * len(sealed)
-        del parcels  # the batches hold the messages
-        left = [batch for batch, outcome in zip(sealed, outcomes, strict=True) if not self._settle(batch, outcome)]
+            outcomes = [None] * len(ready)
+        del parcels, parcel  # the batches hold the messages
+        left = [batch for batch, outcome in zip(ready, outcomes, strict=True) if not self._settle(batch, outcome)]
         await asyncio.gather(*(self._alone_or_failed(batch, deadline) for batch in left))
+
+    def _parcel(self, batch: OpenBatch, now_ms: int) -> Parcel | None:
+        """Return a sealed batch for a queue ready to send; None when it cannot be made so, and its senders are told."""
+        queue = batch.key[1]
+        assert queue is not None
+        try:
+            return self._outgoing(batch, now_ms), queue
+        except Exception as error:  # noqa: BLE001 - a compressor without memory; the other batches go on
+            fail(batch.take_waiters(), error)
+            return None
 
     def _deadline(self) -> float:
         """Of what is ready to leave, not before: a process that is stopped while it encodes has sent nothing yet."""
@@ -109,7 +122,7 @@ class Departures:
         """Tell the senders of a batch what became of it; False when it has to be sent by itself."""
         if outcome is None or (isinstance(outcome, ServerError) and outcome.code in _ALONE_MAY_HELP):
             return False
-        if isinstance(outcome, RaptorMQError):
+        if isinstance(outcome, Exception):
             fail(batch.take_waiters(), outcome)
         elif batch.key[4] and _is_one(outcome, batch):
             return False
@@ -121,7 +134,7 @@ class Departures:
         """Send one batch; whatever happens, the others go on."""
         try:
             await self.alone(batch, deadline)
-        except RaptorMQError as error:
+        except Exception as error:  # noqa: BLE001 - its senders get it
             fail(batch.take_waiters(), error)
 
     async def alone(self, batch: OpenBatch, deadline: float | None = None) -> None:
@@ -156,20 +169,26 @@ class Departures:
 
     def _singles(self, batch: OpenBatch, deadline: float) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the sends of the messages one by one."""
-        (topic, queue, _, _, sys_flag), now_ms = batch.key, time.time_ns() // 1_000_000
+        now_ms = time.time_ns() // 1_000_000
         for index, (record, message_id) in enumerate(zip(batch.records(), batch.message_ids, strict=True)):
-            flag, body, properties = record
-            single = prepare_single(
-                topic, (flag, body, properties.decode()), sys_flag, message_id, now_ms, self._config
-            )
-            yield self._send_one(deadline, single, queue, batch, index)
+            yield self._send_one(deadline, record, message_id, now_ms, batch, index)
 
     async def _send_one(
-        self, deadline: float, outgoing: Outgoing, queue: MessageQueue | None, batch: OpenBatch, index: int
+        self,
+        deadline: float,
+        record: tuple[int, bytes, bytes],
+        message_id: str,
+        now_ms: int,
+        batch: OpenBatch,
+        index: int,
     ) -> None:
+        (topic, queue, _, _, sys_flag), (flag, body, properties) = batch.key, record
         try:
+            outgoing = prepare_single(
+                topic, (flag, body, properties.decode()), sys_flag, message_id, now_ms, self._config
+            )
             result = await self._send_until(deadline, outgoing, queue)
-        except RaptorMQError as error:
+        except Exception as error:  # noqa: BLE001 - its sender gets it, the other messages go on
             batch.tell(index, error)
         else:
             batch.tell(index, result)

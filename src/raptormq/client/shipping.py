@@ -75,33 +75,48 @@ class Shipping:
             ServerError: the broker does not take the request, it answered none of its parts; `serves` tells why.
         """
         clock = asyncio.get_running_loop().time
-        formed = [(self._form(outgoing), queue) for outgoing, queue in parcels]
-        deadline = clock() + timeout  # not before: compressing is no fault of the broker's
         outcomes: list[Outcome] = [RequestTimeout("there was no time to send")] * len(parcels)
-        waiting = list(range(len(parcels)))
+        formed: dict[int, Parcel] = {}
+        for index, parcel in enumerate(parcels):
+            result = self._formed(parcel)
+            if isinstance(result, Exception):
+                outcomes[index] = result
+            else:
+                formed[index] = result
+        deadline = clock() + timeout  # not before: compressing is no fault of the broker's
+        waiting = list(formed)
         attempts = Attempts(self._config.retries, deadline, clock)
-        while True:
+        while waiting:
             chosen = [formed[index] for index in waiting]
             try:
                 results = await self._attempt(chosen, attempts.seconds(), deadline)
             except ServerError as error:
-                if len(waiting) == len(parcels):
+                if len(waiting) == len(formed):
                     raise
                 results = [error] * len(waiting)  # the others are stored
-            for index, result in zip(waiting, results, strict=True):
-                outcomes[index] = result
+            for index, outcome in zip(waiting, results, strict=True):
+                outcomes[index] = outcome
             waiting = [index for index in waiting if _is_worth_another(outcomes[index])]
             if not waiting:
-                return outcomes
+                break
             topic, cause = formed[waiting[0]][0].topic, outcomes[waiting[0]]
             # Nobody was found for any of them, or for none.
             found_nobody = isinstance(cause, RaptorMQError) and self._delivery.found_nobody(topic, cause)
             pause = attempts.another(found_nobody=found_nobody)
             if pause is None:
-                return outcomes
+                break
             await asyncio.sleep(pause)
             with contextlib.suppress(RaptorMQError):  # the next attempt will say so
                 await self._delivery.refresh(topic, (deadline - clock()) / 2)
+        return outcomes
+
+    def _formed(self, parcel: Parcel) -> Parcel | Exception:
+        """Return a parcel as it travels, or why it cannot: without memory to compress it, or a key to encrypt with."""
+        outgoing, queue = parcel
+        try:
+            return self._form(outgoing), queue
+        except Exception as error:  # noqa: BLE001 - no matter of the other parcels
+            return error
 
     async def _attempt(self, parcels: Sequence[Parcel], left: float, deadline: float) -> Sequence[Outcome]:
         """Send once; an error of the way there is the outcome of all."""
