@@ -16,14 +16,15 @@ from itertools import islice
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record
 from raptormq.protocol.tags import tag_hash
+from raptormq.storage.batch_found import Found
 from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem
 from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encrypted, is_wrapper, refusal
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.item_mending import MAX_ITEMS, ItemMender
-from raptormq.storage.page_cache import Extent, PagesMissing
-from raptormq.storage.property_scan import SCAN_BYTES, PropertyFilter
+from raptormq.storage.page_cache import PagesMissing
+from raptormq.storage.property_scan import SCAN_BYTES
 from raptormq.storage.queue_files import QueueFiles
 from raptormq.storage.record_parser import are_intact, is_of, peek_properties
 from raptormq.storage.results import GetResult, GetStatus
@@ -36,61 +37,6 @@ SCAN_ITEMS = 347
 _NO_TAG = 0
 _MAX_SEARCHES = 64
 """Each but the first has mended an item before."""
-
-
-class _Found:
-    """What a read has come to."""
-
-    def __init__(self, queue: BatchConsumeQueue, offset: int, number: int) -> None:
-        self.queue = queue
-        self.number = number
-        """Item that comes next."""
-        self.is_damaged = False
-        """The record of this item is not where it says."""
-        self.lost = 0
-        """Items that are damaged, or whose records are, and which nobody can mend."""
-        self.is_mended = False
-        """An item says something else now."""
-        self.buffers: list[Buffer] = []
-        self.next_offset = offset
-        self.messages = 0
-        self.bytes = 0
-        self.scanned = 0
-        """Bytes of records that were taken apart."""
-        self.unpacked = 0
-        """Bytes that came out of them."""
-        self.judged = 0
-        """Messages whose properties were looked at."""
-        self.judged_bytes = 0
-        """Length of these properties."""
-        self.missing: list[Extent] = []
-        self.copied = 0
-        """Bytes of :attr:`buffers` that are copies in memory."""
-        self.is_uncopied = False
-        """Something was left out that only a copy can bring."""
-        self.is_apart = False
-        """What is left out may be a batch to be taken apart, of unknown size."""
-
-    def has_room(self, wishes: Wishes, size: int) -> bool:
-        """True when one more message, or whole batch, of so many bytes fits; the first one always does."""
-        if not self.messages:
-            return True
-        return len(self.buffers) < wishes.max_count and self.bytes + size <= wishes.max_bytes
-
-    def is_enough(self, wanted: PropertyFilter, size: int) -> bool:
-        """True when properties of so many bytes are for the next read to look at; else they are counted."""
-        too_long = self.judged > 0 and self.judged_bytes + size > wanted.max_scanned_bytes
-        if too_long or self.judged >= wanted.max_scanned:
-            return True
-        self.judged += 1
-        self.judged_bytes += size
-        return False
-
-    def count(self, messages: int, size: int, end: int) -> None:
-        """Note that so many messages more are found, up to the offset ``end``."""
-        self.messages += messages
-        self.bytes += size
-        self.next_offset = end
 
 
 class BatchReader:
@@ -169,12 +115,12 @@ class BatchReader:
         queue.seen = next_offset, number + len(buffers)
         return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
 
-    def _found(self, queue: BatchConsumeQueue, number: int, offset: int, wishes: Wishes, wait: bool) -> _Found:
+    def _found(self, queue: BatchConsumeQueue, number: int, offset: int, wishes: Wishes, wait: bool) -> Found:
         """Return what there is from item ``number`` on. Where that is nothing because damaged items led there, it is
         searched again: they are mended by then.
         """
         for _ in range(_MAX_SEARCHES):
-            found = _Found(queue, offset, number)
+            found = Found(queue, offset, number)
             try:
                 self._take_all(queue, offset, wishes, found, wait)
             except PagesMissing:
@@ -185,7 +131,7 @@ class BatchReader:
             number = self._search.with_offset(queue, offset, wait=wait)
         return found
 
-    def _take_all(self, queue: BatchConsumeQueue, offset: int, wishes: Wishes, found: _Found, wait: bool) -> None:
+    def _take_all(self, queue: BatchConsumeQueue, offset: int, wishes: Wishes, found: Found, wait: bool) -> None:
         """Add what is wanted from item ``found.number`` on; the log is asked about what does not fit its neighbours."""
         filtered = wishes.tags is not None or wishes.properties is not None
         count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count
@@ -250,7 +196,7 @@ class BatchReader:
             yield item, (before is None or before.end == item.base) and item.end == next_base
             before, item = item, behind
 
-    def _take(self, item: BatchItem, offset: int, wishes: Wishes, found: _Found, wait: bool) -> bool:
+    def _take(self, item: BatchItem, offset: int, wishes: Wishes, found: Found, wait: bool) -> bool:
         """Add what is wanted of ``item``; False when the read ends before the end of the item."""
         tags = wishes.tags
         is_wanted = tags is None or item.tag_code in tags
@@ -282,7 +228,7 @@ class BatchReader:
         messages = self._messages(item, record, offset, found, wait)
         return messages is not None and self._take_apart(messages, offset, wishes, found)
 
-    def _take_whole(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> bool:
+    def _take_whole(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> bool:
         if not found.has_room(wishes, item.size):
             return False
         record = self._read(item, wishes, found, wait)
@@ -294,13 +240,13 @@ class BatchReader:
         found.count(item.messages, item.size, item.end)
         return True
 
-    def _hand_out(self, item: BatchItem, record: Buffer, found: _Found) -> None:
+    def _hand_out(self, item: BatchItem, record: Buffer, found: Found) -> None:
         """Add the record as it is stored."""
         found.buffers.append(record)
         if not self._log.is_hot(item.physical):
             found.copied += len(record)
 
-    def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: _Found) -> bool:
+    def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
         """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
         if wishes.whole and wishes.encrypted and wishes.properties is None:
             if not found.has_room(wishes, item.size):
@@ -312,7 +258,7 @@ class BatchReader:
             return False
         raise refusal(decode_record(record, check_crc=False).body, item.base, item.messages)
 
-    def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: _Found) -> bool:
+    def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: Found) -> bool:
         for message in messages:
             if message.queue_offset < offset:
                 continue
@@ -331,7 +277,7 @@ class BatchReader:
         return True
 
     def _messages(
-        self, item: BatchItem, record: Buffer, offset: int, found: _Found, wait: bool
+        self, item: BatchItem, record: Buffer, offset: int, found: Found, wait: bool
     ) -> list[StoredMessage] | None:
         """Return the messages of a batch; None when that is for the next read, since this one has come to something."""
         try:
@@ -344,7 +290,7 @@ class BatchReader:
         found.unpacked += unpacked
         return messages
 
-    def _read(self, item: BatchItem, wishes: Wishes, found: _Found, wait: bool) -> Buffer | None:
+    def _read(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> Buffer | None:
         """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""
         log = self._log
         if not wishes.copies and not log.is_hot(item.physical):
