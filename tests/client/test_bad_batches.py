@@ -134,6 +134,19 @@ async def test_a_pull_consumer_is_told_once_and_goes_on_behind_it(tmp_path: Path
             assert [each.body for each in await consumer.poll(5)] == [b"4", b"5"]
 
 
+@pytest.mark.parametrize(("offset", "expression"), [(3, "*"), (2, "A")], ids=["inside", "by tag"])
+async def test_who_needs_messages_of_it_is_told_too(tmp_path: Path, offset: int, expression: str) -> None:
+    """The broker cannot pick them out, and says nothing."""
+    async with Cluster(tmp_path) as cluster:
+        await fill(cluster, "count lies")
+        async with PullConsumer(name_servers=cluster.name_servers, group="g", expression=expression) as consumer:
+            consumer.assign([QUEUE])
+            consumer.seek(QUEUE, offset)
+            with pytest.raises(RecordError, match=r"what is at offset 2 of .* is left out"):
+                await consumer.poll(5)
+            assert consumer.position(QUEUE) == 4
+
+
 async def test_a_pull_consumer_stays_before_what_it_has_no_key_for(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await fill(cluster, "encrypted with another key")

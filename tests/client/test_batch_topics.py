@@ -99,6 +99,37 @@ async def test_a_seek_into_a_batch_delivers_from_exactly_that_message(tmp_path: 
                 assert [message.body for message in found] == [body(n) for n in range(start, 20)]
 
 
+async def test_a_batch_that_is_too_large_for_the_broker_to_take_apart_is_read_from_any_message(tmp_path: Path) -> None:
+    """Two messages, a batch of sixteen that grows to 16 MiB, and two messages."""
+    seen: list[int] = []
+    done = asyncio.Event()
+
+    async def listener(found: list[MessageExt]) -> None:
+        seen.extend(message.queue_offset for message in found)
+        if 19 in seen:
+            done.set()
+
+    async with Cluster(tmp_path) as cluster:
+        await create_topic(cluster)
+        settings = ProducerConfig(compress_batches=True, max_message_bytes=32 << 20)
+        async with Producer("p", config=settings, client_config=client(cluster)) as producer:
+            for size, count in ((1, 2), (1 << 20, 16), (1, 2)):
+                await producer.send_batch([Message("t", bytes(size), "AB"[n % 2]) for n in range(count)], queue=QUEUE)
+        for expression, wanted in (("*", [*range(7, 20)]), ("B", [*range(7, 20, 2)])):
+            async with PullConsumer(client_config=client(cluster), group="g", expression=expression) as reader:
+                reader.assign([QUEUE])
+                reader.seek(QUEUE, 7)
+                await reader.commit()
+                found: list[int] = []
+                while reader.position(QUEUE) != 20:
+                    found += [message.queue_offset for message in await reader.poll(5)]
+                assert found == wanted
+        async with PushConsumer("g", client_config=client(cluster), config=FAST) as consumer:
+            consumer.subscribe("t", "*", listener)
+            await done.wait()
+    assert sorted(seen) == [*range(7, 20)]
+
+
 @pytest.mark.parametrize("config", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
 async def test_a_message_of_a_list_is_found_by_its_key(tmp_path: Path, config: ProducerConfig) -> None:
     async with Cluster(tmp_path) as cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -10,14 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_raptormq.cluster import Cluster
 from pyspark_raptormq.errors import DataLoss
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
 from pyspark_raptormq.scan import scan
-from raptormq.client import PullResult, PullStatus
+from raptormq.client import (
+    AdminClient,
+    ClientConfig,
+    Message,
+    Producer,
+    ProducerConfig,
+    PullResult,
+    PullStatus,
+)
 from raptormq.errors import RequestTimeout
 from raptormq.protocol.message import MessageQueue
 from tests.spark.sample_records import QUEUE, buffer_of, message, properties_text
+from tests.spark.sending import BROKER
 
 OPTIONS = SourceOptions(("127.0.0.1:1",), topics=("flights",), columns=("queueOffset",), arrow_batch_bytes=1000)
 Answer = Callable[[int, int], PullResult]
@@ -175,3 +186,31 @@ def test_a_broker_that_does_not_answer_fails_the_task() -> None:
 
     with pytest.raises(RequestTimeout):
         offsets_read(Source(silent), 0, 1)
+
+
+async def send_large_batch(client_config: ClientConfig, topic: str) -> None:
+    """Two messages and a batch that is stored whole, which no broker takes apart: it grows to 16 MiB."""
+    queue = MessageQueue(topic, BROKER, 0)
+    async with AdminClient(client_config=client_config) as admin:
+        await admin.create_topic(topic, 1, 1, attributes={"queue.type": "BatchCQ"})
+    settings = ProducerConfig(compress_batches=True, max_message_bytes=32 << 20)
+    async with Producer("p", client_config=client_config, config=settings) as producer:
+        for size, count in ((1, 2), (1 << 20, 16)):
+            await producer.send_batch([Message(topic, bytes(size), "AB"[n % 2]) for n in range(count)], queue=queue)
+
+
+def test_a_range_that_begins_inside_a_batch_which_no_broker_takes_apart(name_server: str) -> None:
+    asyncio.run(send_large_batch(ClientConfig(name_server), "large-batch"))
+    options = SourceOptions((name_server,), topics=("large-batch",), columns=("queueOffset",))
+    cluster = Cluster((name_server,), request_timeout_s=10.0, retry_timeout_s=10.0)
+
+    def offsets(start: int, end: int, wanted: SourceOptions) -> list[int]:
+        parts = scan(QueueRange(MessageQueue("large-batch", BROKER, 0), start, end), wanted, cluster)
+        return [offset for part in parts for offset in part.column("queueOffset").to_pylist()]
+
+    try:
+        assert offsets(0, 10, options) + offsets(10, 18, options) == [*range(18)]
+        tagged = replace(options, tag_expression="B")
+        assert offsets(0, 10, tagged) + offsets(10, 18, tagged) == [*range(1, 18, 2)]
+    finally:
+        cluster.close()

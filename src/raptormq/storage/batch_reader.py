@@ -2,7 +2,19 @@
 
 A reader that knows inner batches gets them as they are stored, as slices of the log. All others get messages: batches
 are taken apart (:mod:`~raptormq.storage.batch_records`) for a reader that cannot do so, for one that begins in the
-middle of a batch, for a filter by properties, and for a filter by tags where the batch has no tag of its own.
+middle of a batch, for a filter by properties, and for a filter by tags where the batch has no tag of its own. Those
+that cannot be:
+
+=========  ==========================  =================================  ==============
+Batch      RaptorMQ's clients          others that know inner batches     everybody else
+=========  ==========================  =================================  ==============
+encrypted  whole                       refused                            refused
+too large  whole                       whole                              refused
+damaged    whole: they say what it is  left out                           left out
+=========  ==========================  =================================  ==============
+
+Clients leave out what they have not asked for of a whole one: messages with other tags, and RaptorMQ's also those
+before the offset, which the Java client gets again, as from Apache RocketMQ. A filter by properties is everybody else.
 
 Source of the outcomes: Apache RocketMQ ``DefaultMessageStore.getMessage``, which hands out whole batches only.
 """
@@ -18,7 +30,15 @@ from raptormq.protocol.record import StoredMessage, decode_record, encode_record
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage.batch_found import Found
 from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem
-from raptormq.storage.batch_records import AT_ONCE_BYTES, BatchUnpacker, is_encrypted, is_wrapper, refusal
+from raptormq.storage.batch_records import (
+    AT_ONCE_BYTES,
+    Apart,
+    BatchUnpacker,
+    is_encrypted,
+    is_wrapper,
+    refusal,
+    refusal_of_size,
+)
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
@@ -57,6 +77,7 @@ class BatchReader:
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for; it names all that will be read.
             BatchEncrypted: what comes next is an encrypted batch, and the reader wants messages.
+            BatchTooLarge: the same with one that is too large to be taken apart.
             StorageError: the disk cannot read the records.
         """
         number = self._search.with_offset(queue, offset, wait=wait)
@@ -225,8 +246,12 @@ class BatchReader:
             found.is_uncopied = found.is_apart = True
             found.count(item.messages, item.size, item.end)
             return True
-        messages = self._messages(item, record, offset, found, wait)
-        return messages is not None and self._take_apart(messages, offset, wishes, found)
+        apart = self._apart(item, record, offset, found, wait)
+        if apart is None:
+            return False
+        if not apart.messages:
+            return self._take_closed(item, record, wishes, found, is_too_large=apart.is_too_large)
+        return self._take_apart(apart.messages, offset, wishes, found)
 
     def _take_whole(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> bool:
         if not found.has_room(wishes, item.size):
@@ -249,14 +274,31 @@ class BatchReader:
     def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
         """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
         if wishes.whole and wishes.encrypted and wishes.properties is None:
-            if not found.has_room(wishes, item.size):
-                return False
-            self._hand_out(item, record, found)
-            found.count(item.messages, item.size, item.end)
-            return True
+            return self._take_as_it_is(item, record, wishes, found)
         if found.messages:
             return False
         raise refusal(decode_record(record, check_crc=False).body, item.base, item.messages)
+
+    def _take_closed(
+        self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found, *, is_too_large: bool
+    ) -> bool:
+        """Hand out whole, from its first message on, what cannot be taken apart here: messages may be in it that others
+        can read, and who steps over it has lost them.
+        """
+        if wishes.whole and wishes.properties is None and (is_too_large or wishes.encrypted):
+            return self._take_as_it_is(item, record, wishes, found)
+        if not is_too_large:
+            return True
+        if found.messages:
+            return False
+        raise refusal_of_size(item.base, item.messages)
+
+    def _take_as_it_is(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
+        if not found.has_room(wishes, item.size):
+            return False
+        self._hand_out(item, record, found)
+        found.count(item.messages, item.size, item.end)
+        return True
 
     def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: Found) -> bool:
         for message in messages:
@@ -276,19 +318,17 @@ class BatchReader:
             found.count(1, len(record), message.queue_offset + 1)
         return True
 
-    def _messages(
-        self, item: BatchItem, record: Buffer, offset: int, found: Found, wait: bool
-    ) -> list[StoredMessage] | None:
-        """Return the messages of a batch; None when that is for the next read, since this one has come to something."""
+    def _apart(self, item: BatchItem, record: Buffer, offset: int, found: Found, wait: bool) -> Apart | None:
+        """Take a batch apart; None when that is for the next read, since this one has come to something."""
         try:
             room = AT_ONCE_BYTES - found.unpacked
-            messages, unpacked = self._unpacker.messages(record, item.physical, wait=wait, room=room)
+            apart = self._unpacker.take_apart(record, item.physical, wait=wait, room=room)
         except PagesMissing:
             if found.next_offset > offset:
                 return None
             raise
-        found.unpacked += unpacked
-        return messages
+        found.unpacked += apart.unpacked
+        return apart
 
     def _read(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> Buffer | None:
         """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""

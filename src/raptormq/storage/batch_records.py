@@ -15,8 +15,9 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
-from raptormq.errors import BatchEncrypted, BodyTooLarge, RecordError
+from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyTooLarge, RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.encryption import is_sealed, key_id_of
 from raptormq.protocol.inner_batch import is_inner_batch, unwrap
@@ -67,50 +68,69 @@ def refusal(body: bytes, first: int, count: int) -> BatchEncrypted:
     )
 
 
+def refusal_of_size(first: int, count: int) -> BatchTooLarge:
+    """Return what readers are told who want a message of a batch of ``count``, from the queue offset ``first`` on, that
+    grows beyond :data:`MAX_UNPACKED_BYTES`.
+    """
+    return BatchTooLarge(
+        f"messages {first} to {first + count - 1} of the queue are compressed as one batch of more than "
+        f"{MAX_UNPACKED_BYTES} bytes: only clients that take batches apart themselves can read them, the broker can "
+        "neither filter them nor take them apart"
+    )
+
+
+class Apart(NamedTuple):
+    """What has become of a batch that was to be taken apart."""
+
+    messages: list[StoredMessage]
+    """With their places, not to be changed; none when it is damaged or too large."""
+    unpacked: int
+    """Bytes that have been unpacked for it now."""
+    is_too_large: bool = False
+    """It grows beyond :data:`MAX_UNPACKED_BYTES`, and may be in order."""
+
+
 class BatchUnpacker:
     """Takes batches apart and keeps the last ones, to which readers with small pulls come back."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[list[StoredMessage], int]] = OrderedDict()
-        """Messages and their bytes by the place of the wrapper, the last one at the end."""
+        self._kept: OrderedDict[int, Apart] = OrderedDict()
+        """By the place of the wrapper, the last one at the end."""
         self._kept_bytes = 0
         self._lock = threading.Lock()
 
-    def messages(
-        self, record: Buffer, physical: int, *, wait: bool, room: int = AT_ONCE_BYTES
-    ) -> tuple[list[StoredMessage], int]:
-        """Return the messages of the wrapper ``record`` at ``physical`` with their places, and how many bytes have been
-        unpacked now. Not to be changed; none, with a line in the log, when it cannot be taken apart.
+    def take_apart(self, record: Buffer, physical: int, *, wait: bool, room: int = AT_ONCE_BYTES) -> Apart:
+        """Take the wrapper ``record`` at ``physical`` apart, with a line in the log when that cannot be done.
 
         Raises:
             PagesMissing: without ``wait``, when that takes more than ``room`` bytes.
         """
         kept = self._kept.get(physical)
         if kept is not None:
-            return kept[0], 0
+            return kept._replace(unpacked=0)
         if wait:
-            return self._keep(physical, *_messages_of(record))
+            return self._keep(physical, _apart(record))
         if len(record) <= room:
             with suppress(BodyTooLarge):
-                return self._keep(physical, *_messages_of(record, room))
+                return self._keep(physical, _apart(record, room))
         raise PagesMissing([], [partial(self._unpack, bytes(record), physical)])
 
     def _unpack(self, record: bytes, physical: int) -> None:
         """In a thread: take a large batch apart."""
-        self._keep(physical, *_messages_of(record))
+        self._keep(physical, _apart(record))
 
-    def _keep(self, physical: int, messages: list[StoredMessage], size: int) -> tuple[list[StoredMessage], int]:
+    def _keep(self, physical: int, apart: Apart) -> Apart:
         kept = self._kept
         with self._lock:
             if physical not in kept:
-                kept[physical] = messages, size
-                self._kept_bytes += size
+                kept[physical] = apart
+                self._kept_bytes += apart.unpacked
             while len(kept) > 1 and (len(kept) > _KEPT or self._kept_bytes > _KEPT_BYTES):
-                self._kept_bytes -= kept.popitem(last=False)[1][1]
-        return messages, size
+                self._kept_bytes -= kept.popitem(last=False)[1].unpacked
+        return apart
 
 
-def _messages_of(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> tuple[list[StoredMessage], int]:
+def _apart(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> Apart:
     """As :func:`_unpacked`, but nothing for a batch that cannot be taken apart.
 
     Raises:
@@ -119,14 +139,15 @@ def _messages_of(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> tuple[l
     try:
         return _unpacked(record, max_bytes)
     except RecordError as error:
-        if isinstance(error, BodyTooLarge) and max_bytes < MAX_UNPACKED_BYTES:
+        is_too_large = isinstance(error, BodyTooLarge)
+        if is_too_large and max_bytes < MAX_UNPACKED_BYTES:
             raise
         logger.warning("a batch cannot be taken apart: %s", error)
-        return [], 0
+        return Apart([], 0, is_too_large)
 
 
-def _unpacked(record: Buffer, max_bytes: int) -> tuple[list[StoredMessage], int]:
-    """Return the messages of a wrapper with their places, and how many bytes they have.
+def _unpacked(record: Buffer, max_bytes: int) -> Apart:
+    """Take a wrapper apart.
 
     Raises:
         RecordError: it cannot be taken apart, or has more than ``max_bytes``.
@@ -136,4 +157,4 @@ def _unpacked(record: Buffer, max_bytes: int) -> tuple[list[StoredMessage], int]
     for place, message in enumerate(messages, 1):
         message.physical_offset += place if place < length else 0
         size += len(message.body) + len(message.properties)
-    return messages, size
+    return Apart(messages, size)

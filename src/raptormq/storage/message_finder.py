@@ -91,7 +91,7 @@ class MessageFinder:
         if not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
             return record
         _require_readable(record)
-        messages, _ = self._unpacker.messages(record, physical, wait=wait)
+        messages = self._unpacker.take_apart(record, physical, wait=wait).messages
         if unique_key is not None and len(messages) > 1:
             messages = [each for each in messages if find_property(each.properties, UNIQUE_KEY) == unique_key]
         return encode_record(messages[0]) if messages else None
@@ -138,7 +138,7 @@ class MessageFinder:
                 if not takes_dead and self._is_dead(record, start):
                     return None
                 _require_readable(record, physical - start)
-                messages, _ = self._unpacker.messages(record, start, wait=wait)
+                messages = self._unpacker.take_apart(record, start, wait=wait).messages
                 index = physical - start - 1
                 return encode_record(messages[index]) if index < len(messages) else None
             at += _MAGIC_AT - 1
@@ -175,9 +175,9 @@ class MessageFinder:
                     with suppress(RecordError):
                         refused = _refusal(message)
                 elif is_wrapper(data):
-                    messages, unpacked = self._unpacker.messages(data, offset, wait=wait, room=room)
-                    room -= unpacked
-                    found += map(encode_record, _in_batch(message, messages, key))
+                    apart = self._unpacker.take_apart(data, offset, wait=wait, room=room)
+                    room -= apart.unpacked
+                    found += map(encode_record, _in_batch(message, apart.messages, key))
                 elif has_key(message.properties, key):
                     found.append(data)
         if refused is not None and not found:

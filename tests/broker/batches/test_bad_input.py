@@ -15,12 +15,14 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import SysFlag
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
-from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields
+from tests.broker.batches.test_encrypted_batches import java_pull
+from tests.broker.handlers.test_pop import pop
+from tests.broker.harness import Peer, bodies, connected, held, messages, running, send_fields
 from tests.storage.memory_filesystem import MemoryFileSystem
 
 COMPRESSED = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
 GOOD = encode_batch([(0, b"a", b"UNIQ_KEY\x01A\x02"), (0, b"b", b"UNIQ_KEY\x01B\x02")])
-BOMB = zlib.compress(encode_batch([(0, bytes(14 << 20), b"")]))
+LARGE = zlib.compress(encode_batch([(0, bytes(5 << 20), b"TAGS\x01A\x02")] * 3))
 
 
 async def send_compressed(peer: Peer, body: bytes, count: int) -> RemotingCommand:
@@ -32,7 +34,6 @@ async def send_compressed(peer: Peer, body: bytes, count: int) -> RemotingComman
 @pytest.mark.parametrize(
     ("body", "count", "reason"),
     [
-        pytest.param(BOMB, 1, "longer than 14680064 bytes", id="bomb"),
         pytest.param(b"garbage", 2, "the compressed body is damaged", id="not compressed"),
         pytest.param(zlib.compress(GOOD)[:-9], 2, "the compressed body is cut", id="compressed body cut"),
         pytest.param(zlib.compress(GOOD), 3, "holds 2 messages, not as it says", id="count lies"),
@@ -52,6 +53,7 @@ async def test_a_compressed_batch_that_cannot_be_taken_apart_leaves_its_neighbou
         whole = messages(await peer.pull("b", 0))
         begin = await old_pull(peer, 0)
         inside = await old_pull(peer, 1)
+        java = await java_pull(peer, count, subscription="A || B")  # which needs its messages
         by_property = await peer.pull("b", 1, subscription="KEYS = 'k'", expressionType="SQL92")
         fields = {"topic": "b", "key": "Y", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
         by_key = await peer.call(RequestCode.QUERY_MESSAGE, fields | {"_UNIQUE_KEY_QUERY": "true"})
@@ -62,10 +64,49 @@ async def test_a_compressed_batch_that_cannot_be_taken_apart_leaves_its_neighbou
     assert len(whole) == 3
     assert bodies(begin)[:1] == [b"before"]
     assert bodies(inside) == [b"y", b"z"]
+    assert messages(java) == []
     assert [each.queue_offset for each in messages(inside)] == [1 + count, 2 + count]
     assert (bodies(by_property), bodies(by_key)) == ([b"y"], [b"y"])
     assert sent_back.code == ResponseCode.SYSTEM_ERROR
     assert reason in caplog.text
+
+
+async def test_who_cannot_read_a_batch_that_is_too_large_to_be_taken_apart_is_told_so(tmp_path: Path) -> None:
+    async with running(tmp_path, {"enablePropertyFilter": "true"}) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_batch(peer, named("before"), "UNIQ_KEY\x01ONE\x02")
+        assert (await send_compressed(peer, LARGE, 3)).code == 0
+        await send_batch(peer, named("y", "z"), "UNIQ_KEY\x01TWO\x02")
+        before = await old_pull(peer, 0)
+        waiting = asyncio.create_task(old_pull(peer, 6, sysFlag=6, suspendTimeoutMillis=8000))
+        await held(peer, 2)
+        await send_compressed(peer, LARGE, 3)
+        refused = [
+            await old_pull(peer, 1),
+            await old_pull(peer, 3, subscription="A"),
+            await peer.pull("b", 2, subscription="KEYS = 'k'", expressionType="SQL92"),
+            await pop(peer, topic="b", queueId=-1, maxMsgNums=4),
+            await pop(peer, topic="b", queueId=-1, maxMsgNums=4),
+            await waiting,
+        ]
+        after = await old_pull(peer, 4)
+        whole = [
+            messages(answer)[0]
+            for answer in (
+                await java_pull(peer, 2),
+                await java_pull(peer, 1, subscription="A"),
+                await peer.pull("b", 3),
+                await peer.pull("b", 1, subscription="A"),
+            )
+        ]
+    told = ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (bodies(before), before.ext_fields["nextBeginOffset"]) == ([b"before"], "1")
+    assert [answer.code for answer in refused] == [told, told, told, 0, told, told]
+    assert bodies(refused.pop(3)) == [b"before"], "nothing is passed over to reach what is behind it"
+    remarks = [str(answer.remark) for answer in refused]
+    assert ["messages 1 to 3 of the queue" in remark for remark in remarks] == [True] * 4 + [False]
+    assert bodies(after) == [b"y", b"z"]
+    assert [(each.queue_offset, each.body) for each in whole] == [(1, LARGE)] * 4
 
 
 async def test_a_wrong_crc_is_refused_on_topics_of_both_types(tmp_path: Path) -> None:

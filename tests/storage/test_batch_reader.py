@@ -1,0 +1,107 @@
+"""What readers get of a batch that the broker cannot take apart for them: none of it is lost to who could read it."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from raptormq.errors import BatchTooLarge
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.record import iter_records
+from raptormq.protocol.tags import tag_hash
+from raptormq.storage import GetResult, MessageStore, PendingRecord
+from raptormq.storage.batch_records import MAX_UNPACKED_BYTES
+from raptormq.storage.wishes import Wishes
+from tests.storage.batch_stores import at_once, batch, open_batch_store
+from tests.storage.test_damaged_items import Everything
+
+OURS = Wishes(32, 1 << 20, whole=True)
+OFFICIAL = OURS._replace(encrypted=False)
+OLD = Wishes(32, 1 << 20)
+TAG = frozenset({tag_hash("A")})
+INSIDE = 5
+"""The batch in question has the offsets 2 to 11."""
+
+
+def closed(size: int, said: int = 10) -> PendingRecord:
+    """A compressed batch of ten messages, with so many bytes in all, that says how many it holds."""
+    overhead = len(encode_batch([(0, b"", b"")] * 10))
+    body = zlib.compress(encode_batch([(0, bytes(size - overhead if n == 0 else 0), b"") for n in range(10)]))
+    return PendingRecord(
+        "batches", 0, body, f"UNIQ_KEY\x01B\x02INNER_NUM\x01{said}\x02".encode(), sys_flag=INNER_BATCH | 0x301
+    )
+
+
+LARGEST = closed(MAX_UNPACKED_BYTES)
+TOO_LARGE = closed(MAX_UNPACKED_BYTES + 1)
+DAMAGED = closed(1000, said=9)
+LYING_AND_TOO_LARGE = closed(MAX_UNPACKED_BYTES + 1, said=9)
+
+
+def store_with(record: PendingRecord) -> MessageStore:
+    """Two messages, the batch, and one message behind it."""
+    store = open_batch_store()
+    store.append([batch(["0", "1"], tag="A", own_tags="AA"), record, batch(["behind"], tag="A", own_tags="A")])
+    store.dispatch()
+    return store
+
+
+def read(store: MessageStore, offset: int, wishes: Wishes) -> GetResult:
+    result = store.get_messages("batches", 0, offset, wishes)
+    return at_once(store.get_messages_cold("batches", 0, offset, wishes)) if result.cold else result
+
+
+def offsets(result: GetResult) -> list[int]:
+    return [each.queue_offset for each in iter_records(b"".join(result.buffers))]
+
+
+@pytest.mark.parametrize("record", [TOO_LARGE, DAMAGED, LYING_AND_TOO_LARGE], ids=["large", "damaged", "both"])
+@pytest.mark.parametrize("tags", [None, TAG], ids=["all", "tag"])
+def test_our_clients_get_it_whole_from_wherever_they_begin(record: PendingRecord, tags: frozenset[int] | None) -> None:
+    end = 2 + (9 if record is not TOO_LARGE else 10)
+    with_store = store_with(record)
+    for begin in (2, INSIDE, end - 1):
+        found = read(with_store, begin, OURS._replace(tags=tags))
+        assert (offsets(found), found.next_offset) == ([2, end], end + 1)
+        (whole, _) = iter_records(b"".join(found.buffers))
+        assert whole.body == record.body
+
+
+def test_it_comes_alone_where_there_is_no_room_beside_it() -> None:
+    store = store_with(TOO_LARGE)
+    before = read(store, 0, OURS._replace(tags=TAG, max_bytes=300))
+    assert (offsets(before), before.next_offset) == ([0], 2)
+    alone = read(store, 2, OURS._replace(tags=TAG, max_bytes=300))
+    assert (offsets(alone), alone.next_offset) == ([2], 12)
+
+
+@pytest.mark.parametrize("tags", [None, TAG], ids=["all", "tag"])
+def test_the_official_client_gets_it_whole_when_it_is_too_large_only(tags: frozenset[int] | None) -> None:
+    found = read(store_with(TOO_LARGE), INSIDE, OFFICIAL._replace(tags=tags))
+    assert (offsets(found), found.next_offset) == ([2, 12], 13)
+    found = read(store_with(DAMAGED), INSIDE, OFFICIAL._replace(tags=tags))
+    assert (offsets(found), found.next_offset) == ([11], 12)
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [OLD, OLD._replace(tags=TAG), OURS._replace(properties=Everything())],
+    ids=["old", "old, tag", "properties"],
+)
+def test_who_wants_messages_is_refused_what_is_too_large_and_steps_over_damage(wishes: Wishes) -> None:
+    store = store_with(TOO_LARGE)
+    before = read(store, 0, wishes)
+    assert (offsets(before), before.next_offset) == ([0, 1], 2)
+    for begin in (2, INSIDE):
+        for _ in range(2):
+            with pytest.raises(BatchTooLarge, match=r"messages 2 to 11 of the queue .* more than 14680064 bytes"):
+                read(store, begin, wishes)
+    assert offsets(read(store, 12, wishes)) == [12]
+    assert offsets(read(store_with(DAMAGED), 0, wishes)) == [0, 1, 11]
+
+
+def test_what_is_just_not_too_large_is_taken_apart() -> None:
+    found = read(store_with(LARGEST), INSIDE, OLD)
+    assert offsets(found) == list(range(INSIDE, 13))
