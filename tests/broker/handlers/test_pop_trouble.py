@@ -13,8 +13,13 @@ from raptormq.broker.pop.checkpoints import REVIVE_QUEUES
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.pop_handle import PopHandle, build_handle
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
+from raptormq.storage.results import GetResult
+from raptormq.storage.wishes import Wishes
+from tests.broker.batches.batch_peer import create_topic
+from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
 from tests.broker.handlers.test_pop import MINUTE, ack, come_back, handle_of, pop
 from tests.broker.harness import Peer, bodies, connected, running
 from tests.clock import Clock
@@ -103,6 +108,55 @@ async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, m
         waiting = asyncio.ensure_future(pop(peer, queueId=-1, pollTime=MINUTE))
         assert bodies(await waiting) == [b"x"]
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})).code == 0
+
+
+async def popped_again(peer: Peer, topic: str) -> list[bytes]:
+    """What comes back of a topic of which something was popped."""
+    while True:
+        if found := bodies(await pop(peer, topic=topic, queueId=-1, pollTime=1_000)):
+            return found
+
+
+async def test_an_encrypted_batch_in_place_of_what_was_popped_keeps_nobody_from_coming_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
+        for topic in ("t", "u"):
+            await peer.send(topic, topic.encode())
+            assert bodies(await pop(peer, topic=topic)) == [topic.encode()]
+        await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+        await create_topic(peer, "t")
+        assert (await send_wrapped(peer, SEALED, INNER_BATCH, PROPERTIES + MARK, topic="t")).code == 0
+        clock.run()
+        clock.move(MINUTE)
+        assert await popped_again(peer, "u") == [b"u"]
+    assert "message 0 of t cannot be brought back: messages 0 to 2 of the queue are encrypted" in caplog.text
+
+
+async def test_a_queue_that_cannot_be_read_keeps_only_its_own_messages_from_coming_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        clock.hold()
+        for topic in ("t", "u"):
+            await peer.send(topic, topic.encode())
+            assert bodies(await pop(peer, topic=topic)) == [topic.encode()]
+        read = broker._store.get_messages_cold
+
+        async def failing(topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+            if topic == "t":
+                raise StorageError("Input/output error")
+            return await read(topic, queue_id, offset, wishes)
+
+        monkeypatch.setattr(broker._store, "get_messages_cold", failing)
+        clock.run()
+        clock.move(MINUTE)
+        assert await popped_again(peer, "u") == [b"u"]
+        monkeypatch.setattr(broker._store, "get_messages_cold", read)
+        assert await popped_again(peer, "t") == [b"t"]
 
 
 async def change(peer: Peer, handle: PopHandle, invisible_ms: int) -> RemotingCommand:

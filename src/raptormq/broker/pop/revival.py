@@ -20,7 +20,7 @@ from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.saving import TableSaver
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import BodyError, MessageError, RecordError, StorageError
+from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyError, MessageError, RecordError, StorageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.bodies.topic_config import TopicConfig
@@ -41,6 +41,10 @@ _RETRY_MS = 1_000
 _READ_COUNT, _READ_BYTES = 1_000, 1 << 20
 _HANDLE_BYTES = 512
 """Room for the property that a popped message of a retry topic is acknowledged by."""
+_UNREADABLE = (RecordError, BatchEncrypted, BatchTooLarge)
+"""What will be no different the next time. No pop hands out messages of such batches: one there is of a topic that was
+deleted and made again.
+"""
 _GO_ON = frozenset({GetStatus.FOUND, GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING})
 
 
@@ -148,17 +152,24 @@ class PopRevival:
     # --- bringing back ---
 
     async def revive_due(self) -> None:
-        """Bring back everything whose time is up."""
-        while due := self._outstanding.due(self._clock(), _CHECKPOINTS_AT_A_TIME):
-            done = 0
-            try:
-                for checkpoint, offsets in due:
+        """Bring back everything whose time is up.
+
+        Raises:
+            StorageError: some could not be brought back, which is tried again later. Those of the same look at what is
+                due have been; for the next one comes a pause first, lest all are tried on a disk that takes nothing.
+        """
+        failure: Exception | None = None
+        while failure is None and (due := self._outstanding.due(self._clock(), _CHECKPOINTS_AT_A_TIME)):
+            for checkpoint, offsets in due:
+                try:
                     await self._revive(checkpoint, offsets)
-                    self._outstanding.done(checkpoint)
-                    done += 1
-            finally:
-                for checkpoint, _ in due[done:]:
+                except Exception as error:  # noqa: BLE001 - raised below: one must not keep the others from their groups
+                    failure = failure or error
                     self._outstanding.again(checkpoint, self._clock() + _RETRY_MS)
+                else:
+                    self._outstanding.done(checkpoint)
+        if failure is not None:
+            raise failure
 
     async def _revive(self, checkpoint: CheckPoint, offsets: list[int]) -> None:
         if self._topics.get(checkpoint.topic) is None or self._groups.get(checkpoint.group) is None:
@@ -168,7 +179,7 @@ class PopRevival:
         for offset in offsets:
             try:
                 message = await self._read(checkpoint, offset)
-            except RecordError as error:
+            except _UNREADABLE as error:
                 logger.warning("message %d of %s cannot be brought back: %s", offset, checkpoint.topic, error)
                 continue
             if message is not None:
