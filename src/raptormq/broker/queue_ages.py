@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 
-from raptormq.storage.record_parser import peek_store_timestamp
-from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
-from raptormq.storage.wishes import Wishes
 
 NO_TIMESTAMP = -1
 _IN_MEMORY_RATIO = 0.4
@@ -16,9 +13,16 @@ _IN_MEMORY_BYTES = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") 
 
 
 async def stored_at(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
-    """Return the store time (ms) of the message at a queue offset, -1 when there is none."""
-    result = await store.get_messages_cold(topic, queue_id, offset, Wishes(1, 1, whole=True))
-    return peek_store_timestamp(result.buffers[0]) if result.status is GetStatus.FOUND else NO_TIMESTAMP
+    """Return the store time (ms) of the message at a queue offset, -1 when there is none.
+
+    It is in the record, batch or message: a read of the message would take its batch apart, in each of many queues.
+    """
+    items = await store.queue_items(topic, queue_id, offset, 1)
+    if not items:
+        return NO_TIMESTAMP
+    physical, size, _ = items[0]
+    stored = await store.stored_at_cold(physical, size)
+    return NO_TIMESTAMP if stored is None else stored
 
 
 async def first_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:

@@ -184,10 +184,12 @@ class MessageFinder:
             raise refused
         return found[:limit]
 
-    def stored_at(self, physical: int, *, wait: bool) -> int | None:
-        """Return the store time (ms) of the record at a log offset, batch or message; None when there is none."""
+    def stored_at(self, physical: int, size: int | None = None, *, wait: bool) -> int | None:
+        """Return the store time (ms) of the record at a log offset, batch or message; None when there is none, or not
+        one of ``size`` bytes, as a damaged item of a queue may say.
+        """
         record = self._record_at(physical, wait)
-        return None if record is None else peek_store_timestamp(record)
+        return None if record is None or size not in (None, len(record)) else peek_store_timestamp(record)
 
 
 def _require_readable(wrapper: Buffer, place: int = 0) -> None:

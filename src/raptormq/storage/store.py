@@ -299,9 +299,9 @@ class MessageStore:
             )
         )
 
-    async def stored_at_cold(self, physical_offset: int) -> int | None:
-        """Return the store time (ms) of the record at a log offset, None when there is none."""
-        return await self._warmed(lambda wait: self._finder.stored_at(physical_offset, wait=wait))
+    async def stored_at_cold(self, physical_offset: int, size: int | None = None) -> int | None:
+        """Return the store time (ms) of the record at a log offset, None when there is none, or not one of ``size``."""
+        return await self._warmed(lambda wait: self._finder.stored_at(physical_offset, size, wait=wait))
 
     async def find_by_key(
         self, topic: str, key: str, begin: int, end: int, limit: int, *, takes_encrypted: bool = False
