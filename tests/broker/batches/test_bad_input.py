@@ -159,12 +159,20 @@ async def test_what_a_producer_says_of_the_length_of_hosts_is_not_stored(tmp_pat
     assert [each.sys_flag for each in (*stored, *whole)] == [0, 0, 0, 0, INNER_BATCH]
 
 
-async def test_a_list_on_an_ordinary_topic_nests_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topic", ["b", "simple"])
+@pytest.mark.parametrize("properties", ["UNIQ_KEY\x01BATCH\x02", ""], ids=["key", "no key"])
+async def test_a_list_nests_nothing_on_topics_of_both_types(tmp_path: Path, topic: str, properties: str) -> None:
     nested = [(GOOD, "INNER_NUM\x012\x02UNIQ_KEY\x01N\x02"), (b"plain", "")]
+    alike = [(b"INNER_NUM\x013\x02", "OUTER_INNER_NUM\x012\x02"), (b"x", "INNER_NUM\x01\x02")]
     async with running(tmp_path) as broker, connected(broker) as peer:
-        await send_batch(peer, nested, topic="simple")
-        stored = messages(await peer.pull("simple", 0))
-    assert [(each.body, each.sys_flag) for each in stored] == [(GOOD, 0), (b"plain", 0)]
+        await create_topic(peer)
+        for messages_of_it in (nested, nested[::-1]):
+            refused = await send_batch(peer, messages_of_it, properties, topic=topic)
+            assert (refused.code, refused.remark) == (ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is a batch")
+        taken = await send_batch(peer, alike, properties, topic=topic)
+        found = bodies(await old_pull(peer, 0, topic=topic))
+    assert (taken.code, taken.ext_fields["queueOffset"]) == (0, "0")
+    assert found == [body for body, _ in alike]
 
 
 @pytest.mark.parametrize("damage", [b"\0", b"\xff", b"\x7f"], ids=["zeros", "ones", "far away"])

@@ -22,7 +22,7 @@ from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.auto_create import TopicCreator
-from raptormq.broker.send.inner_batch import wrap
+from raptormq.broker.send.inner_batch import require_flat, wrap
 from raptormq.broker.send.tag_code import tag_code, tag_codes
 from raptormq.broker.send.usual_batches import UsualBatches
 from raptormq.broker.store_settings import max_body_bytes
@@ -246,6 +246,7 @@ class Admission:
             _refuse_inner_batch()
         try:
             found = scan_batch(request.body, MAX_LIST_RECORDS, check_crc=True)
+            require_flat(request.body, map(_PROPERTIES, found))
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         rows = in_utf8(found)

@@ -9,6 +9,7 @@ subscribers to that tag would not find the batch. INNER_BASE comes with the queu
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
@@ -95,9 +96,18 @@ def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
     alike = scan_alike(body)
     texts = list(alike.properties) if alike is not None else _examine(body)
     joined = b"".join(texts)
-    if _INNER_NUM in joined and any(find_value(each, _INNER_NUM) for each in texts):
-        raise RecordError("a message of the batch is a batch")
+    require_flat(joined, texts)
     return texts, _common_tag(texts, joined)
+
+
+def require_flat(data: bytes, texts: Iterable[bytes]) -> None:
+    """Check that no message is a batch itself; ``texts`` are their properties, which all are in ``data``.
+
+    Raises:
+        RecordError: one is, and would be delivered as a message.
+    """
+    if _INNER_NUM in data and any(find_value(each, _INNER_NUM) for each in texts):
+        raise RecordError("a message of the batch is a batch")
 
 
 def _examine(body: bytes) -> list[bytes]:
