@@ -1,4 +1,6 @@
-"""What readers get of a batch that the broker cannot take apart for them: none of it is lost to who could read it."""
+"""What readers get of a batch that the broker cannot take apart for them, and of what is behind many damaged items:
+none of it is lost to who could read it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
-from raptormq.storage import GetResult, MessageStore, PendingRecord
+from raptormq.storage import GetResult, MessageStore, PendingRecord, batch_reader, item_mending
+from raptormq.storage.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue
 from raptormq.storage.batch_records import MAX_UNPACKED_BYTES
 from raptormq.storage.wishes import Wishes
 from tests.storage.batch_stores import at_once, batch, open_batch_store
@@ -105,3 +108,34 @@ def test_who_wants_messages_is_refused_what_is_too_large_and_steps_over_damage(w
 def test_what_is_just_not_too_large_is_taken_apart() -> None:
     found = read(store_with(LARGEST), INSIDE, OLD)
     assert offsets(found) == list(range(INSIDE, 13))
+
+
+@pytest.mark.parametrize("damage", [b"\0", b"\xff", b"\x7f"], ids=["zeros", "ones", "far away"])
+@pytest.mark.parametrize("count", [7, 8, 9, 15, 16, 17, 18, 40])
+def test_many_damaged_items_in_a_row_cost_nothing_behind_them(
+    monkeypatch: pytest.MonkeyPatch, damage: bytes, count: int
+) -> None:
+    for module in (batch_reader, item_mending):
+        monkeypatch.setattr(module, "MAX_ITEMS", 8)
+    store = open_batch_store()
+    for number in range(60):
+        store.append([batch([str(number)])])
+    store.dispatch()
+    store._queues.flush(100)
+    queue = store._queues.get("batches", 0)
+    assert isinstance(queue, BatchConsumeQueue)
+    for number in range(10, 10 + count):
+        store._queues.files.rewrite(queue, number, damage * BATCH_ITEM_BYTES)
+    lost = range(10, 10 + count)
+    for begin in (0, 11, 9 + count, 10 + count, 11 + count):
+        for wishes in (OURS, OLD):
+            queue.seen = (-1, 0)  # the first read looks for its item, the others go on
+            found: list[int] = []
+            offset = begin
+            while offset < 60:
+                result = read(store, offset, wishes)
+                assert result.next_offset > offset
+                found += offsets(result)
+                offset = result.next_offset
+            sound = [number for number in range(begin, 60) if number not in lost]
+            assert [number for number in found if number not in lost] == sound

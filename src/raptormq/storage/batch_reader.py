@@ -92,8 +92,10 @@ class BatchReader:
             where = queue.topic, queue.queue_id, offset
             logger.warning("%d items or records of %s/%d from offset %d on are damaged", found.lost, *where)
         if found.next_offset <= offset:  # nothing but damaged items
-            found.next_offset = self._next_base(queue, found.number, offset, wait)
+            found.number, found.next_offset = self._next_sound(queue, found.number, offset, wait)
         queue.seen = found.next_offset, found.number
+        if found.next_offset == offset:  # they were those before it, from which the search had to begin
+            return self.get(queue, offset, bounds, wishes, wait=wait)
         status = GetStatus.FOUND
         if not found.buffers:
             filtered = wishes.tags is not None or wishes.properties is not None
@@ -189,13 +191,13 @@ class BatchReader:
         in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
         return item.is_sound and in_log
 
-    def _next_base(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
-        """Return where the first sound item from ``number`` on begins that is behind ``offset``."""
+    def _next_sound(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> tuple[int, int]:
+        """Return the first sound item from ``number`` on that begins at ``offset`` or behind it, and where that is."""
         for each in range(number, queue.item_count):
             item = self._search.item(queue, each, wait=wait)
-            if self._is_sound(item) and item.base > offset:
-                return item.base
-        return queue.max_offset
+            if self._is_sound(item) and item.base >= offset:
+                return each, item.base
+        return queue.item_count, queue.max_offset
 
     def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
