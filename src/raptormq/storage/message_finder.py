@@ -16,7 +16,7 @@ from typing import NamedTuple
 from raptormq.errors import BatchEncrypted, RecordError
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.inner_ids import unpack_ids
-from raptormq.protocol.properties import PAIR_SEPARATOR, UNIQUE_KEY, find_property, has_key
+from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, PAIR_SEPARATOR, UNIQUE_KEY, find_property, has_key
 from raptormq.protocol.record import (
     BLANK_BYTES,
     MAGIC_V1,
@@ -225,7 +225,10 @@ def _in_batch(wrapper: StoredMessage, messages: list[StoredMessage], key: str) -
 
 
 def _with_key(message: StoredMessage, key: str) -> StoredMessage:
-    """Return a message with the id of its batch: clients drop what does not have the id that they ask for."""
+    """Return a message with the id of its batch: clients drop what does not have the id that they ask for. One that has
+    no room for it is left as it is, and must not cost the others.
+    """
     text = message.properties
     between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""
-    return replace(message, properties=f"{text}{between}{UNIQUE_KEY}\x01{key}\x02")
+    longer = f"{text}{between}{UNIQUE_KEY}\x01{key}\x02"
+    return replace(message, properties=longer) if len(longer.encode()) <= MAX_PROPERTIES_BYTES else message
