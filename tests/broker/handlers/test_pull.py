@@ -1,4 +1,4 @@
-"""Pulls over a real socket: codes, long polling, filters, limits, and readers that do not read."""
+"""Pulls over a real socket: codes, long polling, filters and limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from raptormq.broker.handlers import pull
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.command import RemotingCommand, decode, encode
-from raptormq.protocol.frame import FrameDecoder
+from raptormq.protocol.command import RemotingCommand
 from tests.broker.harness import bodies, connected, held, messages, pull_fields, running, send_fields
 
 LONG = 20_000
@@ -336,50 +335,3 @@ async def test_a_stop_answers_held_pulls_and_is_quick(tmp_path: Path) -> None:
         await broker.stop()
         assert loop.time() - started < 5
         assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
-
-
-async def test_a_reader_that_does_not_read_does_not_disturb_others(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
-        await peer.send_list("t", [b"x" * 30_000] * 100)
-        lazy = await _lazy_reader(broker.port, pulls=400)
-        assert bodies(await peer.pull("t", 99)) == [b"x" * 30_000]
-        assert (await peer.send("t", b"y")).code == 0
-        lazy.abort()
-        assert (await peer.send("t", b"z")).code == 0
-
-
-async def test_a_held_pull_of_a_clogged_connection_is_answered_when_there_is_room(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker, connected(broker) as producer:
-        await producer.send_list("t", [b"x" * 30_000] * 100)
-        held = _pull_frame(1, queue_id=1, wait_ms=LONG)
-        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1 << 16)
-        writer.write(held + b"".join(_pull_frame(opaque) for opaque in range(2, 60)))
-        server = broker._server
-        assert server is not None
-        while not any(connection.is_clogged for connection in server._connections):
-            await asyncio.sleep(0)
-        assert (await producer.send("t", b"woken", 1)).code == 0
-        answers: dict[int, RemotingCommand] = {}
-        decoder = FrameDecoder()
-        while len(answers) < 59:
-            assert not reader.at_eof()
-            for frame in decoder.feed(await reader.read(65_536)):
-                answer = decode(frame)
-                answers[answer.opaque] = answer
-        writer.close()
-    assert bodies(answers[1]) == [b"woken"]
-
-
-def _pull_frame(opaque: int, queue_id: int = 0, wait_ms: int = 0) -> bytes:
-    fields = pull_fields("t", 0, queue_id, wait_ms) | {"maxMsgBytes": 1 << 20}
-    return encode(RemotingCommand(RequestCode.PULL_MESSAGE, {k: str(v) for k, v in fields.items()}, opaque=opaque))
-
-
-async def _lazy_reader(port: int, pulls: int) -> asyncio.Transport:
-    """Ask for far more than socket buffers hold and never read any of it."""
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
-    transport.pause_reading()
-    for opaque in range(pulls):
-        transport.write(_pull_frame(opaque))
-    return transport

@@ -275,7 +275,7 @@ class PullHandlers:
         while pull.connection.is_clogged and not pull.connection.is_closed:
             await pull.connection.drained()
         if not pull.connection.is_closed:
-            self._serve(pull, may_wait=False)
+            self._retry([pull])
 
     async def _serve_when_room(self, pull: _Pull, result: GetResult) -> None:
         """Answer a pull whose messages take memory: they have to be copied, or some of them wait encrypted."""
