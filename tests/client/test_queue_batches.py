@@ -18,6 +18,7 @@ from raptormq.client import (
     PullConsumer,
     SendResult,
 )
+from raptormq.errors import NoRoute
 from raptormq.protocol.codes import RequestCode
 from raptormq.transport.pool import ConnectionPool
 from tests.client.cluster import Cluster
@@ -95,3 +96,19 @@ async def test_every_message_arrives_once_in_the_order_of_its_queue(
                 assert [each.queue_offset for each in own] == list(range(9))
                 assert [each.tags for each in stored] == ["A"] * 9
     assert len({result.message_id for result in results}) == QUEUES * 9
+
+
+async def test_a_topic_that_does_not_exist_fails_its_senders_and_no_others(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, autoCreateTopicEnable="false") as cluster:
+        await cluster.create_topic("good")
+        async with Producer("p", name_servers=cluster.name_servers, auto_batch=True) as producer:
+            queues = await producer.queues("good")
+            # It has no company, so it is the first part of the request.
+            lost = producer.submit(Message("missing", b"x"), queue=MessageQueue("missing", "broker-0", 0))
+            good = [producer.submit(Message("good", b"x"), queue=queue) for queue in queues * 5]
+            results = await asyncio.gather(*good)
+            with pytest.raises(NoRoute, match="no route for topic missing"):
+                await lost
+    assert sorted((result.queue.queue_id, result.queue_offset) for result in results) == [
+        (number, offset) for number in range(4) for offset in range(5)
+    ]

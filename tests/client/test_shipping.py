@@ -336,6 +336,37 @@ async def test_a_broker_that_nobody_knows_has_no_route() -> None:
     assert [type(outcome) for outcome in outcomes] == [NoRoute] * 2
 
 
+def route_of_t(peer: ScriptedPeer, otherwise: Reply) -> Reply:
+    """Answer with a route for the topic `t`, to questions after others `otherwise`."""
+    of_t = route(8, peer)
+
+    def reply(connection: Connection, request: RemotingCommand) -> None:
+        (of_t if request.ext_fields["topic"] == "t" else otherwise)(connection, request)
+
+    return reply
+
+
+async def test_a_topic_whose_route_nobody_tells_does_not_hold_up_those_that_are_known() -> None:
+    async with ScriptedPeer() as peer, producing(peer, send_timeout=1.0) as producer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route_of_t(peer, silence))
+        peer.on(SHIPPED, shipped())
+        await producer.queues("t")
+        results = await asyncio.gather(*submit(producer, 0, topic="new"), *submit(producer, 0, 1))
+        assert [result.queue_offset for result in results] == [100, 100, 100]
+        assert [request.ext_fields["topic"] for request in peer.received[RequestCode.GET_ROUTEINFO_BY_TOPIC]] == ["t"]
+
+
+async def test_each_topic_has_its_own_cause_when_nobody_knows_where_the_broker_is() -> None:
+    async with ScriptedPeer() as peer, producing(peer) as producer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route_of_t(peer, refuse(ResponseCode.TOPIC_NOT_EXIST)))
+        lost = [producer.submit(Message(name, b"x"), queue=MessageQueue(name, "gone", 0)) for name in ("missing", "t")]
+        outcomes = await asyncio.gather(*lost, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [NoRoute] * 2
+    assert [name in str(outcome) for name, outcome in zip(("missing", "broker gone"), outcomes, strict=True)] == [
+        True
+    ] * 2
+
+
 async def test_who_gave_up_is_left_out() -> None:
     async with ScriptedPeer() as peer, producing(peer) as producer:
         peer.on(SHIPPED, shipped())

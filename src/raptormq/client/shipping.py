@@ -99,8 +99,9 @@ class Shipping:
             waiting = [index for index in waiting if _is_worth_another(outcomes[index])]
             if not waiting:
                 break
-            topic, cause = formed[waiting[0]][0].topic, outcomes[waiting[0]]
-            # Nobody was found for any of them, or for none.
+            # A topic that the client knows decides: what is wrong with another one may be wrong with that alone.
+            chosen_by = next((each for each in waiting if self._routes.known(formed[each][0].topic)), waiting[0])
+            topic, cause = formed[chosen_by][0].topic, outcomes[chosen_by]
             found_nobody = isinstance(cause, RaptorMQError) and self._delivery.found_nobody(topic, cause)
             pause = attempts.another(found_nobody=found_nobody)
             if pause is None:
@@ -119,12 +120,16 @@ class Shipping:
             return error
 
     async def _attempt(self, parcels: Sequence[Parcel], left: float, deadline: float) -> Sequence[Outcome]:
-        """Send once; an error of the way there is the outcome of all."""
+        """Send once; an error of the way there is the outcome of all, but that no broker was found has a cause for each
+        topic.
+        """
         size = sum(len(outgoing.body) for outgoing, _ in parcels)
         clock = asyncio.get_running_loop().time
         end = clock() + left
+        address = await self._address(parcels, end)
+        if not isinstance(address, str):
+            return self._failed(parcels, [address[outgoing.topic] for outgoing, _ in parcels])
         try:
-            address = await self._address(parcels, left)
             command = self._request(parcels)
             if not self._in_flight.try_take(size):
                 await self._delivery.take_room(size, deadline)
@@ -142,35 +147,44 @@ class Shipping:
                 self._refused_until[parcels[0][1].broker_name] = clock() + ASK_AGAIN_S
             raise
         except RaptorMQError as error:
-            self._note_failure(parcels, error)
-            return [error] * len(parcels)
+            return self._failed(parcels, [error] * len(parcels))
         return [
             self._outcome(outgoing, queue, part, address)
             for (outgoing, queue), part in zip(parcels, answers, strict=True)
         ]
 
-    def _note_failure(self, parcels: Sequence[Parcel], error: RaptorMQError) -> None:
+    def _failed(self, parcels: Sequence[Parcel], causes: Sequence[RaptorMQError]) -> Sequence[Outcome]:
+        """Note, once for each topic, what parcels have failed with, and return it."""
         now = asyncio.get_running_loop().time()
-        for topic, queue in {outgoing.topic: queue for outgoing, queue in parcels}.items():
-            self._delivery.note_failure(topic, queue, error, now)
+        by_topic = {outgoing.topic: (queue, cause) for (outgoing, queue), cause in zip(parcels, causes, strict=True)}
+        for topic, (queue, cause) in by_topic.items():
+            self._delivery.note_failure(topic, queue, cause, now)
+        return causes
 
-    async def _address(self, parcels: Sequence[Parcel], left: float) -> str:
-        """Return where the broker of the parcels is.
+    async def _address(self, parcels: Sequence[Parcel], end: float) -> str | dict[str, RaptorMQError]:
+        """Return where the broker of the parcels is, or why it was not found, by topic.
 
-        Raises:
-            NoRoute: no topic has it.
-            TransportError: no name server answers.
+        All topics have the same broker, so one that is known will do: nobody waits for a name server, or fails, because
+        of another topic, which may not exist.
         """
-        broker_name, known, missing = parcels[0][1].broker_name, self._routes.known, NoRoute("nothing to send")
+        where, known, clock = parcels[0][1].broker_name, self._routes.known, asyncio.get_running_loop().time
+        causes: dict[str, RaptorMQError] = {}
+        unknown: list[str] = []
         for topic in dict.fromkeys(outgoing.topic for outgoing, _ in parcels):
             topic_queues = known(topic)
             if topic_queues is None or not topic_queues.write_queues:
-                topic_queues = await self._delivery.find(topic, left)
+                unknown.append(topic)
+                continue
             try:
-                return master_of(topic_queues, MessageQueue(topic, broker_name, 0))
+                return master_of(topic_queues, MessageQueue(topic, where, 0))
             except NoRoute as error:
-                missing = error
-        raise missing
+                causes[topic] = error
+        for topic in unknown:
+            try:
+                return master_of(await self._delivery.find(topic, end - clock()), MessageQueue(topic, where, 0))
+            except RaptorMQError as error:
+                causes[topic] = error
+        return causes
 
     def _request(self, parcels: Sequence[Parcel]) -> RemotingCommand:
         topics: dict[str, int] = {}
@@ -193,6 +207,8 @@ class Shipping:
     def _outcome(self, outgoing: Outgoing, queue: MessageQueue, part: PartAnswer, address: str) -> Outcome:
         status = STATUSES.get(part.code)
         if status is None:
+            if part.code == ResponseCode.TOPIC_NOT_EXIST and self._routes.known(outgoing.topic) is None:
+                return NoRoute.to(outgoing.topic)  # as if it had been looked for
             return ServerError(part.code, part.text, address)
         self._delivery.note_success(outgoing, queue, whole=part.is_whole)
         if part.queue_id != queue.queue_id:
