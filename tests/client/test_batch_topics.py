@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from raptormq.client import (
     ClientConfig,
     ConsumeFromWhere,
     ConsumerConfig,
+    Credentials,
     Message,
     MessageBatch,
     MessageExt,
@@ -21,7 +23,9 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.signing import sign
 from tests.broker.harness import connected, messages
 from tests.client.cluster import Cluster
 from tests.client.one_key import OneKey
@@ -42,6 +46,24 @@ async def create_topic(cluster: Cluster) -> None:
         await admin.create_topic("t", 1, 1, attributes={"queue.type": "BatchCQ"})
         while await admin.route("t") is None:
             await asyncio.sleep(0.01)
+
+
+async def let_consume(cluster: Cluster, root: Credentials, user: Credentials) -> None:
+    """Give a new user the right to read the topic `t` as the group `g`."""
+    rights = [{"resource": each, "actions": ["Sub"], "decision": "Allow"} for each in ("Topic:t", "Group:g")]
+    subject = f"User:{user.access_key}"
+    asked = {
+        RequestCode.AUTH_CREATE_USER: ({"username": user.access_key}, {"password": user.secret_key}),
+        RequestCode.AUTH_CREATE_ACL: (
+            {"subject": subject},
+            {"policies": [{"policyType": "Custom", "entries": rights}]},
+        ),
+    }
+    async with connected(cluster.broker()) as peer:
+        for code, (fields, content) in asked.items():
+            command = RemotingCommand(code, dict(fields), json.dumps(content).encode())
+            sign(command, root)
+            assert (await peer.connection.request(command, 5)).code == ResponseCode.SUCCESS
 
 
 def body(number: int) -> bytes:
@@ -145,3 +167,42 @@ async def test_a_message_of_a_list_is_found_by_its_key(tmp_path: Path, config: P
             for key, found in (("k7", [7]), ("all", [*range(10)])):
                 answer = await peer.call(RequestCode.QUERY_MESSAGE, fields | {"key": key})
                 assert sorted(each.body for each in messages(answer)) == [body(n) for n in found]
+
+
+async def test_one_message_of_a_batch_becomes_a_dead_letter_by_the_rights_of_its_group_alone(tmp_path: Path) -> None:
+    """Where brokers make no topics, and the user may read the topic and be of the group."""
+    root, alice = Credentials("root", "root-secret"), Credentials("alice", "alice-secret")
+    settings = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": '{"username": "root", "password": "root-secret"}',
+        "autoCreateTopicEnable": "false",
+        "messageDelayLevel": "1s 1s 1s",
+    }
+    times: list[int] = []
+
+    async def listener(received: list[MessageExt]) -> None:
+        for message in received:
+            if message.body == body(1):
+                times.append(message.reconsume_times)
+                raise ValueError(message)
+
+    async with Cluster(tmp_path, 1, 1, **settings) as cluster:
+        await let_consume(cluster, root, alice)
+        of_root = ClientConfig(cluster.name_servers, credentials=root)
+        async with AdminClient(client_config=of_root) as admin:
+            await admin.create_topic("t", 1, 1, attributes={"queue.type": "BatchCQ"})
+            async with Producer("p", client_config=of_root) as producer:
+                await producer.send_batch([Message("t", body(n)) for n in range(3)])
+            config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.1, max_reconsume_times=1)
+            async with PushConsumer(
+                "g", client_config=ClientConfig(cluster.name_servers, credentials=alice), config=config
+            ) as consumer:
+                consumer.subscribe("t", "*", listener)
+                while "%DLQ%g" not in await admin.topics():
+                    await asyncio.sleep(0.01)
+        async with PullConsumer(group="g", client_config=of_root) as reader:
+            assert await reader.committed(QUEUE) == 3
+            [dead] = (await reader.pull(MessageQueue("%DLQ%g", "broker-0", 0), 0)).messages()
+    assert (dead.body, dead.reconsume_times, dead.properties["RETRY_TOPIC"]) == (body(1), 2, "t")
+    assert times == [0, 1]

@@ -72,7 +72,7 @@ async def test_a_refused_message_is_sent_to_the_retry_topic(code: int) -> None:
         assert await giving.give_back(failed_message(2, ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"))
         [sent] = peer.received[SEND]
         assert sent.body == b"body"
-        assert [sent.ext_fields[letter] for letter in "bhjl"] == ["%RETRY%g", "9", "3", "5"]
+        assert [sent.ext_fields[letter] for letter in "abhjl"] == ["g", "%RETRY%g", "9", "3", "5"]
         assert decode_properties(sent.ext_fields["i"]) == {
             "UNIQ_KEY": "id",
             "TAGS": "A",
@@ -82,13 +82,13 @@ async def test_a_refused_message_is_sent_to_the_retry_topic(code: int) -> None:
         }
 
 
-async def test_after_too_many_times_it_is_sent_to_the_dead_letters() -> None:
+async def test_the_broker_learns_that_it_was_too_many_times_and_makes_it_a_dead_letter() -> None:
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(SEND_BACK, UNSUPPORTED)
         peer.on(SEND, stored())
         assert await giving.give_back(failed_message(5, DELAY="7"))
         [sent] = peer.received[SEND]
-        assert sent.ext_fields["b"] == "%DLQ%g"
+        assert [sent.ext_fields[letter] for letter in "bjl"] == ["%RETRY%g", "6", "5"]
         assert "DELAY" not in decode_properties(sent.ext_fields["i"])
         assert decode_properties(sent.ext_fields["i"])["ORIGIN_MESSAGE_ID"] == "id"
 

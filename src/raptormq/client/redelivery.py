@@ -3,13 +3,16 @@
     1. CONSUMER_SEND_MSG_BACK (36): the broker stores it in %RETRY%group with a delay, after too many times in
        %DLQ%group.
     2. Where that fails, because the broker that has the message is gone or refuses it: a copy is sent to
-       %RETRY%group, after too many times to %DLQ%group.
+       %RETRY%group, with the times and the limit. After too many times the broker that gets it stores it in %DLQ%group
+       instead. The copy is the group's own: who may consume as a group may send to its retry topic, and need have no
+       rights on any other group or topic.
     3. Where that fails too, because the broker knows neither 36 nor delays: it is handed out again here after a
        growing pause.
 
 A message of an inner batch begins with step 2: its place in the log is that of the batch, so step 1 would bring all
 of them again. A message that a broker has taken is finished for its queue, one that is retried here is not: nothing is
-lost either way. Neighbours: `listening` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`.
+lost either way. Neighbours: `listening` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`,
+`SendMessageProcessor.handleRetryAndDLQ`.
 """
 
 from __future__ import annotations
@@ -30,13 +33,12 @@ from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.properties import encode_properties
-from raptormq.protocol.topic_names import dlq_topic, retry_topic
+from raptormq.protocol.topic_names import retry_topic
 from raptormq.transport.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
 _FIRST_RETRY_LEVEL = 3
-_INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 _SEND_TIMEOUT_S = 5.0
 _BACKOFF = Backoff(1.0, 60.0)
 
@@ -48,7 +50,7 @@ class Redelivery:
         self._instance = instance
         self._group = group
         self._config = config
-        self._delivery = Delivery(instance, _INNER_PRODUCER, ProducerConfig(retries=1))
+        self._delivery = Delivery(instance, group, ProducerConfig(retries=1))
         keys = instance.config.keys
         self._sealing = Sealing(keys, ProducerConfig()) if keys is not None else None
 
@@ -93,27 +95,26 @@ class Redelivery:
         require_success(await self._instance.pool.request(address, command, timeout), address)
 
     async def _send_on(self, message: MessageExt) -> None:
-        """Send a copy to the retry topic, or to the dead letters when it has been there often enough."""
+        """Send a copy to the retry topic; the broker takes one that has been there often enough for a dead letter."""
         properties = dict(message.properties)
         properties.pop(names.TRANSACTION_PREPARED, None)
         was_encrypted = properties.pop(names.ENCRYPTION_KEY_ID, None) is not None
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
-        exhausted = message.reconsume_times >= self._config.max_reconsume_times
-        if exhausted:
-            properties.pop(names.DELAY, None)
+        if message.reconsume_times >= self._config.max_reconsume_times:
+            properties.pop(names.DELAY, None)  # brokers before RocketMQ 5 would keep the dead letter for so long
         else:
             properties[names.DELAY] = str(_FIRST_RETRY_LEVEL + message.reconsume_times)
         outgoing = Outgoing(
             RequestCode.SEND_MESSAGE_V2,
-            dlq_topic(self._group) if exhausted else retry_topic(self._group),
+            retry_topic(self._group),
             message.body,
             0,
             message.flag,
             encode_properties(properties),
             message.message_id,
             message.born_timestamp,
-            reconsume_times=message.reconsume_times + (not exhausted),
+            reconsume_times=message.reconsume_times + 1,
             max_reconsume_times=self._config.max_reconsume_times,
         )
         if was_encrypted and self._sealing is not None:
