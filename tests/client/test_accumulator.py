@@ -282,7 +282,7 @@ async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
 
 async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one() -> None:
     broker = Broker()
-    broker.kinds.answered("t", whole=False)
+    broker.kinds.answered("t", "b", whole=False)
     lane = make_lane(broker, compress_batches=True)
     noise = os.urandom(len(LONG_TEXT))
     futures = [add(lane, Message("t", body)) for body in (LONG_TEXT, b"short", LONG_TEXT, noise)]
@@ -296,7 +296,7 @@ async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one
 async def test_on_other_topics_they_are_left_to_the_compression_of_the_batch(whole: bool | None) -> None:
     broker = Broker()
     if whole is not None:
-        broker.kinds.answered("t", whole=whole)
+        broker.kinds.answered("t", "b", whole=whole)
     lane = make_lane(broker, compress_batches=True)
     futures = [add(lane, Message("t", LONG_TEXT)) for _ in range(2)]
     await lane.leave(5)

@@ -17,6 +17,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.compression import compress, decompress
 from raptormq.protocol.headers.send import SendMessageResponseHeader
+from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.properties import decode_properties
 from raptormq.transport.connection import Connection
@@ -39,8 +40,8 @@ def stored_whole() -> Reply:
 
 
 @asynccontextmanager
-async def producing(peer: ScriptedPeer, **settings: object) -> AsyncIterator[Producer]:
-    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+async def producing(peer: ScriptedPeer, *others: ScriptedPeer, **settings: object) -> AsyncIterator[Producer]:
+    peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer, *others))
     values = {"compress_batches": True, "retries": 0, **settings}
     config = ProducerConfig(**values)  # type: ignore[arg-type]
     async with Producer("g", config=config, client_config=ClientConfig(peer.address)) as producer:
@@ -187,3 +188,41 @@ async def test_a_compressor_that_fails_fails_the_senders_of_its_batch_and_nothin
         shared, in_flight = producer._lane._shared, producer._instance.in_flight
         await eventually(lambda: (shared.held_bytes, shared.open_batches, in_flight.bytes) == (0, 0, 0))
         assert len(peer.received[RequestCode.SEND_QUEUE_BATCHES]) == (together and GOOD in bodies)
+
+
+def storing(*, whole: bool, refused: list[RemotingCommand]) -> Reply:
+    """Answer as a broker of the one kind or the other does, which refuses what is made for the other kind."""
+    right = stored_whole() if whole else stored()
+
+    def reply(connection: Connection, request: RemotingCommand) -> None:
+        is_list, sys_flag = request.code == BATCH, int(request.ext_fields["f"])
+        if is_list and sys_flag if whole else not is_list and sys_flag & INNER_BATCH:
+            refused.append(request)
+            refuse(ResponseCode.MESSAGE_ILLEGAL)(connection, request)
+        else:
+            (right if is_list else stored())(connection, request)
+
+    return reply
+
+
+@pytest.mark.parametrize("pinned", [False, True], ids=["any queue", "each its queue"])
+async def test_brokers_of_two_kinds_do_not_refuse_in_turns_what_was_made_for_the_other(pinned: bool) -> None:
+    """A topic was converted while one of its brokers was away."""
+    refused: list[RemotingCommand] = []
+    settings = {"auto_batch": True, "batch_max_delay_ms": 2.0}
+    long = b"again and again " * 300
+    async with ScriptedPeer() as first, ScriptedPeer() as second, producing(first, second, **settings) as producer:
+        for peer, whole in ((first, True), (second, False)):
+            peer.on(BATCH, storing(whole=whole, refused=refused))
+            peer.on(SINGLE, storing(whole=whole, refused=refused))
+        queues = await producer.queues("t") if pinned else [None, None]
+        for _ in range(10):
+            for queue in queues:
+                await asyncio.gather(*(producer.submit(Message("t", long), queue=queue) for _ in range(2)))
+        compressed_ones = [
+            int(request.ext_fields["f"]) != 0 for peer in (first, second) for request in peer.received[BATCH][-1:]
+        ]
+        wrapped = len(first.received[SINGLE])
+    assert len(refused) <= 1  # the first that one of them gets after the other has answered
+    assert wrapped == 9 if pinned else wrapped <= 1
+    assert compressed_ones == [False, pinned]

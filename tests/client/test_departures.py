@@ -217,7 +217,7 @@ async def test_callbacks_learn_why_a_batch_failed(whole: bool) -> None:
 @pytest.mark.parametrize("refuses", [True, False], ids=["refused", "stored whole"])
 async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_one(refuses: bool) -> None:
     broker = Broker()
-    broker.kinds.answered("t", whole=False)
+    broker.kinds.answered("t", "b", whole=False)
 
     def answer(outgoing: Outgoing) -> Exception | None:
         if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:

@@ -297,7 +297,7 @@ async def test_what_is_not_answered_fails_all_in_time_and_is_not_sent_twice(
 
 
 async def test_the_time_that_the_last_change_takes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slowly(outgoing: Outgoing) -> Outgoing:
+    def slowly(outgoing: Outgoing, _queue: MessageQueue) -> Outgoing:
         threading.Event().wait(0.4)  # nothing else runs meanwhile
         return outgoing
 

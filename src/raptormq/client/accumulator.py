@@ -95,7 +95,7 @@ class Lane:
         self._ids = ids
         self._kinds = kinds
         self._shipping = shipping
-        self._departures = Departures(config, ids, send, kinds, shipping)
+        self._departures = Departures(config, ids, send, shipping)
         self._shipments: dict[ShipmentKey, Shipment] = {}
         # What is encrypted is compressed on the way there.
         compresses = config.compress_batches and config.compress_over_bytes > 0 and not config.encrypt
@@ -144,7 +144,7 @@ class Lane:
             or message.keys
             or message.flag != 0
             or message.delay
-            or (length >= self._compress_over_bytes and self._kinds.stores_whole(topic) is False)
+            or (length >= self._compress_over_bytes and self._kinds.stores_whole(topic, queue) is False)
         ):
             return self._add_special(message, key, callback)
         if batch is None or batch.size + batch.plain_overhead + length > self._max_message_bytes:
@@ -167,7 +167,7 @@ class Lane:
         if not is_mergeable(message, key[1]):
             return None
         body = as_bytes(message.body)
-        if len(body) >= self._compress_over_bytes and self._kinds.stores_whole(message.topic) is False:
+        if len(body) >= self._compress_over_bytes and self._kinds.stores_whole(message.topic, key[1]) is False:
             body, sys_flag = compressed(body, self._config)
             key = (*key[:4], sys_flag)
         batch = self._open.get(key)

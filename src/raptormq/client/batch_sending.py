@@ -36,7 +36,7 @@ class BatchSending:
 
     async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
         """Send; arguments and errors are those of `Delivery.deliver`."""
-        wrapped = self._wrapped(outgoing)
+        wrapped = self._wrapped(outgoing, queue)
         if wrapped is None:
             return await self._delivery.deliver(outgoing, queue, key, timeout)
         clock = asyncio.get_running_loop().time
@@ -46,23 +46,22 @@ class BatchSending:
         except ServerError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-        self._kinds.refused_wrapped(outgoing.topic)
         return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0))
 
-    def form(self, outgoing: Outgoing) -> Outgoing:
+    def form(self, outgoing: Outgoing, queue: MessageQueue) -> Outgoing:
         """Return what is to be sent in the form in which it travels, as a part of a larger request.
 
         Raises:
             ConfigError: there is no key to encrypt with.
         """
-        wrapped = self._wrapped(outgoing)
+        wrapped = self._wrapped(outgoing, queue)
         if wrapped is not None:
             return wrapped
         return outgoing if self._delivery.sealing is None else self._delivery.sealing.sealed(outgoing)
 
-    def _wrapped(self, outgoing: Outgoing) -> Outgoing | None:
+    def _wrapped(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
         """Return a batch as an inner batch, when that is smaller and known to be taken."""
-        if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic):
+        if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic, queue):
             return None
         if outgoing.sys_flag:  # made for single messages, each compressed: the flag of a whole batch is for all of it
             return None

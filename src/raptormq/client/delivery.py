@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 
 from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
@@ -54,7 +55,7 @@ class Delivery:
         self._health = BrokerHealth(config.avoid_failed_broker)
         self._turns: dict[str, RoundRobin] = {}
         self._oneways = 0
-        self.queue_kinds = QueueKinds()
+        self.queue_kinds = QueueKinds(brokers=self._brokers_of)
         keys = instance.config.keys
         self.sealing = Sealing(keys, config) if config.encrypt and keys is not None else None
         self._common_fields: dict[MessageQueue, dict[str, str]] = {}
@@ -152,6 +153,7 @@ class Delivery:
     def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
         status = STATUSES.get(answer.code)
         if status is None:
+            self.note_refusal(outgoing, target, answer.code)
             raise ServerError(answer.code, answer.remark, address)
         header = decode_header(SendMessageResponseHeader, answer.ext_fields)
         self.note_success(outgoing, target, whole=header.batch_uniq_id is not None)
@@ -166,7 +168,20 @@ class Delivery:
         if self._routes.any_borrowed:
             self._routes.sent(outgoing.topic)
         if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
-            self.queue_kinds.answered(outgoing.topic, whole=whole)
+            self.queue_kinds.answered(outgoing.topic, target.broker_name, whole=whole)
+
+    def note_refusal(self, outgoing: Outgoing, target: MessageQueue, code: int) -> None:
+        """Learn from the code that a broker refuses with: a batch may have had the wrong form for it."""
+        if code != ResponseCode.MESSAGE_ILLEGAL or not outgoing.count:
+            return
+        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
+            self.queue_kinds.refused_wrapped(outgoing.topic, target.broker_name)
+        elif outgoing.sys_flag:
+            self.queue_kinds.refused_singly_compressed(outgoing.topic, target.broker_name)
+
+    def _brokers_of(self, topic: str) -> Collection[str]:
+        known = self._routes.known(topic)
+        return () if known is None else known.brokers
 
     def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
         """Return the request; what is the same for all messages of a queue is encoded once."""

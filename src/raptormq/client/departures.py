@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from raptormq.client.config import ProducerConfig
 from raptormq.client.open_batch import OpenBatch
 from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
-from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult
 from raptormq.client.waiters import fail, tell, tell_all
 from raptormq.errors import RaptorMQError, RequestTimeout, ServerError
@@ -52,13 +51,11 @@ class Departures:
         config: ProducerConfig,
         ids: UniqueIdFactory,
         send: Send,
-        kinds: QueueKinds,
         shipping: Ships | None,
     ) -> None:
         self._config = config
         self._ids = ids
         self._send = send
-        self._kinds = kinds
         self._shipping = shipping
         self._clock = asyncio.get_running_loop().time
         self.broker_knows_batches = True
@@ -147,7 +144,7 @@ class Departures:
         batch.seal(self._ids, now_ms)
         if not batch.bodies:
             return
-        topic, queue, _, _, sys_flag = batch.key
+        _, queue, _, _, sys_flag = batch.key
         merged = self._outgoing(batch, now_ms) if len(batch) > 1 else None
         if deadline is None:
             deadline = self._deadline()
@@ -161,9 +158,7 @@ class Departures:
             except ServerError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self.broker_knows_batches = False
-                elif sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL:
-                    self._kinds.refused_singly_compressed(topic)
-                else:
+                elif not sys_flag or error.code != ResponseCode.MESSAGE_ILLEGAL:
                     raise
         await asyncio.gather(*self._singles(batch, deadline))
 

@@ -100,7 +100,7 @@ class Producer(Startable):
             instance.join_producers(self._group)
             self._ids = instance.unique_ids
             self._delivery = Delivery(instance, self._group, self._config)
-            form: Callable[[Outgoing], Outgoing] = _as_it_is
+            form: Callable[[Outgoing, MessageQueue], Outgoing] = _as_it_is
             if self._config.compress_batches or self._config.encrypt:
                 batches = BatchSending(self._delivery, self._config)
                 self._send_batch, form = batches.send, batches.form
@@ -348,5 +348,5 @@ def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:
     return ClientClosed(CLOSED) if done.cancelled() else done.exception() or done.result()
 
 
-def _as_it_is(outgoing: Outgoing) -> Outgoing:
+def _as_it_is(outgoing: Outgoing, _: MessageQueue) -> Outgoing:
     return outgoing

@@ -1,53 +1,85 @@
-"""What a client has learned of topics: whether their broker stores batches whole (queue type BatchCQ).
+"""What a client has learned of topics: whether a broker stores their batches whole (queue type BatchCQ).
 
 Routes do not say it. The answer to a batch does: it carries the batch's unique id where the batch was stored whole
 (RIP-26, `SendMessageResponseHeader.batchUniqId`). A topic that is converted while it serves becomes another under the
 hands of its senders: what was sent before may be answered after.
-Neighbours: `delivery` learns, `batch_sending` asks.
+
+Brokers may differ, as when one was away while the topic was converted, so each is known by its own answers. A batch
+that has no queue yet is made before its broker is chosen: while those that have answered differ, it is sent plain,
+which all of them take. What is made for one kind would be refused by the other, and sent twice.
+Neighbours: `delivery` and `shipping` learn, `batch_sending` and `accumulator` ask.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+
+from raptormq.protocol.message import MessageQueue
 
 ASK_AGAIN_S = 60.0
 """How long nothing more is sent whole to a topic that has refused it: what was wrong may have been that batch alone."""
 
 
 class QueueKinds:
-    """By topic; a topic that was not sent a batch yet is unknown. `clock` gives seconds that no change of the time of
-    day moves.
+    """By topic and broker; one that was not sent a batch yet is unknown.
+
+    Args:
+        clock: gives seconds that no change of the time of day moves.
+        brokers: returns the names of those that have a topic now; who is gone has no say when others differ.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        brokers: Callable[[str], Collection[str]] = lambda _topic: (),
+    ) -> None:
         self._clock = clock
-        self._stores_whole: dict[str, bool] = {}
-        self._refused_until: dict[str, float] = {}
+        self._brokers = brokers
+        self._answers: dict[str, dict[str, bool | None]] = {}
+        """By topic and broker; None says that a refusal has put in doubt what would be answered."""
+        self._refused_until: dict[str, dict[str, float]] = {}
 
-    def stores_whole(self, topic: str) -> bool | None:
-        """Whether batches to the topic are stored whole; `None` when that is not known."""
-        return self._stores_whole.get(topic)
+    def stores_whole(self, topic: str, queue: MessageQueue | None = None) -> bool | None:
+        """Whether batches to the topic are stored whole, by the broker of the queue that is chosen, else by all;
+        `None` when that is not known, or brokers differ.
+        """
+        answers = self._answers.get(topic)
+        if not answers:
+            return None
+        if queue is not None:
+            return answers.get(queue.broker_name)
+        said = set(answers.values())
+        if len(said) > 1:
+            there = self._brokers(topic)
+            said = {whole for name, whole in answers.items() if name in there}
+        return said.pop() if len(said) == 1 else None
 
-    def takes_wrapped(self, topic: str) -> bool:
+    def takes_wrapped(self, topic: str, queue: MessageQueue | None = None) -> bool:
         """Whether batches may be sent in the form that they are stored in."""
-        if not self._stores_whole.get(topic, False):
+        if not self.stores_whole(topic, queue):
             return False
-        return topic not in self._refused_until or self._refused_until[topic] <= self._clock()
+        refused = self._refused_until.get(topic)
+        if not refused:
+            return True
+        names = refused if queue is None else refused.keys() & {queue.broker_name}
+        return all(refused[name] <= self._clock() for name in names)
 
-    def answered(self, topic: str, *, whole: bool) -> None:
+    def answered(self, topic: str, broker_name: str, *, whole: bool) -> None:
         """Learn from the answer to a batch."""
-        self._stores_whole[topic] = whole
-        if not whole:
-            self._refused_until.pop(topic, None)
+        self._answers.setdefault(topic, {})[broker_name] = whole
+        if not whole and topic in self._refused_until:
+            self._refused_until[topic].pop(broker_name, None)
 
-    def refused_wrapped(self, topic: str) -> None:
-        """Learn that the broker did not take a batch in the form that it would be stored in."""
-        if self._stores_whole.get(topic):
-            del self._stores_whole[topic]
-            self._refused_until[topic] = self._clock() + ASK_AGAIN_S
+    def refused_wrapped(self, topic: str, broker_name: str) -> None:
+        """Learn that a broker did not take a batch in the form that it would be stored in."""
+        answers = self._answers.setdefault(topic, {})
+        if answers.get(broker_name) is not False:
+            answers[broker_name] = None
+            self._refused_until.setdefault(topic, {})[broker_name] = self._clock() + ASK_AGAIN_S
 
-    def refused_singly_compressed(self, topic: str) -> None:
-        """Learn that the broker did not take a batch whose messages are compressed one by one."""
-        if self._stores_whole.get(topic) is False:
-            del self._stores_whole[topic]
+    def refused_singly_compressed(self, topic: str, broker_name: str) -> None:
+        """Learn that a broker did not take a batch whose messages are compressed one by one."""
+        answers = self._answers.setdefault(topic, {})
+        if answers.get(broker_name) is not True:
+            answers[broker_name] = None

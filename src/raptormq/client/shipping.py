@@ -52,7 +52,7 @@ class Shipping:
         delivery: Delivery,
         group: str,
         config: ProducerConfig,
-        form: Callable[[Outgoing], Outgoing],
+        form: Callable[[Outgoing, MessageQueue], Outgoing],
     ) -> None:
         self._pool = instance.pool
         self._routes = instance.routes
@@ -115,7 +115,7 @@ class Shipping:
         """Return a parcel as it travels, or why it cannot: without memory to compress it, or a key to encrypt with."""
         outgoing, queue = parcel
         try:
-            return self._form(outgoing), queue
+            return self._form(outgoing, queue), queue
         except Exception as error:  # noqa: BLE001 - no matter of the other parcels
             return error
 
@@ -209,6 +209,7 @@ class Shipping:
         if status is None:
             if part.code == ResponseCode.TOPIC_NOT_EXIST and self._routes.known(outgoing.topic) is None:
                 return NoRoute.to(outgoing.topic)  # as if it had been looked for
+            self._delivery.note_refusal(outgoing, queue, part.code)
             return ServerError(part.code, part.text, address)
         self._delivery.note_success(outgoing, queue, whole=part.is_whole)
         if part.queue_id != queue.queue_id:
