@@ -11,8 +11,9 @@ from raptormq.client.outgoing import Outgoing
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.shipping import Shipping
+from raptormq.errors import ServerError
 from raptormq.protocol.batch import decode_batch
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
 
@@ -34,7 +35,7 @@ class Broker:
         self.silent = False
         self.speaks = asyncio.Event()
         """Ends the silence for what was sent in it."""
-        self.kinds = QueueKinds()
+        self.kinds = QueueKinds(brokers=lambda _topic: (QUEUE.broker_name,))
 
     async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
         assert key is None
@@ -45,6 +46,8 @@ class Broker:
             await self.speaks.wait()
         self.on_send()
         if (error := self.error(outgoing)) is not None:
+            if isinstance(error, ServerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self.kinds.refused_batches((queue or QUEUE).broker_name)
             raise error
         single = self.whole or outgoing.code != RequestCode.SEND_BATCH_MESSAGE
         count = 1 if single else len(decode_batch(outgoing.body))

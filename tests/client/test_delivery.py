@@ -16,6 +16,7 @@ from raptormq.transport.connection import Connection
 from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route, silence, stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
+LISTED = RequestCode.SEND_BATCH_MESSAGE
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 HELLO = Message("t", b"hello")
 
@@ -284,3 +285,19 @@ async def test_a_oneway_send_to_a_broker_that_does_not_read_fails_in_time_and_on
             connection.hold_reading(hold=False)
         await producer.send(HELLO, queue=queue)  # comes behind all that was sent
         assert len(second.received[SEND]) == 2 + len(outcomes) - len(failed)
+
+
+async def test_batches_go_to_the_brokers_that_know_them_while_another_one_does_not() -> None:
+    config = ProducerConfig(auto_batch=True, batch_max_delay_ms=1.0)
+    async with two_brokers(config) as (producer, first, second):
+        first.on(LISTED, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        second.on(LISTED, stored())
+        for peer in (first, second):
+            peer.on(SEND, stored())
+        for topic in "tttttuuuu":  # with four queues each, so one of the first batches comes to the first broker
+            await asyncio.gather(*(producer.submit(Message(topic, b"x")) for _ in range(2)))
+        assert (len(first.received[LISTED]), len(second.received[LISTED])) == (1, 8)
+        singles = len(first.received[SEND])
+        queue = MessageQueue("t", "broker-0", 0)
+        await asyncio.gather(*(producer.submit(Message("t", b"x"), queue=queue) for _ in range(2)))
+        assert (len(first.received[LISTED]), len(first.received[SEND])) == (1, singles + 2)

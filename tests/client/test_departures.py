@@ -18,7 +18,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.compression import Compression, compress
 from raptormq.protocol.message import Message, MessageQueue
 from tests.client.eventually import eventually
-from tests.client.lanes import LONG_TEXT, Broker, add, make_lane
+from tests.client.lanes import LONG_TEXT, QUEUE, Broker, add, make_lane
 
 
 async def test_a_failed_batch_fails_its_senders_and_no_others() -> None:
@@ -58,6 +58,8 @@ async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
     assert [outgoing.body for outgoing in singles] == [b"0", b"1"]
     assert [outgoing.message_id for outgoing in singles] == [result.message_id for result in results]
     assert lane.add(Message("t", b"x"), None) is None
+    assert lane.add(Message("t", b"x"), QUEUE) is None
+    await asyncio.gather(add(lane, Message("t", b"x"), MessageQueue("t", "other", 0)), lane.leave(5))
 
 
 @pytest.mark.parametrize(("seconds", "timeouts"), [(1.0, [3.0, 2.0, 1.0]), (4.0, [3.0])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raptormq.client import refusals
 from raptormq.client.queue_kinds import ASK_AGAIN_S, QueueKinds
 from raptormq.protocol.message import MessageQueue
 
@@ -94,3 +95,19 @@ def test_a_broker_that_is_gone_has_no_say() -> None:
     kinds.answered("t", "b", whole=False)
     there.remove("b")
     assert kinds.takes_wrapped("t")
+
+
+def test_one_broker_that_knows_no_batches_keeps_them_from_nobody_else() -> None:
+    now = 100.0
+    of_topic = {"t": ("a", "b"), "u": ("a",), "new": ()}
+    kinds = QueueKinds(lambda: now, of_topic.__getitem__)
+    on_a, on_b = MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)
+    states = [kinds.all_take_batches]
+    kinds.refused_batches("a")
+    states.append(kinds.all_take_batches)
+    assert [kinds.takes_batches("t", queue) for queue in (on_a, on_b, None)] == [False, True, True]
+    assert [kinds.takes_batches(topic) for topic in ("u", "new")] == [False, True]
+    assert kinds.without_batches() == {"a"}
+    now += refusals.ASK_AGAIN_S
+    assert kinds.takes_batches("u")
+    assert [*states, kinds.all_take_batches] == [True, False, True]

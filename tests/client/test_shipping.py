@@ -13,7 +13,6 @@ import pytest
 import raptormq.client.producer
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
 from raptormq.client.outgoing import Outgoing
-from raptormq.client.shipping import ASK_AGAIN_S
 from raptormq.errors import BodyError, ClientClosed, ConnectionClosed, NoRoute, RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -259,8 +258,7 @@ async def test_a_broker_that_does_not_know_such_requests_is_asked_once() -> None
 
 
 async def test_a_broker_that_was_replaced_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.client.shipping.ASK_AGAIN_S", 0.0)
-    assert ASK_AGAIN_S > 60
+    monkeypatch.setattr("raptormq.client.refusals.ASK_AGAIN_S", 0.0)
     async with ScriptedPeer() as peer, producing(peer) as producer:
         peer.on(SHIPPED, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), shipped())
         peer.on(SINGLE, stored(7))

@@ -131,13 +131,11 @@ class Lane:
         if type(body) is not bytes:
             body = as_bytes(body)
         length = len(body)
-        if (
-            shared.held_bytes >= self._total_max_bytes
-            or length >= self._batch_max_bytes
-            or not self._departures.broker_knows_batches
-        ):
+        if shared.held_bytes >= self._total_max_bytes or length >= self._batch_max_bytes:
             return None
         if batch is None and not (is_mergeable_topic(topic) and self._may_open(key)):
+            return None
+        if not (self._kinds.all_take_batches or self._kinds.takes_batches(topic, queue)):
             return None
         if (
             message.properties
@@ -201,7 +199,12 @@ class Lane:
         return waiter
 
     def _may_open(self, key: BatchKey) -> bool:
-        """Whether one more batch may be opened: too many are not, but one more in a request that is open is none."""
+        """Whether one more batch may be opened: too many are not, but one more in a request that is open is none.
+
+        Raises:
+            MessageError: the queue is none, or of another topic.
+        """
+        check_place(key[1], key[0])
         if self._shared.open_batches < self._config.max_open_batches:
             return True
         queue = key[1]
@@ -211,7 +214,6 @@ class Lane:
         """Begin a batch, in place of one that has no room."""
         require_loop(self._loop)
         topic, queue, tags, wait_stored, _ = key
-        check_place(queue, topic)
         if not isinstance(wait_stored, bool):
             raise misfit(Message(topic, b"", tags, wait_stored=wait_stored))
         batch = OpenBatch(key, self._ids.id_length)

@@ -171,7 +171,9 @@ class Delivery:
             self.queue_kinds.answered(outgoing.topic, target.broker_name, whole=whole)
 
     def note_refusal(self, outgoing: Outgoing, target: MessageQueue, code: int) -> None:
-        """Learn from the code that a broker refuses with: a batch may have had the wrong form for it."""
+        """Learn from the code that a broker refuses with: it may know no batches, or not this form of them."""
+        if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
+            self.queue_kinds.refused_batches(target.broker_name)
         if code != ResponseCode.MESSAGE_ILLEGAL or not outgoing.count:
             return
         if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
@@ -257,10 +259,12 @@ class Delivery:
         turns = self._turns.get(topic_queues.topic)
         if turns is None:
             turns = self._turns[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
-        if not tried and not self._health.any_avoided:
+        # There may be brokers that take what belongs together as it is.
+        unfit = self.queue_kinds.without_batches() if stays else frozenset()
+        if not tried and not self._health.any_avoided and not unfit:
             queues = topic_queues.write_queues
             return turns.pick_for_batch(queues, now) if stays else turns.pick(queues)
-        return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried)
+        return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried | unfit)
 
     def found_nobody(self, topic: str, error: RaptorMQError) -> bool:
         """Whether an attempt reached no broker of a topic that has some: one restarts, or another one takes over.

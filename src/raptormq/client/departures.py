@@ -58,7 +58,6 @@ class Departures:
         self._send = send
         self._shipping = shipping
         self._clock = asyncio.get_running_loop().time
-        self.broker_knows_batches = True
 
     async def together(self, batches: Sequence[OpenBatch]) -> None:
         """Send batches for queues of one broker as one request; what that does not settle is sent batch by batch."""
@@ -156,9 +155,8 @@ class Departures:
                     return
                 # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
             except ServerError as error:
-                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    self.broker_knows_batches = False
-                elif not sys_flag or error.code != ResponseCode.MESSAGE_ILLEGAL:
+                knows_none = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                if not knows_none and not (sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL):
                     raise
         await asyncio.gather(*self._singles(batch, deadline))
 

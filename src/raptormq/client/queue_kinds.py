@@ -1,4 +1,5 @@
-"""What a client has learned of topics: whether a broker stores their batches whole (queue type BatchCQ).
+"""What a client has learned of topics: whether a broker stores their batches whole (queue type BatchCQ), and of
+brokers: whether they know batches at all.
 
 Routes do not say it. The answer to a batch does: it carries the batch's unique id where the batch was stored whole
 (RIP-26, `SendMessageResponseHeader.batchUniqId`). A topic that is converted while it serves becomes another under the
@@ -15,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
+from raptormq.client.refusals import Refusals
 from raptormq.protocol.message import MessageQueue
 
 ASK_AGAIN_S = 60.0
@@ -39,6 +41,9 @@ class QueueKinds:
         self._answers: dict[str, dict[str, bool | None]] = {}
         """By topic and broker; None says that a refusal has put in doubt what would be answered."""
         self._refused_until: dict[str, dict[str, float]] = {}
+        self._know_no_batches = Refusals(clock)
+        self.all_take_batches = True
+        """As nearly always; otherwise `takes_batches` knows who does."""
 
     def stores_whole(self, topic: str, queue: MessageQueue | None = None) -> bool | None:
         """Whether batches to the topic are stored whole, by the broker of the queue that is chosen, else by all;
@@ -64,6 +69,24 @@ class QueueKinds:
             return True
         names = refused if queue is None else refused.keys() & {queue.broker_name}
         return all(refused[name] <= self._clock() for name in names)
+
+    def takes_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
+        """Whether the broker of the queue that is chosen, else any one of the topic, is worth a batch."""
+        old = self.without_batches()
+        self.all_take_batches = not old
+        if queue is not None:
+            return queue.broker_name not in old
+        there = self._brokers(topic)
+        return not there or any(name not in old for name in there)
+
+    def without_batches(self) -> frozenset[str]:
+        """Return the brokers that know no batches."""
+        return self._know_no_batches.names()
+
+    def refused_batches(self, broker_name: str) -> None:
+        """Learn that a broker knows no batches."""
+        self._know_no_batches.note(broker_name)
+        self.all_take_batches = False
 
     def answered(self, topic: str, broker_name: str, *, whole: bool) -> None:
         """Learn from the answer to a batch."""

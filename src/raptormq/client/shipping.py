@@ -19,6 +19,7 @@ from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_
 from raptormq.client.departures import Outcome, Parcel
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
+from raptormq.client.refusals import Refusals
 from raptormq.client.results import SendResult
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -34,9 +35,6 @@ from raptormq.protocol.queue_batches import (
     encode_parts,
 )
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
-
-ASK_AGAIN_S = 600.0
-"""How long a broker that does not know such requests is believed to stay so."""
 
 
 class Shipping:
@@ -61,12 +59,11 @@ class Shipping:
         self._group = group
         self._config = config
         self._form = form
-        self._refused_until: dict[str, float] = {}
+        self._refusals = Refusals()
 
     def serves(self, broker_name: str) -> bool:
         """Whether the broker is worth a try."""
-        until = self._refused_until.get(broker_name)
-        return until is None or until <= asyncio.get_running_loop().time()
+        return broker_name not in self._refusals
 
     async def send(self, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:
         """Send parcels for one broker and return what became of each.
@@ -144,7 +141,7 @@ class Shipping:
             if error.code == ResponseCode.SYSTEM_BUSY:  # a request per part would make it more so
                 return [error] * len(parcels)
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self._refused_until[parcels[0][1].broker_name] = clock() + ASK_AGAIN_S
+                self._refusals.note(parcels[0][1].broker_name)
             raise
         except RaptorMQError as error:
             return self._failed(parcels, [error] * len(parcels))
