@@ -97,6 +97,62 @@ async def test_other_topics_and_producers_that_do_not_compress_send_lists_as_the
         assert (len(peer.received[BATCH]), len(peer.received[SINGLE])) == (2, 0)
 
 
+LONG = b"again and again " * 300
+
+
+def several(ids: str = "a,b,c") -> Reply:
+    """Answer a list as a broker does that stores its messages one by one."""
+
+    def reply(connection: Connection, request: RemotingCommand) -> None:
+        header = SendMessageResponseHeader(ids, int(request.ext_fields["e"]), 7)
+        connection.send(response_to(request, ResponseCode.SUCCESS, None, header))
+
+    return reply
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+async def test_a_list_of_long_messages_is_compressed_message_by_message_elsewhere(compression: Compression) -> None:
+    listed = [Message("t", LONG + b"%d" % number, "T", (f"k{number}",), flag=number) for number in range(3)]
+    async with ScriptedPeer() as peer, producing(peer, compression=compression) as producer:
+        peer.on(BATCH, several())
+        for _ in range(2):
+            result = await producer.send_batch(listed)
+        plain, smaller = peer.received[BATCH]
+    assert (plain.ext_fields["f"], smaller.ext_fields["f"]) == ("0", str(compression.value))
+    assert len(smaller.body) < len(plain.body) / 3
+    records = decode_batch(smaller.body)
+    assert [decompress(record.body, compression.value) for record in records] == [each.body for each in listed]
+    assert [record.flag for record in records] == [0, 1, 2]
+    ids = [decode_properties(record.properties.decode())["UNIQ_KEY"] for record in records]
+    assert result.message_id.split(",") == ids
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [[LONG, LONG, b"short"], [LONG, LONG, os.urandom(8192)], [LONG]],
+    ids=["one is short", "one does not shrink", "it is one"],
+)
+async def test_a_list_stays_as_it_is_when_not_all_of_it_can_be_compressed(bodies: list[bytes]) -> None:
+    async with ScriptedPeer() as peer, producing(peer) as producer:
+        peer.on(BATCH, several(), several(",".join("a" for _ in bodies)))
+        for listed in ([LONG] * 3, bodies):
+            await producer.send_batch([Message("t", body) for body in listed])
+    assert [request.ext_fields["f"] for request in peer.received[BATCH]] == ["0", "0"]
+    assert [record.body for record in decode_batch(peer.received[BATCH][1].body)] == bodies
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "stored whole"])
+async def test_a_compressed_list_for_a_topic_that_changed_its_type_is_sent_again_as_it_is(refuses: bool) -> None:
+    listed = [Message("t", LONG)] * 3
+    async with ScriptedPeer() as peer, producing(peer) as producer:
+        converted = refuse(ResponseCode.MESSAGE_ILLEGAL) if refuses else stored_whole()
+        peer.on(BATCH, several(), converted, stored_whole())
+        first, second = await producer.send_batch(listed), await producer.send_batch(listed)
+    assert (first.offset_message_id, second.offset_message_id) == ("a,b,c", "offset id")
+    assert [int(request.ext_fields["f"]) for request in peer.received[BATCH]] == [0, Compression.ZLIB.value, 0]
+    assert [record.body for record in decode_batch(peer.received[BATCH][2].body)] == [LONG] * 3
+
+
 @pytest.mark.parametrize(
     "messages", [[Message("t", b"short")] * 2, [Message("t", os.urandom(8192))] * 1], ids=["short", "does not shrink"]
 )
@@ -138,7 +194,7 @@ async def test_messages_that_are_compressed_one_by_one_are_not_compressed_again_
         async with producing(peer, **settings) as producer:
             await producer.send_batch(LISTED)
             merged = [producer.submit(message) for message in LISTED]
-            await producer.send_batch(LISTED)  # the topic is converted now
+            await producer.send_batch([Message("t", b"short")] * 2)  # the topic is converted now
         assert {(await future).queue_offset for future in merged} == {17}
         assert len(peer.received[SINGLE]) == len(LISTED)
         for request in peer.received[SINGLE]:

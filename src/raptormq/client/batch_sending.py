@@ -1,9 +1,13 @@
-"""Batches compressed or encrypted as a whole, for topics whose broker stores them whole (queue type BatchCQ).
+"""Batches compressed or encrypted as a whole, for topics whose broker stores them whole (queue type BatchCQ), and lists
+compressed message by message for the others.
 
 Code 320 carries plain records, which the broker counts. A batch that it cannot count is sent in the form that it is
 stored in, as one message (310) that is an inner batch: `raptormq.protocol.inner_batch` draws it. Apache RocketMQ takes
 it on topics that store batches whole and refuses it on others, where the batch is sent as any other; so nothing is lost
 when a topic is not what it is known as.
+
+Code 320 has one sysFlag for all its messages, so those of a list are compressed all or none: each has to be long, and
+to shrink. AutoBatch makes such batches itself, of the messages that are so.
 Neighbours: `queue_kinds` knows topics, `delivery` sends. Source: RocketMQ `HookUtils.checkInnerBatch`.
 """
 
@@ -15,10 +19,10 @@ from dataclasses import replace
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import Delivery
 from raptormq.client.outgoing import Outgoing, compressed
-from raptormq.client.results import SendResult
+from raptormq.client.results import SendResult, stored_as_one
 from raptormq.errors import ServerError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import MAX_BATCH_RECORDS
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch, encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.inner_ids import pack_ids
@@ -36,13 +40,16 @@ class BatchSending:
 
     async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
         """Send; arguments and errors are those of `Delivery.deliver`."""
-        wrapped = self._wrapped(outgoing, queue)
-        if wrapped is None:
+        smaller = self._wrapped(outgoing, queue) or self._singly_compressed(outgoing, queue)
+        if smaller is None:
             return await self._delivery.deliver(outgoing, queue, key, timeout)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         try:
-            return await self._delivery.deliver(wrapped, queue, key, timeout)
+            result = await self._delivery.deliver(smaller, queue, key, timeout)
+            if not (smaller.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
+                return result
+            # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
         except ServerError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
@@ -58,6 +65,26 @@ class BatchSending:
         if wrapped is not None:
             return wrapped
         return outgoing if self._delivery.sealing is None else self._delivery.sealing.sealed(outgoing)
+
+    def _singly_compressed(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
+        """Return a list with its messages compressed, when each is long and shrinks, and that is known to be taken."""
+        if outgoing.merged or outgoing.count < 2:  # nobody could tell whether a single one was stored as a batch
+            return None
+        if self._delivery.sealing is not None or self._kinds.stores_whole(outgoing.topic, queue) is not False:
+            return None
+        over = self._config.compress_over_bytes
+        if not 0 < over * outgoing.count < len(outgoing.body):  # most lists are of short messages
+            return None
+        plain = decode_batch(outgoing.body)
+        if any(len(record.body) < over for record in plain):
+            return None
+        records, sys_flag = [], 0
+        for flag, body, properties in plain:
+            smaller, sys_flag = compressed(body, self._config)
+            if not sys_flag:
+                return None
+            records.append((flag, smaller, properties))
+        return replace(outgoing, body=encode_batch(records), sys_flag=sys_flag)
 
     def _wrapped(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
         """Return a batch as an inner batch, when that is smaller and known to be taken."""

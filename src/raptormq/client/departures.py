@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from raptormq.client.config import ProducerConfig
 from raptormq.client.open_batch import OpenBatch
 from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
-from raptormq.client.results import SendResult
+from raptormq.client.results import SendResult, stored_as_one
 from raptormq.client.waiters import fail, tell, tell_all
 from raptormq.errors import RaptorMQError, RequestTimeout, ServerError
 from raptormq.protocol.codes import ResponseCode
@@ -120,7 +120,7 @@ class Departures:
             return False
         if isinstance(outcome, Exception):
             fail(batch.take_waiters(), outcome)
-        elif batch.key[4] and _is_one(outcome, batch):
+        elif batch.key[4] and stored_as_one(outcome, len(batch)):
             return False
         else:
             _share_out(outcome, batch)
@@ -150,7 +150,7 @@ class Departures:
         if merged is not None:
             try:
                 result = await self._send_until(deadline, merged, queue)
-                if not (sys_flag and _is_one(result, batch)):
+                if not (sys_flag and stored_as_one(result, len(batch))):
                     _share_out(result, batch)
                     return
                 # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
@@ -197,19 +197,12 @@ def _has_company(batch: OpenBatch) -> bool:
     return len(batch) > 1
 
 
-def _is_one(result: SendResult, batch: OpenBatch) -> bool:
-    """Whether messages that left together were stored as one batch, which has one id. What is known of the topic may
-    have changed since the answer came.
-    """
-    return len(batch) > 1 and result.offset_message_id.count(",") + 1 != len(batch)
-
-
 def _share_out(result: SendResult, batch: OpenBatch) -> None:
     """Give each sender its part: a broker that stored single messages names one id each, else all share the batch's."""
     if len(batch) == 1:
         tell(batch.take_waiters()[0], result)
         return
-    one = _is_one(result, batch)
+    one = stored_as_one(result, len(batch))
     ids = [result.offset_message_id] * len(batch) if one else result.offset_message_id.split(",")
     offsets = count(result.queue_offset)
     fields = zip(repeat(result.status), batch.message_ids, ids, repeat(result.queue), offsets, repeat(None))

@@ -40,6 +40,13 @@ class SendResult(NamedTuple):
     """What `Producer.recall` wants, of a message with a delivery time that has not passed."""
 
 
+def stored_as_one(result: SendResult, count: int) -> bool:
+    """Whether so many messages that left together were stored as one batch, which has one id. What is known of the
+    topic may have changed since the answer came.
+    """
+    return count > 1 and result.offset_message_id.count(",") + 1 != count
+
+
 class ConsumeResult(enum.Enum):
     """A listener's answer."""
 
