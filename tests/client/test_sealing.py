@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.received import decode_batches, decode_messages
 from raptormq.client.redelivery import Redelivery
 from raptormq.client.sealing import unsealed
-from raptormq.errors import ConfigError, KeyMissing, RecordError
+from raptormq.errors import ConfigError, KeyMissing, MessageError, RecordError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -299,3 +300,56 @@ async def test_a_failed_message_of_an_encrypted_batch_is_sent_on_encrypted() -> 
         assert decode_properties(sent.ext_fields["i"])["__ENCRYPTION_KEY"] == "k2"
         [again] = decode_messages(as_stored(sent), QUEUE, 0, Keys("k2"))
         assert again.body == b"body"
+
+
+LIMIT = 1000
+ROOM = LIMIT - len(seal(b"", 0, "k1", bytes(16), bytes(12)))
+"""For the body of a message that is encrypted."""
+
+
+@pytest.mark.parametrize("way", ["send", "submit", "send_oneway"])
+async def test_a_body_that_encryption_makes_too_large_is_refused_before_it_is_sent(way: str) -> None:
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1"), max_message_bytes=LIMIT) as producer:
+        peer.on(SINGLE, stored())
+        send = getattr(producer, way)
+        await send(Message("t", os.urandom(ROOM)))
+        with pytest.raises(MessageError, match="a body of 1001 bytes, encrypted, is larger than 1000"):
+            await send(Message("t", os.urandom(ROOM + 1)))
+        await send(Message("t", b"fits once it is compressed" * 30))
+        sent = await peer.wait_for(SINGLE, 2)
+        assert len(sent[0].body) == LIMIT
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["one by one", "as a whole"])
+async def test_a_list_that_encryption_makes_too_large_is_refused_before_it_is_sent(whole: bool) -> None:
+    limit = 2 * LIMIT
+    settings = {"max_message_bytes": limit, "compress_over_bytes": 0}
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1"), **settings) as producer:
+        peer.on(BATCH, stored_whole() if whole else stored())
+        peer.on(SINGLE, stored())
+        await producer.send_batch([Message("t", b"")] * 2)  # tells what kind the topic is
+        kept = peer.received[SINGLE if whole else BATCH]
+        await producer.send_batch([Message("t", bytes(600))] * 2)
+        left = limit - len(kept[-1].body)
+        await producer.send_batch([Message("t", bytes(600)), Message("t", bytes(600 + left))])
+        assert len(kept[-1].body) == limit
+        before = len(kept)
+        with pytest.raises(MessageError, match=r"a batch of 2001 bytes, encrypted, .* split_messages .* key_id="):
+            await producer.send_batch([Message("t", bytes(600)), Message("t", bytes(601 + left))])
+        assert len(kept) == before
+
+
+@pytest.mark.parametrize(
+    "queues", [[None], [QUEUE], [QUEUE, MessageQueue("t", "broker-0", 1)]], ids=["any", "one", "two"]
+)
+async def test_messages_that_are_too_large_together_once_they_are_encrypted_go_one_by_one(
+    queues: list[MessageQueue | None],
+) -> None:
+    settings = {"auto_batch": True, "batch_max_bytes": LIMIT, "max_message_bytes": LIMIT, "batch_max_delay_ms": 5.0}
+    bodies = [os.urandom(10) for _ in range(10)]
+    async with ScriptedPeer() as peer, producing(peer, Keys("k1"), **settings) as producer:
+        peer.on(SINGLE, stored())
+        await asyncio.gather(*(producer.submit(Message("t", body), queue=queue) for body in bodies for queue in queues))
+        assert not peer.received[BATCH] + peer.received[RequestCode.SEND_QUEUE_BATCHES]
+        found = [decode_messages(as_stored(sent), QUEUE, 0, Keys("k1"))[0].body for sent in peer.received[SINGLE]]
+    assert sorted(found) == sorted(bodies * len(queues))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.errors import RecordError
-from raptormq.protocol.encryption import KEY_BYTES, is_sealed, key_id_of, seal, unseal
+from raptormq.protocol.encryption import KEY_BYTES, added_bytes, is_sealed, key_id_of, seal, unseal
 
 KEY, NONCE = b"k" * 32, b"n" * 12
 SEALED = seal(b"plain", 0, "k1", KEY, NONCE)
@@ -23,6 +23,11 @@ def test_there_and_back(plain: bytes, key_id: str, size: int) -> None:
     assert is_sealed(sealed)
     assert key_id_of(memoryview(sealed)) == key_id
     assert unseal(memoryview(sealed), b"x" * size) == plain
+
+
+@pytest.mark.parametrize("key_id", ["k1", "ä" * 100])
+def test_how_much_longer_a_body_gets(key_id: str) -> None:
+    assert len(seal(b"plain", 0, key_id, KEY, NONCE)) - len(b"plain") == added_bytes(key_id)
 
 
 def test_the_layout() -> None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import Delivery
-from raptormq.client.outgoing import Outgoing, compressed
+from raptormq.client.outgoing import Outgoing, check_sealed_size, compressed
 from raptormq.client.results import SendResult, stored_as_one
 from raptormq.errors import ServerError
 from raptormq.protocol import properties as names
@@ -60,11 +60,9 @@ class BatchSending:
 
         Raises:
             ConfigError: there is no key to encrypt with.
+            MessageError: encrypted, it is larger than brokers take.
         """
-        wrapped = self._wrapped(outgoing, queue)
-        if wrapped is not None:
-            return wrapped
-        return outgoing if self._delivery.sealing is None else self._delivery.sealing.sealed(outgoing)
+        return self._wrapped(outgoing, queue) or self._delivery.sealed(outgoing)
 
     def _singly_compressed(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
         """Return a list with its messages compressed, when each is long and shrinks, and that is known to be taken."""
@@ -93,7 +91,7 @@ class BatchSending:
         if outgoing.sys_flag:  # made for single messages, each compressed: the flag of a whole batch is for all of it
             return None
         if self._delivery.sealing is not None:
-            outgoing, sys_flag = self._delivery.sealing.sealed_whole(outgoing), 0
+            outgoing, sys_flag = check_sealed_size(self._delivery.sealing.sealed_whole(outgoing), self._config), 0
         else:
             body, sys_flag = compressed(outgoing.body, self._config)
             if not sys_flag:

@@ -18,7 +18,7 @@ from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import check_place
 from raptormq.client.instance import ClientInstance
-from raptormq.client.outgoing import Outgoing
+from raptormq.client.outgoing import Outgoing, check_sealed_size
 from raptormq.client.own_loop import require_loop
 from raptormq.client.queue_kinds import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
@@ -66,7 +66,7 @@ class Delivery:
         """Send until a broker has stored the message, attempts or time are used up.
 
         Raises:
-            MessageError: `queue` is none, or of another topic.
+            MessageError: `queue` is none, or of another topic; or the message, encrypted, is too large.
             ClientClosed: this is another event loop than that of the client.
             NoRoute: nobody serves the topic.
             TransportError: the last attempt found no broker or got no answer in time.
@@ -75,7 +75,7 @@ class Delivery:
         require_loop(self._loop)
         check_place(queue, outgoing.topic, key)
         if self.sealing is not None:
-            outgoing = self.sealing.sealed(outgoing)
+            outgoing = self.sealed(outgoing)
         clock = self._loop.time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._instance.in_flight
@@ -116,6 +116,17 @@ class Delivery:
             if pause:  # there is nowhere else to go
                 await asyncio.sleep(pause)
                 await self.refresh(outgoing.topic, (deadline - clock()) / 2)
+
+    def sealed(self, outgoing: Outgoing) -> Outgoing:
+        """Return a message, or a batch of messages each, encrypted where this producer does so.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+            MessageError: it is larger now than brokers take.
+        """
+        if self.sealing is None or outgoing.sealed:
+            return outgoing
+        return check_sealed_size(self.sealing.sealed(outgoing), self._config)
 
     async def deliver_oneway(
         self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float

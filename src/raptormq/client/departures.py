@@ -19,7 +19,7 @@ from raptormq.client.open_batch import OpenBatch
 from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
 from raptormq.client.results import SendResult, stored_as_one
 from raptormq.client.waiters import fail, tell, tell_all
-from raptormq.errors import RaptorMQError, RequestTimeout, ServerError
+from raptormq.errors import MessageError, RaptorMQError, RequestTimeout, ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -115,8 +115,10 @@ class Departures:
         )
 
     def _settle(self, batch: OpenBatch, outcome: Outcome | None) -> bool:
-        """Tell the senders of a batch what became of it; False when it has to be sent by itself."""
-        if outcome is None or (isinstance(outcome, ServerError) and outcome.code in _ALONE_MAY_HELP):
+        """Tell the senders of a batch what became of it; False when it has to be sent by itself, or in parts."""
+        if outcome is None or isinstance(outcome, MessageError):
+            return False
+        if isinstance(outcome, ServerError) and outcome.code in _ALONE_MAY_HELP:
             return False
         if isinstance(outcome, Exception):
             fail(batch.take_waiters(), outcome)
@@ -154,6 +156,8 @@ class Departures:
                     _share_out(result, batch)
                     return
                 # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
+            except MessageError:  # each message is encrypted, and together they have become too large
+                pass
             except ServerError as error:
                 knows_none = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 if not knows_none and not (sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL):

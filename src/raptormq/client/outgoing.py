@@ -103,6 +103,19 @@ def body_too_large(size: int, config: ProducerConfig) -> MessageError:
     return MessageError(f"a body of {size} bytes is larger than {config.max_message_bytes}")
 
 
+def check_sealed_size(outgoing: Outgoing, config: ProducerConfig) -> Outgoing:
+    """Return what is encrypted, which makes it larger than it was when it was looked at.
+
+    Raises:
+        MessageError: it is larger than `max_message_bytes` now.
+    """
+    size = len(outgoing.body)
+    if size <= config.max_message_bytes:
+        return outgoing
+    what, hint = ("a batch", ": split_messages counts it with key_id=") if outgoing.count else ("a body", "")
+    raise MessageError(f"{what} of {size} bytes, encrypted, is larger than {config.max_message_bytes}{hint}")
+
+
 @lru_cache(maxsize=4096)
 def is_mergeable_topic(topic: str) -> bool:
     """Whether messages to a topic may be merged with others; those to retry topics and dead letters may not.

@@ -228,7 +228,7 @@ class Producer(Startable):
 
         The list is never merged with other messages; `split_messages` cuts one that is too long.
         The messages need one topic and one `wait_stored`, no delay, no retry topic; together they are 32,767 and 4 MiB
-        at most.
+        at most, as they travel: encryption makes them larger.
         Arguments and errors are those of `send`.
         """
         self._running()
@@ -242,7 +242,7 @@ class Producer(Startable):
         """
         delivery = self._running()
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        await delivery.deliver_oneway(outgoing, queue, key, self._config.send_timeout)
+        await delivery.deliver_oneway(delivery.sealed(outgoing), queue, key, self._config.send_timeout)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
         """Take back a message with a delivery time before it is delivered, and return its id.

@@ -58,6 +58,11 @@ def seal(plain: Bytes, compression: int, key_id: str, key: bytes, nonce: bytes) 
     return b"".join((head, nonce, ciphertext))
 
 
+def added_bytes(key_id: str) -> int:
+    """Return by how much a body grows that is encrypted with a key of this name."""
+    return _HEAD.size + len(key_id.encode()) + NONCE_BYTES + _TAG_BYTES
+
+
 def key_id_of(body: Bytes) -> str:
     """Return the name of the key that a body is encrypted with.
 
