@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -82,6 +83,56 @@ async def test_a_request_under_way_ends_with_the_server(caplog: pytest.LogCaptur
     await server.stop()
     assert await exchanged == b""
     assert not caplog.records
+
+
+class EndsFirst(HealthServer):
+    """Stops when a peer comes, before anything else is done for it."""
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.stopping = asyncio.ensure_future(self.stop())
+        super()._accept(reader, writer)
+
+
+async def test_a_peer_that_comes_with_the_end_is_cut() -> None:
+    server = EndsFirst({}, "127.0.0.1", 0)
+    await server.start()
+    async with asyncio.timeout(10):
+        assert await exchange(server.port, b"") == b""
+    await server.stopping
+
+
+class SmallBuffers(HealthServer):
+    """Leaves little of an answer to the kernel, so that nearly all that a peer does not read waits here."""
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        self.transport = writer.transport
+        super()._accept(reader, writer)
+
+
+@pytest.mark.parametrize("size", [60_000, 1_000_000], ids=["below the high-water mark", "above it"])
+@pytest.mark.parametrize("end", ["the time-out", "stop"])
+async def test_an_answer_that_is_not_read_is_not_kept(monkeypatch: pytest.MonkeyPatch, size: int, end: str) -> None:
+    monkeypatch.setattr(health_server, "REQUEST_S", 3_600 if end == "stop" else 1.0)
+    server = SmallBuffers({"/metrics": page(200, b"x" * size)}, "127.0.0.1", 0)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        peer.setblocking(False)
+        await loop.sock_connect(peer, ("127.0.0.1", server.port))
+        await loop.sock_sendall(peer, b"GET /metrics HTTP/1.1\r\n\r\n")
+        await loop.sock_recv(peer, 1)  # the answer is on its way
+        assert server.transport.get_write_buffer_size() > 0
+        try:
+            if end == "stop":
+                await server.stop()
+            async with asyncio.timeout(10):
+                while server.transport.get_write_buffer_size():
+                    await asyncio.sleep(0)
+        finally:
+            server.transport.abort()
+            await server.stop()
 
 
 async def test_a_port_in_use_is_one_line() -> None:

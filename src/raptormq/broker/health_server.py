@@ -1,19 +1,22 @@
 """A very small HTTP server for probes and scrapes: GET /metrics, /healthz, /readyz, one answer per connection.
 
 Kubernetes and Prometheus need no more, and a framework would be larger than the broker's request handling. What a
-peer may send is bounded in size and in time.
+peer may send is bounded in size, and the whole exchange in time: an answer of a megabyte is kept for nobody who does
+not read it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from raptormq.errors import ConfigError
 from raptormq.transport.listening import listen
 
 MAX_REQUEST_BYTES = 8_192
 REQUEST_S = 5.0
+"""From the connection to the last byte that the peer takes of its answer."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -62,18 +65,21 @@ class HealthServer:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer), name="probe or scrape")
         self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        task.add_done_callback(partial(self._ended, writer))
+
+    def _ended(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        writer.transport.abort()  # closing would wait, for ever, for the peer to read what it has not taken in time
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_response(*await self._answer(head)))
-                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a peer that does not speak HTTP, or not in time, gets no answer
-        finally:
-            writer.close()
 
     async def _answer(self, head: bytes) -> tuple[int, bytes]:
         parts = head.split(b"\r\n", 1)[0].split(b" ")
