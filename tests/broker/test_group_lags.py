@@ -9,6 +9,7 @@ import pytest
 
 from raptormq.broker import group_lags
 from raptormq.broker.service import Broker
+from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.topic_names import retry_topic
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
@@ -66,6 +67,27 @@ async def test_what_there_is_no_room_or_time_for_is_counted(tmp_path: Path, monk
         found, left_out = await figures(broker)
         assert len(found) < 2
         assert len(found) + left_out == 3
+
+
+async def test_a_queue_that_cannot_be_read_costs_its_own_lags_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_batch(peer, named("a", "b"))
+        for topic in ("damaged", "simple"):
+            await peer.send(topic, b"x")
+        for topic in ("damaged", "simple", "b"):
+            await commit(peer, "g", topic, 0, queue_id=1)  # so that it is looked where queue 0 begins
+        queue_bounds = broker._store.queue_bounds
+
+        async def read(topic: str, queue_id: int) -> tuple[int, int]:
+            if topic == "damaged":
+                raise StorageError("the queue cannot be read")
+            return await queue_bounds(topic, queue_id)
+
+        monkeypatch.setattr(broker._store, "queue_bounds", read)
+        assert await figures(broker) == ({("g", "simple"): 1, ("g", "b"): 2}, 1)
 
 
 async def test_what_waits_for_another_attempt_has_a_lag_of_its_own(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class BrokerMetrics(Collector):
         family = GaugeMetricFamily("raptormq_broker_group_lag_messages", text, labels=labels)
         for each in lags.lags:
             family.add_metric([*self._labels.values(), each.group, each.topic], each.messages)
-        left_out = "Groups times topics for whose lag there was no time, or no room"
+        left_out = "Groups times topics whose lag is not here: no time, no room, or a queue that cannot be read"
         return [family, self._family("group_lags_left_out", left_out, lags.left_out)]
 
 
