@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
@@ -41,24 +41,6 @@ SMALL = {
 
 def settings(root: Path, pairs: dict[str, str] | None = None) -> BrokerConfig:
     return BrokerConfig.from_pairs(SMALL | {"storePathRootDir": str(root)} | (pairs or {}))
-
-
-@contextmanager
-def counted_turns() -> Iterator[Callable[[], int]]:
-    """How many turns the loop has had: what it yields says so when it is called."""
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.ensure_future(count())
-    try:
-        yield lambda: turns
-    finally:
-        counting.cancel()
 
 
 @asynccontextmanager

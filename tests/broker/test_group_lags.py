@@ -12,8 +12,10 @@ from raptormq.broker.service import Broker
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.topic_names import retry_topic
+from raptormq.storage import background
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.harness import Peer, connected, running
+from tests.turns import counted_turns
 
 
 async def commit(peer: Peer, group: str, topic: str, offset: int, queue_id: int = 0) -> None:
@@ -64,9 +66,21 @@ async def test_what_there_is_no_room_or_time_for_is_counted(tmp_path: Path, monk
         found, left_out = await figures(broker)
         assert (len(found), left_out) == (2, 1)
         monkeypatch.setattr(group_lags, "MEASURING_S", 0.0)
+        monkeypatch.setattr(background, "_SLICE_S", -1.0)
         found, left_out = await figures(broker)
         assert len(found) < 2
         assert len(found) + left_out == 3
+
+
+async def test_on_a_busy_loop_many_groups_take_few_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for number in range(300):
+            broker._store.consumer_offsets.commit("b", f"g{number}", 0, 0)
+        monkeypatch.setattr(background, "_SLICE_S", 3_600.0)
+        with counted_turns() as turns:
+            found, _ = await figures(broker)
+            assert (len(found), turns() < 10) == (300, True)
 
 
 async def test_a_queue_that_cannot_be_read_costs_its_own_lags_only(

@@ -12,15 +12,14 @@ import asyncio
 from typing import NamedTuple
 
 from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import in_turns
 from raptormq.errors import StorageError
+from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 
 MEASURING_S = 1.5
 """Longest time for all of them: Prometheus gives up after 10 s, and who is busy serves clients first."""
 MAX_PAIRS = 10_000
 """Groups times topics: each is a time series."""
-_QUEUES_AT_A_TIME = 256
 
 
 class GroupLag(NamedTuple):
@@ -41,16 +40,15 @@ class GroupLags(NamedTuple):
 
 async def group_lags(store: MessageStore, topics: TopicTable) -> GroupLags:
     """Return the lags of all groups; others have their turn meanwhile."""
-    pairs = [pair for pair in store.consumer_offsets.topics_and_groups() if pair[0] in topics.configs]
+    pairs = [pair async for pair in in_turns(store.consumer_offsets.topics_and_groups()) if pair[0] in topics.configs]
     found: list[GroupLag] = []
     try:
         async with asyncio.timeout(MEASURING_S):
-            for topic, group in pairs[:MAX_PAIRS]:
+            async for topic, group in in_turns(pairs[:MAX_PAIRS]):
                 try:
                     found.append(GroupLag(group, topic, await _lag(store, topics, topic, group)))
                 except StorageError:
                     pass  # whoever consumes there is told; the others have their figures
-                await asyncio.sleep(0)
     except TimeoutError:
         pass
     return GroupLags(found, len(pairs) - len(found))
@@ -60,7 +58,7 @@ async def _lag(store: MessageStore, topics: TopicTable, topic: str, group: str) 
     config = topics.get(topic)
     progress = store.consumer_offsets.row(topic, group)
     lag = 0
-    async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0), _QUEUES_AT_A_TIME):
+    async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
         low, high = progress.get(queue_id), store.queue_end(topic, queue_id)
         if low is None and high > 0:
             low, high = await store.queue_bounds(topic, queue_id)

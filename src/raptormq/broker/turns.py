@@ -1,10 +1,13 @@
 """Requests about tens of thousands of things are worked off in turns with others: a topic may have 65,536 queues, a
-client as many subscriptions."""
+client as many subscriptions.
+
+Neighbour: :mod:`raptormq.storage.background` has the loop over many things.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from typing import TypeVar
 
 from raptormq.protocol.bodies.slices import Steps
@@ -12,19 +15,11 @@ from raptormq.protocol.bodies.slices import Steps
 T = TypeVar("T")
 
 AT_A_TIME = 64
-"""Items that are looked at before other requests have their turn."""
+"""Steps that are worked off before other requests have their turn: they are small, and alike."""
 LARGE_BODY_BYTES = 32_768
 """Bodies from which on a request is worked off in turns, where it names many things."""
 _LARGE = 2_048
 """Items from which on a body is written by a thread."""
-
-
-async def in_turns(items: Iterable[T], at_a_time: int = AT_A_TIME) -> AsyncIterator[T]:
-    """Yield ``items``; others have their turn after every few."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % at_a_time == 0:
-            await asyncio.sleep(0)
 
 
 async def worked_off(steps: Steps[T]) -> T:

@@ -72,7 +72,10 @@ class Background:
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield ``items``; others have a turn of the loop every 2 ms."""
+    """Yield ``items``; others have a turn of the loop every 2 ms.
+
+    Not every few items: on a busy loop each turn takes milliseconds, and who gives one away too often gets nowhere.
+    """
     pause_at = time.monotonic() + _SLICE_S
     for item in items:
         yield item

@@ -24,9 +24,10 @@ from raptormq.storage.log_batch import AppendedLists, PendingList
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.store import MessageStore
 from tests.broker.batches.batch_peer import create_topic
-from tests.broker.harness import TIMEOUT, Peer, bodies, connected, counted_turns, messages, running
+from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, running
 from tests.broker.slow_disk import SlowDisk
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
+from tests.turns import counted_turns
 
 LIST, MESSAGE = PartKind.LIST, PartKind.MESSAGE
 FIELDS = {"a": "producers", "c": "TBW102", "d": "4", "g": "1700000000000", "n": "broker-a"}

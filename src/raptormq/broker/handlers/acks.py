@@ -17,7 +17,6 @@ from raptormq.broker.pop.checkpoints import REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops
 from raptormq.broker.pop.waiters import Waiters
 from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import in_turns
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.pop import Ack, CheckPoint, decode_batch_acks
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -28,6 +27,7 @@ from raptormq.protocol.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 from raptormq.protocol.pop_handle import POP_ORDER_REVIVE_QUEUE, PopHandle, parse_handle, real_topic
+from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
 
@@ -12,7 +11,7 @@ from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.queue_ages import stored_at
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import in_turns, written
+from raptormq.broker.turns import written
 from raptormq.protocol.bodies.group_progress import (
     GroupConnections,
     GroupMember,
@@ -30,6 +29,7 @@ from raptormq.protocol.headers.topic import (
 )
 from raptormq.protocol.language import BY_CODE
 from raptormq.protocol.message import MessageQueue
+from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -85,7 +85,7 @@ class ConsumerHandlers:
         group = header.consumer_group
         queues: list[tuple[MessageQueue, QueueProgress]] = []
         tps = 0.0
-        for topic in self._topics_of(header):
+        async for topic in in_turns(self._topics_of(header)):
             queues += await self._progress(group, topic)
             tps += self._statistics.group_tps(topic, group)
         return response_to(command, body=await written(lambda: encode_consume_stats(queues, tps), len(queues)))
@@ -96,7 +96,7 @@ class ConsumerHandlers:
         """317: the same of every group that has consumed anything."""
         table: dict[str, list[bytes]] = {}
         lag = inflight = 0
-        for topic, group in self._store.consumer_offsets.topics_and_groups():
+        async for topic, group in in_turns(self._store.consumer_offsets.topics_and_groups()):
             config = self._topics.get(topic)
             if config is None or (header.is_order and not config.order):
                 continue
@@ -123,7 +123,6 @@ class ConsumerHandlers:
         async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
             queue = MessageQueue(topic, self._broker_name, queue_id)
             found.append((queue, await self._queue_progress(group, queue)))
-        await asyncio.sleep(0)  # many topics of a few queues must not hold up the others, either
         return found
 
     def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:

@@ -15,7 +15,7 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Identity
 from raptormq.broker.queue_ages import NO_TIMESTAMP, stored_at
 from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import in_turns, written
+from raptormq.broker.turns import written
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.route import TopicList
 from raptormq.protocol.bodies.tolerant_json import dumps
@@ -27,6 +27,7 @@ from raptormq.protocol.headers.topic import (
     GroupRequestHeader,
 )
 from raptormq.protocol.message import MessageQueue
+from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router

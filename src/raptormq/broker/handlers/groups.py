@@ -9,7 +9,6 @@ from typing import Any
 from raptormq.broker.groups import GroupConfig, GroupTable
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import in_turns
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -21,6 +20,7 @@ from raptormq.protocol.headers.topic import (
     TotalGroupResponseHeader,
 )
 from raptormq.protocol.topic_names import check_group, retry_topic
+from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

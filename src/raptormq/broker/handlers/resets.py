@@ -13,13 +13,14 @@ from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import in_turns, written
+from raptormq.broker.turns import written
 from raptormq.protocol.bodies.queue_offsets import encode_offset_list, encode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
 from raptormq.protocol.language import Language
 from raptormq.protocol.message import MessageQueue
+from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

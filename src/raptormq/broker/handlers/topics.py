@@ -9,7 +9,7 @@ from raptormq.broker.config import Identity, Policies
 from raptormq.broker.queue_ages import last_stored_at
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import MAX_QUEUES, TopicTable
-from raptormq.broker.turns import in_turns, written
+from raptormq.broker.turns import written
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
 from raptormq.protocol.bodies.route import TopicList
@@ -21,6 +21,7 @@ from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicReque
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import is_system_topic, topic_fault
+from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
