@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
 
 from raptormq.broker import group_lags
+from raptormq.broker.group_lags import LagRounds
 from raptormq.broker.service import Broker
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
@@ -70,6 +72,35 @@ async def test_what_there_is_no_room_or_time_for_is_counted(tmp_path: Path, monk
         found, left_out = await figures(broker)
         assert len(found) < 2
         assert len(found) + left_out == 3
+
+
+async def test_what_was_left_out_comes_first_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for group in ("g", "h", "i"):
+            await commit(peer, group, "b", 0)
+        monkeypatch.setattr(group_lags, "MAX_PAIRS", 2)
+        seen = [{group for group, _ in (await figures(broker))[0]} for _ in range(3)]
+        assert seen == [{"g", "h"}, {"i", "g"}, {"h", "i"}]
+
+
+async def test_who_takes_all_the_time_there_is_keeps_nobody_else_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        for group in ("slow", "g", "h"):
+            await commit(peer, group, "b", 0)
+        lag = LagRounds._lag
+
+        async def some_are_slow(rounds: LagRounds, topic: str, group: str) -> int:
+            return await (asyncio.Future() if group == "slow" else lag(rounds, topic, group))
+
+        monkeypatch.setattr(LagRounds, "_lag", some_are_slow)
+        monkeypatch.setattr(group_lags, "MEASURING_S", 0.05)
+        monkeypatch.setattr(background, "_SLICE_S", 3_600.0)
+        assert await figures(broker) == ({}, 3)
+        assert await figures(broker) == ({("g", "b"): 0, ("h", "b"): 0}, 1)
 
 
 async def test_on_a_busy_loop_many_groups_take_few_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,29 +38,41 @@ class GroupLags(NamedTuple):
     """Pairs of group and topic that there was no time for, or that have a queue that cannot be read."""
 
 
-async def group_lags(store: MessageStore, topics: TopicTable) -> GroupLags:
-    """Return the lags of all groups; others have their turn meanwhile."""
-    pairs = [pair async for pair in in_turns(store.consumer_offsets.topics_and_groups()) if pair[0] in topics.configs]
-    found: list[GroupLag] = []
-    try:
-        async with asyncio.timeout(MEASURING_S):
-            async for topic, group in in_turns(pairs[:MAX_PAIRS]):
-                try:
-                    found.append(GroupLag(group, topic, await _lag(store, topics, topic, group)))
-                except StorageError:
-                    pass  # whoever consumes there is told; the others have their figures
-    except TimeoutError:
-        pass
-    return GroupLags(found, len(pairs) - len(found))
+class LagRounds:
+    """Looks at all groups, round after round: what there was no time for comes first the next time."""
 
+    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
+        self._store = store
+        self._topics = topics
+        self._begin = 0
 
-async def _lag(store: MessageStore, topics: TopicTable, topic: str, group: str) -> int:
-    config = topics.get(topic)
-    progress = store.consumer_offsets.row(topic, group)
-    lag = 0
-    async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
-        low, high = progress.get(queue_id), store.queue_end(topic, queue_id)
-        if low is None and high > 0:
-            low, high = await store.queue_bounds(topic, queue_id)
-        lag += max(high - (low or 0), 0)
-    return lag
+    async def look(self) -> GroupLags:
+        """Return the lags of as many groups as there is time for; others have their turn meanwhile."""
+        everybody = in_turns(self._store.consumer_offsets.topics_and_groups())
+        pairs = [pair async for pair in everybody if pair[0] in self._topics.configs]
+        begin = self._begin % max(len(pairs), 1)
+        found: list[GroupLag] = []
+        done = 0
+        try:
+            async with asyncio.timeout(MEASURING_S):
+                async for topic, group in in_turns((pairs[begin:] + pairs[:begin])[:MAX_PAIRS]):
+                    try:
+                        found.append(GroupLag(group, topic, await self._lag(topic, group)))
+                    except StorageError:
+                        pass  # whoever consumes there is told; the others have their figures
+                    done += 1
+        except TimeoutError:
+            done = max(done, 1)  # one that takes all the time there is does not keep the others waiting for ever
+        self._begin = begin + done
+        return GroupLags(found, len(pairs) - len(found))
+
+    async def _lag(self, topic: str, group: str) -> int:
+        config = self._topics.get(topic)
+        progress = self._store.consumer_offsets.row(topic, group)
+        lag = 0
+        async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
+            low, high = progress.get(queue_id), self._store.queue_end(topic, queue_id)
+            if low is None and high > 0:
+                low, high = await self._store.queue_bounds(topic, queue_id)
+            lag += max(high - (low or 0), 0)
+        return lag

@@ -9,7 +9,7 @@ from __future__ import annotations
 from raptormq.broker.assembly import Assembly
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
-from raptormq.broker.group_lags import GroupLags, group_lags
+from raptormq.broker.group_lags import GroupLags, LagRounds
 from raptormq.broker.health_server import Page
 from raptormq.broker.metrics import BrokerMetrics, Figures, lag_figures, store_figures
 from raptormq.errors import DiskFull, StoreReadOnly
@@ -24,11 +24,13 @@ class Pages:
         self._identity = config.identity
         self._store = store
         self._parts: tuple[Assembly, Server] | None = None
+        self._lags: LagRounds | None = None
         self._metrics = self._metrics_of(Counters())
 
     def serving(self, assembly: Assembly, server: Server) -> None:
         """Tell of all parts of the broker from now on."""
         self._parts = assembly, server
+        self._lags = LagRounds(self._store, assembly.topics)
         self._metrics = self._metrics_of(assembly.rates.counters)
 
     def by_path(self) -> dict[str, Page]:
@@ -37,8 +39,7 @@ class Pages:
 
     async def metrics(self) -> tuple[int, bytes]:
         """Figures for Prometheus."""
-        topics = self._parts[0].topics if self._parts is not None else None
-        lags = await group_lags(self._store, topics) if topics is not None else GroupLags([], 0)
+        lags = await self._lags.look() if self._lags is not None else GroupLags([], 0)
         return 200, await self._metrics.render(lags)
 
     async def health(self) -> tuple[int, bytes]:
