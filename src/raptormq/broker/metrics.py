@@ -48,7 +48,7 @@ class BrokerMetrics(Collector):
 
     async def render(self, lags: GroupLags) -> bytes:
         """Return the text of a scrape."""
-        groups = _Rendered(self._group_lags(lags))
+        groups = _Made(lambda: self._group_lags(lags))
         return _text(self) + await written(lambda: _text(groups), len(lags.lags))
 
     def collect(self) -> Iterable[Metric]:
@@ -74,15 +74,15 @@ class BrokerMetrics(Collector):
         return [family, self._family("group_lags_left_out", left_out, lags.left_out)]
 
 
-class _Rendered(Collector):
-    """Metrics that are there already; a thread may render them."""
+class _Made(Collector):
+    """Metrics that are made when they are rendered, by whichever thread does that."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = metrics
+    def __init__(self, make: Callable[[], Iterable[Metric]]) -> None:
+        self._make = make
 
     def collect(self) -> Iterable[Metric]:
-        """Return them (prometheus_client)."""
-        return self._metrics
+        """Make them (prometheus_client)."""
+        return self._make()
 
 
 def _text(collector: Collector) -> bytes:

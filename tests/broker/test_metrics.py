@@ -1,0 +1,32 @@
+"""The text of a scrape: what is long is made beside the event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from raptormq.broker.counters import Counters
+from raptormq.broker.group_lags import GroupLag, GroupLags
+from raptormq.broker.metrics import BrokerMetrics
+
+
+class Watched(list[GroupLag]):
+    """Lags that know which threads have gone through them."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(GroupLag(f"g{number}", "t", number) for number in range(count))
+        self.threads: set[threading.Thread] = set()
+
+    def __iter__(self) -> Iterator[GroupLag]:
+        self.threads.add(threading.current_thread())
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(("count", "is_here"), [(2_047, True), (2_048, False)])
+async def test_a_thread_makes_the_figures_of_many_groups(count: int, is_here: bool) -> None:
+    lags = Watched(count)
+    text = await BrokerMetrics("c", "b", Counters(), dict).render(GroupLags(lags, 0))
+    assert text.count(b"\nraptormq_broker_group_lag_messages{") == count
+    assert (lags.threads == {threading.current_thread()}) == is_here
