@@ -10,7 +10,9 @@ import pytest
 
 from raptormq.broker import group_lags
 from raptormq.broker.group_lags import LagRounds
+from raptormq.broker.pop.checkpoints import REVIVE_GROUP
 from raptormq.broker.service import Broker
+from raptormq.broker.transaction import transactions
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.topic_names import retry_topic
@@ -57,6 +59,15 @@ async def test_topics_that_are_gone_have_no_lag(tmp_path: Path) -> None:
         await commit(peer, "g", "b", 1)
         await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "b"})
         assert await figures(broker) == ({}, 0)
+
+
+async def test_groups_of_brokers_and_tools_have_no_lag(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_batch(peer, named("a"))
+        for group in (transactions.GROUP, REVIVE_GROUP, "TOOLS_CONSUMER", "mine"):
+            broker._store.consumer_offsets.commit("b", group, 0, 0)
+        assert await figures(broker) == ({("mine", "b"): 1}, 0)
 
 
 async def test_what_there_is_no_room_or_time_for_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 Counted are messages, in the queues of batches, too: a group's lag in a topic is the sum over the topic's queues of
 what lies behind its committed offset; in a queue without one, of all that is there. Groups that have never committed
-anything in a topic, and broadcasting ones, whose members keep their progress themselves, have no lag here.
+anything in a topic, and broadcasting ones, whose members keep their progress themselves, have no lag here. Groups of
+brokers and tools have none either: what they leave behind is no work that is due (the broker's own offset in the queue
+of halves stays where the oldest open transaction is).
 Neighbour: :mod:`raptormq.broker.handlers.consumers` answers the same to tools, queue by queue.
 """
 
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
+from raptormq.protocol.topic_names import is_system_group
 from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 
@@ -49,7 +52,8 @@ class LagRounds:
     async def look(self) -> GroupLags:
         """Return the lags of as many groups as there is time for; others have their turn meanwhile."""
         everybody = in_turns(self._store.consumer_offsets.topics_and_groups())
-        pairs = [pair async for pair in everybody if pair[0] in self._topics.configs]
+        topics = self._topics.configs
+        pairs = [pair async for pair in everybody if pair[0] in topics and not is_system_group(pair[1])]
         begin = self._begin % max(len(pairs), 1)
         found: list[GroupLag] = []
         done = 0
