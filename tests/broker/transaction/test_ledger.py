@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.broker.transaction.ledger import Ledger
+from raptormq.broker.transaction.ledger import Ledger, OpenHalf
 
 
 def test_a_half_is_open_until_an_op_names_it() -> None:
@@ -13,9 +13,9 @@ def test_a_half_is_open_until_an_op_names_it() -> None:
     assert ledger.progress == (5, 2)
     ledger.half_seen(5, 100)
     ledger.half_seen(6, 200)
-    assert ledger.open == {5: 100, 6: 200}
+    assert ledger.open == {5: OpenHalf(100), 6: OpenHalf(200)}
     ledger.op_seen(2, [6])
-    assert ledger.open == {5: 100}
+    assert ledger.open == {5: OpenHalf(100)}
     assert ledger.progress == (5, 2)  # the op names a half behind the first open one
     ledger.op_seen(3, [5])
     assert ledger.progress == (7, 4)
@@ -36,7 +36,7 @@ def test_a_decision_that_was_not_written_opens_the_half_again() -> None:
     ledger.half_seen(0, 1)
     ledger.settle(0)
     ledger.reopen(0, 2)
-    assert ledger.open == {0: 2}
+    assert ledger.open == {0: OpenHalf(2)}
     ledger.settle(1)
     ledger.reopen(1, 2)
     assert ledger.is_open(1)

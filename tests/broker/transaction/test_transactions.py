@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import DiskFull
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
-from raptormq.protocol.record import decode_record
+from raptormq.protocol.record import StoredMessage, decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.storage import background
 from raptormq.storage.store import now_ms
 from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.clock import Clock
+from tests.turns import counted_turns
 
 PREPARED = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02UNIQ_KEY\x01K1\x02TAGS\x01a\x02"
 QUICK = {"transactionTimeOut": "1", "transactionCheckInterval": "100", "transactionCheckMax": "2"}
@@ -184,6 +190,64 @@ async def test_a_half_that_nobody_can_be_asked_about_is_seldom_written_anew(tmp_
         assert [each.queue_offset for each in messages(await peer.pull(HALF_TOPIC, 0))] == [0]
         await announce(peer)
         assert int((await question(peer)).ext_fields["tranStateTableOffset"]) == 1
+
+
+@contextmanager
+def counted_reads(transactions: Transactions, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The queue offsets of the halves that are read."""
+    found: list[int] = []
+    read = transactions._read
+
+    async def counted(offset: int) -> StoredMessage | None:
+        found.append(offset)
+        return await read(offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transactions, "_read", counted)
+        yield found
+
+
+async def test_what_would_tell_nothing_new_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every half once: nobody can be asked about the first, and the second has a time of its own."""
+    clock = Clock()
+    clock.hold()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        await prepare(peer)
+        await prepare(peer, properties=PREPARED + "CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\x02")
+        assert broker._assembly is not None
+        transactions = broker._assembly.transactions
+        with counted_reads(transactions, monkeypatch) as read:
+            clock.move(60_000)
+            for _ in range(3):
+                await transactions._check_all()
+            assert read == [0, 1]
+            clock.move(600_000)  # the first is written anew, as the third; the second may have been lost
+            await transactions._check_all()
+            assert read == [0, 1, 0, 1]
+            assert len(messages(await peer.pull(HALF_TOPIC, 2, wait_ms=10_000))) == 1  # so it has been seen
+            clock.move(60_000)
+            for _ in range(3):
+                await transactions._check_all()
+            assert read == [0, 1, 0, 1, 2]
+            await announce(peer)
+            await transactions._check_all()
+            assert read == [0, 1, 0, 1, 2, 2]
+        assert (await question(peer)).ext_fields["tranStateTableOffset"] == "3"
+
+
+async def test_others_have_their_turn_while_many_halves_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        for _ in range(20):
+            await prepare(peer)
+        clock.move(60_000)
+        monkeypatch.setattr(background, "_SLICE_S", -1.0)  # a turn after every one
+        assert broker._assembly is not None
+        with counted_turns() as turns:
+            await broker._assembly.transactions._check_all()
+            assert turns() >= 20
 
 
 async def test_a_transaction_older_than_the_log_keeps_is_given_up_without_a_question(tmp_path: Path) -> None:

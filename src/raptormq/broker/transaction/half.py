@@ -96,6 +96,11 @@ def question(half: StoredMessage) -> StoredMessage:
     return replace(half, topic=topic, queue_id=find_number(half.properties, names.REAL_QUEUE_ID) or 0)
 
 
+def producer_group(half: StoredMessage) -> str:
+    """The group whose members may be asked about ``half``."""
+    return find_property(half.properties, names.PRODUCER_GROUP) or ""
+
+
 def checks_so_far(half: StoredMessage) -> int:
     """How often its producer was asked about ``half``."""
     return find_number(half.properties, names.TRANSACTION_CHECK_TIMES) or 0

@@ -7,13 +7,26 @@ be kept: before its half offset everything is settled, and no op before its op o
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class OpenHalf:
+    """What is known of a half that nobody has decided; times in milliseconds."""
+
+    seen: int
+    """When the broker first saw it."""
+    rests_until: int = 0
+    """Reading it before would tell nothing new."""
+    group: str | None = None
+    """Its producers, of whom one that comes ends the rest."""
 
 
 class Ledger:
-    """Open halves by their queue offset, with the time (ms) at which the broker first saw each."""
+    """Open halves by their queue offset."""
 
     def __init__(self, half_offset: int, op_offset: int) -> None:
-        self.open: dict[int, int] = {}
+        self.open: dict[int, OpenHalf] = {}
         self._seen_end = half_offset
         self._op_end = op_offset
         self._ops: deque[tuple[int, int]] = deque()
@@ -29,7 +42,7 @@ class Ledger:
         if offset in self._settled_ahead:
             self._settled_ahead.remove(offset)
         else:
-            self.open[offset] = now
+            self.open[offset] = OpenHalf(now)
 
     def op_seen(self, op_offset: int, halves: list[int]) -> None:
         """An op has become visible."""
@@ -49,7 +62,7 @@ class Ledger:
         """The decision about a half could not be written."""
         self._settled_ahead.discard(half)
         if half < self._seen_end:
-            self.open[half] = now
+            self.open[half] = OpenHalf(now)
 
     def places(self, half: int) -> tuple[int, ...]:
         """Return all offsets that an open half has had, the one that it has now last."""

@@ -6,9 +6,7 @@ Any member of the group may answer, so they are asked in turn; the answer is an 
 
 from __future__ import annotations
 
-import logging
-
-from raptormq.broker.clients import ClientRegistry, Member
+from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.transaction.half import question
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
@@ -19,8 +17,6 @@ from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage, encode_record
 from raptormq.transport.connection import Connection
 
-logger = logging.getLogger(__name__)
-
 
 class ProducerQuestions:
     """Asks the connected producers."""
@@ -30,19 +26,14 @@ class ProducerQuestions:
         self._broker_name = broker_name
         self._turn = 0
 
-    def can_ask(self, half: StoredMessage) -> bool:
-        """Whether a producer of the group of ``half`` is there."""
-        return bool(self._members(half))
+    def next_producer(self, group: str) -> Connection | None:
+        """Whom of ``group`` to ask; None when nobody is there."""
+        members = list(self._registry.producers.get(group, {}).values())
+        return members[self._turn % len(members)].connection if members else None
 
-    def ask(self, half: StoredMessage) -> None:
-        """Ask about ``half``, if anybody is there."""
-        members = self._members(half)
-        if not members:
-            group = find_property(half.properties, names.PRODUCER_GROUP)
-            logger.info("no producer of group %s is there to ask about offset %d", group, half.physical_offset)
-            return
+    def ask(self, producer: Connection, half: StoredMessage) -> None:
+        """Ask ``producer`` about ``half``; the next question is for the next one."""
         self._turn += 1
-        connection = members[self._turn % len(members)].connection
         unique_key = find_property(half.properties, names.UNIQUE_KEY)
         asked = question(half)
         header = CheckTransactionStateRequestHeader(
@@ -54,8 +45,4 @@ class ProducerQuestions:
             topic=half.topic,
             broker_name=self._broker_name,
         )
-        connection.oneway(request(RequestCode.CHECK_TRANSACTION_STATE, header, encode_record(asked), oneway=True))
-
-    def _members(self, half: StoredMessage) -> list[Member[Connection]]:
-        group = find_property(half.properties, names.PRODUCER_GROUP) or ""
-        return list(self._registry.producers.get(group, {}).values())
+        producer.oneway(request(RequestCode.CHECK_TRANSACTION_STATE, header, encode_record(asked), oneway=True))

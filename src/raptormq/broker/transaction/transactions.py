@@ -26,17 +26,20 @@ from raptormq.broker.transaction.half import (
     given_up,
     immunity_ms,
     op_record,
+    producer_group,
     settled_by,
 )
-from raptormq.broker.transaction.ledger import Ledger
+from raptormq.broker.transaction.ledger import Ledger, OpenHalf
 from raptormq.errors import MessageError, RecordError, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.storage.background import in_turns
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
+from raptormq.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +51,18 @@ _HOUR_MS = 3_600_000
 _RETRY_S = 1.0
 
 _UNASKED_MS = 600_000
-"""So often a half that nobody can be asked about is written anew: what an open half holds back is read at a start."""
+"""So often a half that nobody can be asked about is written anew: what an open half holds back is read at a start. One
+that rests is read as often at least, for the log may have lost it."""
 
 
 class Questions(Protocol):
     """What asks producer groups."""
 
-    def can_ask(self, half: StoredMessage) -> bool:
-        """Whether anybody of the group is there."""
+    def next_producer(self, group: str) -> Connection | None:
+        """Whom of ``group`` to ask; None when nobody is there."""
 
-    def ask(self, half: StoredMessage) -> None:
-        """Send the half to its producer group, with the question what became of it."""
+    def ask(self, producer: Connection, half: StoredMessage) -> None:
+        """Send the half to its producer, with the question what became of it."""
 
 
 class Transactions:
@@ -233,36 +237,49 @@ class Transactions:
 
     async def _check_all(self) -> None:
         now = self._clock()
-        for offset, seen in list(self._ledger.open.items()):
-            if now - seen < self._settings.timeout_ms or offset not in self._ledger.open:
-                continue
-            half = await self._read(offset)
-            if half is None:
-                logger.warning("the open transaction with offset %d is gone from the log", offset)
-                self._ledger.settle(offset)
-            elif now - half.born_timestamp >= (immunity_ms(half) or self._settings.timeout_ms):
-                await self._check(half, now, seen)
+        async for offset, known in in_turns(list(self._ledger.open.items())):
+            if self._ledger.open.get(offset) is known and self._is_due(known, now):
+                await self._look_at(offset, known, now)
 
-    async def _check(self, half: StoredMessage, now: int, seen: int) -> None:
-        checks, can_ask = checks_so_far(half), self._questions.can_ask(half)
-        too_old = now - half.born_timestamp > self._store.config.file_reserved_hours * _HOUR_MS
-        if checks >= self._settings.check_max or too_old:
+    def _is_due(self, known: OpenHalf, now: int) -> bool:
+        if now < known.rests_until:
+            return known.group is not None and self._questions.next_producer(known.group) is not None
+        return now - known.seen >= self._settings.timeout_ms
+
+    async def _look_at(self, offset: int, known: OpenHalf, now: int) -> None:
+        half = await self._read(offset)
+        if half is None:
+            logger.warning("the open transaction with offset %d is gone from the log", offset)
+            self._ledger.settle(offset)
+        elif now < (due := half.born_timestamp + (immunity_ms(half) or self._settings.timeout_ms)):
+            known.rests_until = min(due, now + _UNASKED_MS)  # it may be gone from the log sooner
+        else:
+            await self._check(half, known, now)
+
+    async def _check(self, half: StoredMessage, known: OpenHalf, now: int) -> None:
+        checks, group = checks_so_far(half), producer_group(half)
+        producer = self._questions.next_producer(group)
+        end_of_life = half.born_timestamp + self._store.config.file_reserved_hours * _HOUR_MS
+        if checks >= self._settings.check_max or now > end_of_life:
             logger.warning("the transaction at offset %d is given up after %d questions", half.physical_offset, checks)
             self._topics.add_missing([TopicConfig(TRANS_CHECK_MAX_TIME_TOPIC, 1, 1)])
             await self._settle(half, [given_up(half)])
             return
-        if not can_ask and now - seen < _UNASKED_MS:
+        if producer is None and now < known.seen + _UNASKED_MS:
+            known.rests_until, known.group = min(known.seen + _UNASKED_MS, end_of_life), group
             return
         try:
-            record = asked_again(half, checks + can_ask)
+            record = asked_again(half, checks + (producer is not None))
         except MessageError:  # no room in the properties for the count: RocketMQ could not ask about it either
             await self._settle(half, [given_up(half)])
             return
         places = self._ledger.places(half.queue_offset)
         offset, place = await self._settle(half, [record])
         self._ledger.moved(places, offset)
-        properties = record.properties.decode()
-        self._questions.ask(replace(half, properties=properties, queue_offset=offset, physical_offset=place))
+        if producer is not None:
+            properties = record.properties.decode()
+            asked = replace(half, properties=properties, queue_offset=offset, physical_offset=place)
+            self._questions.ask(producer, asked)
 
     async def _read(self, offset: int) -> StoredMessage | None:
         found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, Wishes(1, _PAGE_BYTES))
