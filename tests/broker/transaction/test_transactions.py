@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import DiskFull
-from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.codes import RequestCode
-from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
-from raptormq.protocol.record import StoredMessage, decode_record
+from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from raptormq.storage import background
-from raptormq.storage.store import now_ms
 from tests.broker.harness import Peer, bodies, connected, messages, running
-from tests.clock import Clock
-from tests.turns import counted_turns
-
-PREPARED = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02UNIQ_KEY\x01K1\x02TAGS\x01a\x02"
-QUICK = {"transactionTimeOut": "1", "transactionCheckInterval": "100", "transactionCheckMax": "2"}
-NEVER = {"transactionCheckInterval": "86400000"}
-COMMIT, ROLLBACK = 8, 12
-
-
-async def prepare(peer: Peer, body: bytes = b"x", properties: str = PREPARED, age_ms: int = 0) -> RemotingCommand:
-    sent = await peer.send("t", body, 2, properties, f=4, g=now_ms() - age_ms)
-    assert sent.code == 0, sent.remark
-    return sent
-
-
-async def end(peer: Peer, sent: RemotingCommand, decision: int, **changes: object) -> RemotingCommand:
-    fields: dict[str, object] = {
-        "producerGroup": "producers",
-        "tranStateTableOffset": sent.ext_fields["queueOffset"],
-        "commitLogOffset": parse_offset_id(sent.ext_fields["msgId"]).physical_offset,
-        "commitOrRollback": decision,
-        "fromTransactionCheck": "false",
-        "msgId": "K1",
-    }
-    return await peer.call(RequestCode.END_TRANSACTION, fields | changes)
+from tests.broker.transaction.producer import (
+    COMMIT,
+    NEVER,
+    PREPARED,
+    QUICK,
+    ROLLBACK,
+    announce,
+    answer,
+    end,
+    prepare,
+    question,
+)
 
 
 async def test_nobody_sees_a_half_and_everybody_the_committed_message(tmp_path: Path) -> None:
@@ -104,23 +84,6 @@ async def test_a_late_decision_on_a_message_with_immunity_is_refused(tmp_path: P
         sent = await prepare(peer, b"x", PREPARED + "CHECK_IMMUNITY_TIME_IN_SECONDS\x015\x02", 5_001)
         assert (await end(peer, sent, COMMIT)).code == 604
         assert (await end(peer, sent, COMMIT, fromTransactionCheck="true")).code == 0
-
-
-async def question(peer: Peer) -> RemotingCommand:
-    while True:
-        notice = await asyncio.wait_for(peer.notices.get(), 20)
-        if notice.code == RequestCode.CHECK_TRANSACTION_STATE:
-            return notice
-
-
-async def announce(peer: Peer) -> None:
-    await peer.call(RequestCode.HEART_BEAT, None, HeartbeatData("p1", ["producers"], []).to_json())
-
-
-async def answer(peer: Peer, asked: RemotingCommand, decision: int) -> RemotingCommand:
-    fields = {name: asked.ext_fields[name] for name in ("tranStateTableOffset", "commitLogOffset", "msgId")}
-    decided = {"producerGroup": "producers", "commitOrRollback": decision, "fromTransactionCheck": "true"}
-    return await peer.call(RequestCode.END_TRANSACTION, fields | decided)
 
 
 async def test_the_producer_is_asked_and_its_answer_decides(tmp_path: Path) -> None:
@@ -190,64 +153,6 @@ async def test_a_half_that_nobody_can_be_asked_about_is_seldom_written_anew(tmp_
         assert [each.queue_offset for each in messages(await peer.pull(HALF_TOPIC, 0))] == [0]
         await announce(peer)
         assert int((await question(peer)).ext_fields["tranStateTableOffset"]) == 1
-
-
-@contextmanager
-def counted_reads(transactions: Transactions, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The queue offsets of the halves that are read."""
-    found: list[int] = []
-    read = transactions._read
-
-    async def counted(offset: int) -> StoredMessage | None:
-        found.append(offset)
-        return await read(offset)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(transactions, "_read", counted)
-        yield found
-
-
-async def test_what_would_tell_nothing_new_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every half once: nobody can be asked about the first, and the second has a time of its own."""
-    clock = Clock()
-    clock.hold()
-    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
-        await prepare(peer)
-        await prepare(peer, properties=PREPARED + "CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\x02")
-        assert broker._assembly is not None
-        transactions = broker._assembly.transactions
-        with counted_reads(transactions, monkeypatch) as read:
-            clock.move(60_000)
-            for _ in range(3):
-                await transactions._check_all()
-            assert read == [0, 1]
-            clock.move(600_000)  # the first is written anew, as the third; the second may have been lost
-            await transactions._check_all()
-            assert read == [0, 1, 0, 1]
-            assert len(messages(await peer.pull(HALF_TOPIC, 2, wait_ms=10_000))) == 1  # so it has been seen
-            clock.move(60_000)
-            for _ in range(3):
-                await transactions._check_all()
-            assert read == [0, 1, 0, 1, 2]
-            await announce(peer)
-            await transactions._check_all()
-            assert read == [0, 1, 0, 1, 2, 2]
-        assert (await question(peer)).ext_fields["tranStateTableOffset"] == "3"
-
-
-async def test_others_have_their_turn_while_many_halves_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
-    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
-        for _ in range(20):
-            await prepare(peer)
-        clock.move(60_000)
-        monkeypatch.setattr(background, "_SLICE_S", -1.0)  # a turn after every one
-        assert broker._assembly is not None
-        with counted_turns() as turns:
-            await broker._assembly.transactions._check_all()
-            assert turns() >= 20
 
 
 async def test_a_transaction_older_than_the_log_keeps_is_given_up_without_a_question(tmp_path: Path) -> None:

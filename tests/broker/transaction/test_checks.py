@@ -1,0 +1,80 @@
+"""The walk over the open halves: what it reads, and who is served meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.service import Broker
+from raptormq.broker.transaction.transactions import Transactions
+from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.topic_names import HALF_TOPIC
+from raptormq.storage import background
+from tests.broker.harness import connected, messages, running
+from tests.broker.transaction.producer import NEVER, PREPARED, announce, prepare, question
+from tests.clock import Clock
+from tests.turns import counted_turns
+
+
+def transactions_of(broker: Broker) -> Transactions:
+    assert broker._assembly is not None
+    return broker._assembly.transactions
+
+
+@contextmanager
+def counted_reads(transactions: Transactions, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The queue offsets of the halves that are read."""
+    found: list[int] = []
+    read = transactions._read
+
+    async def counted(offset: int) -> StoredMessage | None:
+        found.append(offset)
+        return await read(offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transactions, "_read", counted)
+        yield found
+
+
+async def test_what_would_tell_nothing_new_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every half once: nobody can be asked about the first, and the second has a time of its own."""
+    clock = Clock()
+    clock.hold()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        await prepare(peer)
+        await prepare(peer, properties=PREPARED + "CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\x02")
+        transactions = transactions_of(broker)
+        with counted_reads(transactions, monkeypatch) as read:
+            clock.move(60_000)
+            for _ in range(3):
+                await transactions._check_all()
+            assert read == [0, 1]
+            clock.move(600_000)  # the first is written anew, as the third; the second may have been lost
+            await transactions._check_all()
+            assert read == [0, 1, 0, 1]
+            assert len(messages(await peer.pull(HALF_TOPIC, 2, wait_ms=10_000))) == 1  # so it has been seen
+            clock.move(60_000)
+            for _ in range(3):
+                await transactions._check_all()
+            assert read == [0, 1, 0, 1, 2]
+            await announce(peer)
+            await transactions._check_all()
+            assert read == [0, 1, 0, 1, 2, 2]
+        assert (await question(peer)).ext_fields["tranStateTableOffset"] == "3"
+
+
+async def test_others_have_their_turn_while_many_halves_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        for _ in range(20):
+            await prepare(peer)
+        clock.move(60_000)
+        monkeypatch.setattr(background, "_SLICE_S", -1.0)  # a turn after every one
+        with counted_turns() as turns:
+            await transactions_of(broker)._check_all()
+            assert turns() >= 20
