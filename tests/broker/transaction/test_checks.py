@@ -13,8 +13,8 @@ from raptormq.broker.transaction.transactions import Transactions
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC
 from raptormq.storage import background
-from tests.broker.harness import connected, messages, running
-from tests.broker.transaction.producer import NEVER, PREPARED, announce, prepare, question
+from tests.broker.harness import bodies, connected, messages, running
+from tests.broker.transaction.producer import COMMIT, NEVER, PREPARED, announce, end, prepare, question
 from tests.clock import Clock
 from tests.turns import counted_turns
 
@@ -78,3 +78,26 @@ async def test_others_have_their_turn_while_many_halves_are_looked_at(
         with counted_turns() as turns:
             await transactions_of(broker)._check_all()
             assert turns() >= 20
+
+
+async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message would come twice: it would be open again, as another half."""
+    clock = Clock()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        await announce(peer)
+        sent = await prepare(peer)
+        clock.move(60_000)
+        transactions = transactions_of(broker)
+        read = transactions._read
+
+        async def decided_meanwhile(offset: int) -> StoredMessage | None:
+            assert (await end(peer, sent, COMMIT)).code == 0
+            return await read(offset)
+
+        monkeypatch.setattr(transactions, "_read", decided_meanwhile)
+        await transactions._check_all()
+        await peer.send("t", b"plain", 2)  # what was written before it is visible, too
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]
+        assert len(messages(await peer.pull(HALF_TOPIC, 0))) == 1

@@ -248,6 +248,8 @@ class Transactions:
 
     async def _look_at(self, offset: int, known: OpenHalf, now: int) -> None:
         half = await self._read(offset)
+        if self._ledger.open.get(offset) is not known:
+            return  # it was decided while the disk was waited for
         if half is None:
             logger.warning("the open transaction with offset %d is gone from the log", offset)
             self._ledger.settle(offset)
