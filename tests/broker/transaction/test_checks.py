@@ -14,7 +14,7 @@ from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC
 from raptormq.storage import background
 from tests.broker.harness import bodies, connected, messages, running
-from tests.broker.transaction.producer import COMMIT, NEVER, PREPARED, announce, end, prepare, question
+from tests.broker.transaction.producer import COMMIT, NEVER, PREPARED, announce, answer, end, prepare, question
 from tests.clock import Clock
 from tests.turns import counted_turns
 
@@ -101,3 +101,27 @@ async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_
         await peer.send("t", b"plain", 2)  # what was written before it is visible, too
         assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]
         assert len(messages(await peer.pull(HALF_TOPIC, 0))) == 1
+
+
+async def test_two_decisions_at_the_same_time_on_a_half_that_was_written_anew_count_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One names it where it was first, and the other one comes while it is read where it is now."""
+    clock = Clock()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        await announce(peer)
+        sent = await prepare(peer)
+        clock.move(60_000)
+        transactions = transactions_of(broker)
+        await transactions._check_all()
+        asked = await question(peer)
+        read = transactions._read
+
+        async def decided_meanwhile(offset: int) -> StoredMessage | None:
+            assert (await answer(peer, asked, COMMIT)).code == 0
+            return await read(offset)
+
+        monkeypatch.setattr(transactions, "_read", decided_meanwhile)
+        assert (await end(peer, sent, COMMIT)).code == 604
+        await peer.send("t", b"plain", 2)  # what was written before it is visible, too
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]

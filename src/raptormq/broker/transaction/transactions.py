@@ -182,10 +182,15 @@ class Transactions:
         """Return the open half that ``half`` is now, since each question writes it anew, and a producer whose local
         transaction takes longer than that knows an earlier place; None where it is decided.
         """
-        place = self._ledger.place(half.queue_offset)
-        if not self._ledger.is_open(place):
-            return None
-        return half if place == half.queue_offset else await self._read(place)
+        current: StoredMessage | None = half
+        while current is not None:  # while the disk is waited for, another decision may come, or a question
+            place = self._ledger.place(current.queue_offset)
+            if not self._ledger.is_open(place):
+                return None
+            if place == current.queue_offset:
+                break
+            current = await self._read(place)
+        return current
 
     async def commit(self, half: StoredMessage) -> None:
         """Deliver the message of an open half.
