@@ -35,7 +35,7 @@ final class Transactions implements Scenario {
             ids.put(body, sent.getTransactionId());
         }
         inbox.awaitBodies(2);
-        decisions.awaitQuestionAbout("never");
+        decisions.awaitQuestions("asked commit", "asked rollback", "never"); // which threads of the client take in any order
         producer.shutdown();
         consumer.shutdown();
         for (MessageExt received : inbox.messages()) {
@@ -88,9 +88,9 @@ final class Transactions implements Scenario {
             return bodies;
         }
 
-        synchronized void awaitQuestionAbout(String body) throws InterruptedException {
+        synchronized void awaitQuestions(String... about) throws InterruptedException {
             long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
-            while (!asked.contains(body) && System.nanoTime() < deadline) {
+            while (!asked.containsAll(List.of(about)) && System.nanoTime() < deadline) {
                 wait(1_000);
             }
         }
