@@ -77,7 +77,7 @@ soak: install ## kills, faults and simulations, ROUNDS times (default 10)
 	for round in $$(seq $(or $(ROUNDS),10)); do echo "round $$round"; $(call PYTEST,1200) -q tests/faults tests/client $(SIMULATIONS); done
 
 lock: install ## resolve requirements.lock anew from pyproject.toml
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --all-extras --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-annotate --all-extras --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
 
 clean: ## what builds and tests left in the checkout
 	rm -rf build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
