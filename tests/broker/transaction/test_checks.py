@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import pytest
 
 from raptormq.broker.service import Broker
 from raptormq.broker.transaction.transactions import Transactions
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC
 from raptormq.storage import background
+from raptormq.storage.log_batch import AppendResult, PendingRecord
 from tests.broker.harness import bodies, connected, messages, running
 from tests.broker.transaction.producer import COMMIT, NEVER, PREPARED, announce, answer, end, prepare, question
 from tests.clock import Clock
@@ -123,5 +127,31 @@ async def test_two_decisions_at_the_same_time_on_a_half_that_was_written_anew_co
 
         monkeypatch.setattr(transactions, "_read", decided_meanwhile)
         assert (await end(peer, sent, COMMIT)).code == 604
+        await peer.send("t", b"plain", 2)  # what was written before it is visible, too
+        assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]
+
+
+async def test_a_decision_that_comes_while_its_half_is_written_anew_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        await announce(peer)
+        sent = await prepare(peer)
+        clock.move(60_000)
+        transactions = transactions_of(broker)
+        writer, decided = transactions._writer, list[asyncio.Task[RemotingCommand]]()
+        stored = writer.stored
+
+        async def slowly(records: Sequence[PendingRecord]) -> AppendResult:
+            monkeypatch.setattr(writer, "stored", stored)
+            result = await stored(records)
+            decided.append(asyncio.create_task(end(peer, sent, COMMIT)))
+            await peer.call(RequestCode.GET_BROKER_CONFIG)  # comes behind it: it waits by now
+            return result
+
+        monkeypatch.setattr(writer, "stored", slowly)
+        await transactions._check_all()
+        assert (await decided[0]).code == 0
         await peer.send("t", b"plain", 2)  # what was written before it is visible, too
         assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]

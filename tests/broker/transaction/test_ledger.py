@@ -42,17 +42,42 @@ def test_a_decision_that_was_not_written_opens_the_half_again() -> None:
     assert ledger.is_open(1)
 
 
+def moved(ledger: Ledger, to: int, *, told: bool = True) -> None:
+    """Write the half that was at 0 first anew, as a question does."""
+    now = ledger.place(0)
+    places = ledger.places(now)
+    ledger.op_seen(to, [now])
+    ledger.moved(places, to, told=told)
+
+
 def test_a_half_that_was_written_anew_is_found_from_each_place_until_it_is_decided() -> None:
     ledger = Ledger(0, 0)
     ledger.half_seen(0, 1)
-    for to in (3, 7):
-        places = ledger.places(ledger.place(0))
-        ledger.settle(places[-1])
-        ledger.moved(places, to)
+    moved(ledger, 3)
+    moved(ledger, 7)
     assert [ledger.place(each) for each in (0, 3, 7, 5)] == [7, 7, 7, 5]
-    ledger.settle(7)
+    ledger.op_seen(8, [7])
     assert [ledger.place(each) for each in (0, 3, 7)] == [0, 3, 7]
     assert not any(ledger.is_open(each) for each in (0, 3, 7))
+
+
+def test_a_decision_that_was_not_written_leaves_the_half_to_be_found_from_each_place() -> None:
+    ledger = Ledger(0, 0)
+    ledger.half_seen(0, 1)
+    moved(ledger, 3)
+    ledger.half_seen(3, 2)
+    ledger.settle(3)
+    ledger.reopen(3, 4)
+    assert ledger.is_open(ledger.place(0))
+
+
+def test_only_places_that_somebody_was_told_of_are_remembered() -> None:
+    ledger = Ledger(0, 0)
+    ledger.half_seen(0, 1)
+    for to in range(1, 400):
+        moved(ledger, to, told=to == 200)
+    assert ledger.places(399) == (0, 200)
+    assert [ledger.place(each) for each in (0, 100, 200)] == [399, 100, 399]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["half", "op"]), st.integers(0, 9)), max_size=60), st.integers(0, 60))

@@ -95,8 +95,7 @@ async def test_the_producer_is_asked_and_its_answer_decides(tmp_path: Path) -> N
         assert (half.topic, half.queue_id, half.body) == ("t", 2, b"x")
         assert (asked.ext_fields["transactionId"], asked.is_oneway) == ("K1", True)
         assert asked.ext_fields["topic"] == HALF_TOPIC
-        while (await answer(peer, asked, COMMIT)).code == 604:  # the next question is just being written
-            asked = await question(peer)
+        assert (await answer(peer, asked, COMMIT)).code == 0
         assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
 
 
@@ -106,8 +105,7 @@ async def test_a_decision_counts_once_though_it_comes_after_questions(tmp_path: 
         await announce(peer)
         sent = await prepare(peer)
         asked = [await question(peer) for _ in range(3)]
-        while (await end(peer, sent, COMMIT)).code == 604:  # the next question is just being written
-            await question(peer)
+        assert (await end(peer, sent, COMMIT)).code == 0
         assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
         for each in asked:
             assert (await answer(peer, each, COMMIT)).code == 604

@@ -35,6 +35,8 @@ class Ledger:
         """Where open halves are now that were written anew, by each offset that they had before."""
         self._earlier: dict[int, tuple[int, ...]] = {}
         """The reverse."""
+        self._untold: set[int] = set()
+        """Where open halves are of which nobody was told that they are there."""
 
     def half_seen(self, offset: int, now: int) -> None:
         """A half has become visible; halves come in the order of their offsets."""
@@ -50,11 +52,12 @@ class Ledger:
         self._ops.append((op_offset, max(halves, default=-1)))
         for half in halves:
             self.settle(half)
+            self._untold.discard(half)
+            for earlier in self._earlier.pop(half, ()):
+                del self._places[earlier]
 
     def settle(self, half: int) -> None:
         """A half is decided, or written anew; it need not have been seen yet."""
-        for earlier in self._earlier.pop(half, ()):
-            del self._places[earlier]
         if self.open.pop(half, None) is None and half >= self._seen_end:
             self._settled_ahead.add(half)
 
@@ -65,14 +68,19 @@ class Ledger:
             self.open[half] = OpenHalf(now)
 
     def places(self, half: int) -> tuple[int, ...]:
-        """Return all offsets that an open half has had, the one that it has now last."""
-        return *self._earlier.get(half, ()), half
+        """Return all offsets by which somebody may know an open half. Those that nobody was told of are left out: while
+        producers are away for days, it is written anew hundreds of times.
+        """
+        earlier = self._earlier.get(half, ())
+        return earlier if half in self._untold else (*earlier, half)
 
-    def moved(self, earlier: tuple[int, ...], to: int) -> None:
-        """A half that had these `places`, and was settled there, is at ``to`` now."""
+    def moved(self, earlier: tuple[int, ...], to: int, *, told: bool) -> None:
+        """A half that had these `places`, and was settled there, is at ``to`` now; ``told``: somebody hears of it."""
         self._earlier[to] = earlier
         for place in earlier:
             self._places[place] = to
+        if not told:
+            self._untold.add(to)
 
     def place(self, half: int) -> int:
         """Return where a half is now that was at ``half`` once; known until it is decided, or the broker restarts."""

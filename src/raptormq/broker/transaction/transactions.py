@@ -84,6 +84,8 @@ class Transactions:
         self._questions = questions
         self._clock = clock
         self._ledger = Ledger(0, 0)
+        self._moving: dict[int, asyncio.Event] = {}
+        """By offset, halves that are being written anew."""
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -185,6 +187,9 @@ class Transactions:
         current: StoredMessage | None = half
         while current is not None:  # while the disk is waited for, another decision may come, or a question
             place = self._ledger.place(current.queue_offset)
+            if (moving := self._moving.get(place)) is not None:
+                await moving.wait()
+                continue
             if not self._ledger.is_open(place):
                 return None
             if place == current.queue_offset:
@@ -222,9 +227,22 @@ class Transactions:
         """
         record = asked_again(half, 0)
         if half.topic == HALF_TOPIC:
-            await self._settle(half, [record])
+            await self._write_anew(half, record, told=False)
         else:
             await self._writer.stored([record])
+
+    async def _write_anew(self, half: StoredMessage, record: PendingRecord, *, told: bool) -> tuple[int, int]:
+        """Write an open half again, and return queue offset and place; ``told``: its producer hears of them."""
+        before = half.queue_offset
+        earlier, moving = self._ledger.places(before), asyncio.Event()
+        self._moving[before] = moving
+        try:
+            offset, place = await self._settle(half, [record])
+            self._ledger.moved(earlier, offset, told=told)
+        finally:
+            del self._moving[before]
+            moving.set()
+        return offset, place
 
     async def _settle(self, half: StoredMessage, records: list[PendingRecord]) -> tuple[int, int]:
         """Write ``records`` and the op; return queue offset and place of the first."""
@@ -280,9 +298,7 @@ class Transactions:
         except MessageError:  # no room in the properties for the count: RocketMQ could not ask about it either
             await self._settle(half, [given_up(half)])
             return
-        places = self._ledger.places(half.queue_offset)
-        offset, place = await self._settle(half, [record])
-        self._ledger.moved(places, offset)
+        offset, place = await self._write_anew(half, record, told=producer is not None)
         if producer is not None:
             properties = record.properties.decode()
             asked = replace(half, properties=properties, queue_offset=offset, physical_offset=place)
