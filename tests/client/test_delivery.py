@@ -301,3 +301,20 @@ async def test_batches_go_to_the_brokers_that_know_them_while_another_one_does_n
         queue = MessageQueue("t", "broker-0", 0)
         await asyncio.gather(*(producer.submit(Message("t", b"x"), queue=queue) for _ in range(2)))
         assert (len(first.received[LISTED]), len(first.received[SEND])) == (1, singles + 2)
+
+
+async def test_while_the_others_are_down_a_broker_that_knows_no_batches_gets_their_messages() -> None:
+    config = ProducerConfig(auto_batch=True, batch_max_delay_ms=1.0)
+    async with two_brokers(config) as (producer, first, second):
+        first.on(LISTED, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        first.on(SEND, stored())
+        for code in (LISTED, SEND):
+            second.on(code, hang_up)
+        for _ in range(8):
+            results = await asyncio.gather(*(producer.submit(Message("t", b"x")) for _ in range(2)))
+            assert {result.queue.broker_name for result in results} == {"broker-0"}
+        delivery = producer._running()
+        queues = await delivery.find("t", 3.0)
+        now = asyncio.get_running_loop().time()
+        picked = {delivery._pick(queues, None, now, {"broker-1"}, stays=True).broker_name for _ in range(4)}
+        assert picked == {"broker-0"}, "whose turn it may be by chance, too"

@@ -275,7 +275,10 @@ class Delivery:
         if not tried and not self._health.any_avoided and not unfit:
             queues = topic_queues.write_queues
             return turns.pick_for_batch(queues, now) if stays else turns.pick(queues)
-        return turns.pick(topic_queues.write_queues, self._health.avoided(now) | tried | unfit)
+        avoided = self._health.avoided(now) | tried
+        if avoided | unfit >= set(topic_queues.brokers):
+            unfit = frozenset()  # one that knows no batches takes single messages, and the others have failed
+        return turns.pick(topic_queues.write_queues, avoided | unfit)
 
     def found_nobody(self, topic: str, error: RaptorMQError) -> bool:
         """Whether an attempt reached no broker of a topic that has some: one restarts, or another one takes over.
