@@ -10,30 +10,16 @@ import pytest
 
 from raptormq.client.name_servers import NameServers
 from raptormq.client.routes import RouteTable
-from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import BodyError, ClientClosed, NoRoute, ServerError, TransportError
 from raptormq.protocol.bodies.route import BrokerData, QueueData, TopicRoute
-from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
+from tests.client.route_tables import ASK, table
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
 
-ASK = RequestCode.GET_ROUTEINFO_BY_TOPIC
 UNKNOWN = refuse(ResponseCode.TOPIC_NOT_EXIST)
-
-
-@asynccontextmanager
-async def table() -> AsyncIterator[tuple[RouteTable, ScriptedPeer, list[TopicQueues]]]:
-    changes: list[TopicQueues] = []
-    async with ScriptedPeer() as peer:
-        pool = ConnectionPool()
-        routes = RouteTable(NameServers(pool, [peer.address], timeout=2), changes.append)
-        try:
-            yield routes, peer, changes
-        finally:
-            await routes.close()
-            await pool.close()
 
 
 def only(**replies: Reply) -> Reply:
@@ -116,84 +102,6 @@ async def test_a_topic_that_its_brokers_and_all_name_servers_lack_was_deleted() 
         routes.denied("t", "broker-1")
         assert await routes.refresh("t") is None
         assert routes.known("t") is None
-
-
-async def test_many_are_asked_for_at_once_and_not_waited_for_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.client.routes._REFRESH_PAUSE_S", 0.0)
-    async with table() as (routes, peer, changes):
-        peer.on(ASK, route(1, peer))
-        before = await routes.find("t")
-        peer.on(ASK, silence)
-        await routes.refresh_within(["t", "u", "v"], 0.01)
-        assert len(peer.received[ASK]) == 4
-        assert (routes.known("t"), routes.known("u")) == (before, None)
-        peer.on(ASK, route(2, peer))
-        await routes.refresh_within(["w"], 10)
-        assert routes.known("w") is changes[-1]
-        await routes.refresh_within([], 10)
-
-
-async def test_what_was_asked_for_just_now_is_not_asked_for_once_more_after_a_loss() -> None:
-    """A consumer looks often then, and there may be several."""
-    async with table() as (routes, peer, _):
-        peer.on(ASK, route(1, peer))
-        await routes.find("t")
-        await routes.refresh_within(["t", "u"], 10)
-        await routes.refresh_within(["t", "u"], 10)
-        assert [asked.ext_fields["topic"] for asked in peer.received[ASK]] == ["t", "u"]
-        routes._next_fetch_at["u"] -= 1.0
-        await routes.refresh_within(["t", "u"], 10)
-        assert [asked.ext_fields["topic"] for asked in peer.received[ASK]] == ["t", "u", "u"]
-
-
-async def test_those_that_were_asked_for_longest_ago_come_first() -> None:
-    """Where the time is over before all have been asked for, the next look asks for the others."""
-    async with table() as (routes, peer, _):
-        peer.on(ASK, route(1, peer))
-        for topic in ("t", "u", "v"):
-            await routes.find(topic)
-        routes._next_fetch_at |= {"t": -1.0, "u": -3.0, "v": -2.0}
-        await routes.refresh_within(["t", "u", "v"], 10)
-        assert [asked.ext_fields["topic"] for asked in peer.received[ASK][3:]] == ["u", "v", "t"]
-
-
-async def test_a_bounded_number_of_topics_is_refreshed_at_the_same_time() -> None:
-    """One after the other, a thousand wait for a late name server a thousand times."""
-    async with table() as (routes, peer, _), asyncio.timeout(30):
-        peer.on(ASK, route(1, peer))
-        topics = [f"t{number}" for number in range(40)]
-        for topic in topics:
-            await routes.find(topic)
-        late: list[tuple[Connection, RemotingCommand]] = []
-        peer.on(ASK, lambda connection, asked: late.append((connection, asked)))
-        refreshing = asyncio.ensure_future(routes.refresh_all())
-        await peer.wait_for(ASK, 40 + 32)
-        for count in range(1, 9):
-            route(2, peer)(*late[count - 1])
-            await peer.wait_for(ASK, 40 + 32 + count)
-            assert len(late) == 32 + count
-        for each in late[8:]:
-            route(2, peer)(*each)
-        await refreshing
-        assert [len(each.read_queues) for each in routes.all_known()] == [2] * 40
-
-
-async def test_where_no_name_server_answers_the_other_topics_do_not_wait_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("raptormq.client.routes._AT_ONCE", 2)
-    async with table() as (routes, peer, _):
-        peer.on(ASK, route(1, peer))
-        for topic in ("t", "u", "v", "w"):
-            await routes.find(topic)
-        peer.on(ASK, silence)
-        monkeypatch.setattr(routes._told._name_servers, "_timeout", 0.2)
-        await routes.refresh_all()
-        assert len(await peer.wait_for(ASK, 6)) == 6
-        monkeypatch.setattr(routes._told._name_servers, "_timeout", 20)
-        peer.on(ASK, refuse(ResponseCode.SYSTEM_ERROR))
-        await routes.refresh_all()
-        assert len(peer.received[ASK]) == 10, "that is an answer, and the next topic may get another one"
 
 
 async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,17 @@ async def test_what_one_has_told_that_is_silent_now_is_no_answer_by_itself() -> 
         assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
 
 
+async def test_nothing_is_kept_of_topics_that_are_unknown_or_were_deleted() -> None:
+    async with two() as (routes, first, second):
+        first.on(ASK, UNKNOWN, route(A))
+        second.on(ASK, UNKNOWN, route(B), hang_up)
+        assert await routes.ask("t") is None
+        assert not routes._told
+        assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
+        routes.forget("t")
+        assert await told(routes) == {"a": {0: "h:1"}}, "it was made again there alone"
+
+
 async def test_one_that_is_gone_keeps_no_broker_for_longer_than_two_minutes() -> None:
     async with two() as (routes, first, second):
         first.on(ASK, route(A))

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import TypeVar
@@ -171,19 +172,25 @@ class RouteTable:
 
     async def _refresh_many(self, topics: Collection[str]) -> dict[str, RaptorMQError]:
         """Ask for routes, a bounded number at once; returns the failures."""
-        waiting = iter(topics)
+        waiting = deque(topics)
         failures: dict[str, RaptorMQError] = {}
+        unanswered = 0  # in a row
 
         async def ask() -> None:
-            for topic in waiting:  # which all share
+            nonlocal unanswered
+            # A name server that restarts fails all that are under way. When those behind them fail too, there is none.
+            while waiting and unanswered <= _AT_ONCE:
+                topic = waiting.popleft()
                 try:
                     await self.refresh(topic)
+                    unanswered = 0
                 except RaptorMQError as error:
                     failures[topic] = error
-                    if not isinstance(error, ServerError | BodyError):
-                        return  # no name server answers: the next topic would wait as long
+                    unanswered = 0 if isinstance(error, ServerError | BodyError) else unanswered + 1
 
         await asyncio.gather(*(ask() for _ in range(min(_AT_ONCE, len(topics)))))
+        if waiting:
+            log.warning("no name server answers: the routes of %d more topics stay as they were", len(waiting))
         return failures
 
     async def close(self) -> None:
@@ -217,6 +224,7 @@ class RouteTable:
             if known is not None and all(now - denials.get(name, -math.inf) < _DENIAL_S for name in known.brokers):
                 self._routes.pop(topic)
                 self._denied.pop(topic, None)
+                self._told.forget(topic)
             if (borrowed := self._borrowed.get(topic)) is not None:  # its brokers may have moved
                 with suppress(*ROUTE_ERRORS):
                     moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))

@@ -54,8 +54,16 @@ class ToldRoutes:
             for address, last in before.items()
             if address not in answers and now - last.at < _KEPT_S
         }
-        self._told[topic] = told | silent
-        return reduce(TopicRoute.with_others_of, (each.route for each in self._told[topic].values())) if told else None
+        known = told | silent
+        if known:
+            self._told[topic] = known
+        else:
+            self._told.pop(topic, None)
+        return reduce(TopicRoute.with_others_of, (each.route for each in known.values())) if told else None
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: nothing that was told of it counts when it is made again."""
+        self._told.pop(topic, None)
 
 
 def _members(routes: Iterable[TopicRoute]) -> set[tuple[str, int]]:

@@ -1,0 +1,28 @@
+"""A table of routes whose name server plays a script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from raptormq.client.name_servers import NameServers
+from raptormq.client.routes import RouteTable
+from raptormq.client.topic_queues import TopicQueues
+from raptormq.protocol.codes import RequestCode
+from raptormq.transport.pool import ConnectionPool
+from tests.client.scripted_peer import ScriptedPeer
+
+ASK = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+@asynccontextmanager
+async def table() -> AsyncIterator[tuple[RouteTable, ScriptedPeer, list[TopicQueues]]]:
+    changes: list[TopicQueues] = []
+    async with ScriptedPeer() as peer:
+        pool = ConnectionPool()
+        routes = RouteTable(NameServers(pool, [peer.address], timeout=2), changes.append)
+        try:
+            yield routes, peer, changes
+        finally:
+            await routes.close()
+            await pool.close()
