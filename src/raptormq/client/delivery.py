@@ -74,8 +74,7 @@ class Delivery:
         """
         require_loop(self._loop)
         check_place(queue, outgoing.topic, key)
-        if self.sealing is not None:
-            outgoing = self.sealed(outgoing)
+        outgoing = self.sealed(outgoing)
         clock = self._loop.time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._instance.in_flight
@@ -124,7 +123,7 @@ class Delivery:
             ConfigError: there is no key to encrypt with.
             MessageError: it is larger now than brokers take.
         """
-        if self.sealing is None or outgoing.sealed:
+        if self.sealing is None:
             return outgoing
         return check_sealed_size(self.sealing.sealed(outgoing), self._config)
 
@@ -134,15 +133,14 @@ class Delivery:
         """Send without waiting for an answer: what the broker does with the message stays unknown.
 
         Raises:
-            MessageError: `queue` is none, or of another topic.
+            MessageError: `queue` is none, or of another topic; or the message, encrypted, is too large.
             ClientClosed: this is another event loop than that of the client.
             NoRoute: nobody serves the topic.
             TransportError: the message was not sent: there was no connection in time, or none whose peer reads.
         """
         require_loop(self._loop)
         check_place(queue, outgoing.topic, key)
-        if self.sealing is not None:
-            outgoing = self.sealing.sealed(outgoing)
+        outgoing = self.sealed(outgoing)
         clock = self._loop.time
         deadline = clock() + timeout
         topic_queues = self._routes.known(outgoing.topic) or await self.find(outgoing.topic, timeout)

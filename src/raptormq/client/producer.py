@@ -242,7 +242,7 @@ class Producer(Startable):
         """
         delivery = self._running()
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        await delivery.deliver_oneway(delivery.sealed(outgoing), queue, key, self._config.send_timeout)
+        await delivery.deliver_oneway(outgoing, queue, key, self._config.send_timeout)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
         """Take back a message with a delivery time before it is delivered, and return its id.
