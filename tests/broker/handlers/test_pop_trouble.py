@@ -110,6 +110,14 @@ async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, m
         assert (await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})).code == 0
 
 
+async def pop_of_two_topics(peer: Peer, clock: Clock) -> None:
+    """Pop a message each of "t" and "u", which come back at the same time; ends with the clock held."""
+    clock.hold()
+    for topic in ("t", "u"):
+        await peer.send(topic, topic.encode())
+        assert bodies(await pop(peer, topic=topic)) == [topic.encode()]
+
+
 async def popped_again(peer: Peer, topic: str) -> list[bytes]:
     """What comes back of a topic of which something was popped."""
     while True:
@@ -122,10 +130,7 @@ async def test_an_encrypted_batch_in_place_of_what_was_popped_keeps_nobody_from_
 ) -> None:
     clock = Clock()
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
-        clock.hold()
-        for topic in ("t", "u"):
-            await peer.send(topic, topic.encode())
-            assert bodies(await pop(peer, topic=topic)) == [topic.encode()]
+        await pop_of_two_topics(peer, clock)
         await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
         await create_topic(peer, "t")
         assert (await send_wrapped(peer, SEALED, INNER_BATCH, PROPERTIES + MARK, topic="t")).code == 0
@@ -140,10 +145,7 @@ async def test_a_queue_that_cannot_be_read_keeps_only_its_own_messages_from_comi
 ) -> None:
     clock = Clock()
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
-        clock.hold()
-        for topic in ("t", "u"):
-            await peer.send(topic, topic.encode())
-            assert bodies(await pop(peer, topic=topic)) == [topic.encode()]
+        await pop_of_two_topics(peer, clock)
         read = broker._store.get_messages_cold
 
         async def failing(topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:

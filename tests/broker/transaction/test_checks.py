@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC
 from raptormq.storage import background
 from raptormq.storage.log_batch import AppendResult, PendingRecord
-from tests.broker.harness import bodies, connected, messages, running
+from tests.broker.harness import Peer, bodies, connected, messages, running
 from tests.broker.transaction.producer import COMMIT, NEVER, PREPARED, announce, answer, end, prepare, question
 from tests.clock import Clock
 from tests.turns import counted_turns
@@ -84,16 +84,30 @@ async def test_others_have_their_turn_while_many_halves_are_looked_at(
             assert turns() >= 20
 
 
-async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its message would come twice: it would be open again, as another half."""
+@asynccontextmanager
+async def one_that_is_due(tmp_path: Path) -> AsyncIterator[tuple[Transactions, Peer, RemotingCommand]]:
+    """An open half, b"x", that its producer is to be asked about, and the answer to its send."""
     clock = Clock()
     async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
         await announce(peer)
         sent = await prepare(peer)
         clock.move(60_000)
-        transactions = transactions_of(broker)
+        yield transactions_of(broker), peer, sent
+
+
+async def delivered(peer: Peer) -> list[bytes]:
+    """What consumers get of transactions."""
+    await peer.send("t", b"plain", 2)  # what was written before it is visible, too
+    *found, last = bodies(await peer.pull("t", 0, 2))
+    assert last == b"plain"
+    return found
+
+
+async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message would come twice: it would be open again, as another half."""
+    async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         read = transactions._read
 
         async def decided_meanwhile(offset: int) -> StoredMessage | None:
@@ -102,8 +116,7 @@ async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_
 
         monkeypatch.setattr(transactions, "_read", decided_meanwhile)
         await transactions._check_all()
-        await peer.send("t", b"plain", 2)  # what was written before it is visible, too
-        assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]
+        assert await delivered(peer) == [b"x"]
         assert len(messages(await peer.pull(HALF_TOPIC, 0))) == 1
 
 
@@ -111,12 +124,7 @@ async def test_two_decisions_at_the_same_time_on_a_half_that_was_written_anew_co
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One names it where it was first, and the other one comes while it is read where it is now."""
-    clock = Clock()
-    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
-        await announce(peer)
-        sent = await prepare(peer)
-        clock.move(60_000)
-        transactions = transactions_of(broker)
+    async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         await transactions._check_all()
         asked = await question(peer)
         read = transactions._read
@@ -127,19 +135,13 @@ async def test_two_decisions_at_the_same_time_on_a_half_that_was_written_anew_co
 
         monkeypatch.setattr(transactions, "_read", decided_meanwhile)
         assert (await end(peer, sent, COMMIT)).code == 604
-        await peer.send("t", b"plain", 2)  # what was written before it is visible, too
-        assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]
+        assert await delivered(peer) == [b"x"]
 
 
 async def test_a_decision_that_comes_while_its_half_is_written_anew_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
-    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
-        await announce(peer)
-        sent = await prepare(peer)
-        clock.move(60_000)
-        transactions = transactions_of(broker)
+    async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         writer, decided = transactions._writer, list[asyncio.Task[RemotingCommand]]()
         stored = writer.stored
 
@@ -153,5 +155,4 @@ async def test_a_decision_that_comes_while_its_half_is_written_anew_counts(
         monkeypatch.setattr(writer, "stored", slowly)
         await transactions._check_all()
         assert (await decided[0]).code == 0
-        await peer.send("t", b"plain", 2)  # what was written before it is visible, too
-        assert bodies(await peer.pull("t", 0, 2)) == [b"x", b"plain"]
+        assert await delivered(peer) == [b"x"]
