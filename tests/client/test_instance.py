@@ -130,14 +130,14 @@ async def test_a_broker_that_does_not_take_heartbeats_harms_nothing(reply: objec
         peer.on(HEART_BEAT, reply)  # type: ignore[arg-type]
         instance.join_producers("p")
         await instance.routes.find("t")
-        await instance.heartbeat()
+        await instance.heartbeats.tell_all()
         assert len((await instance.routes.find("t")).read_queues) == 1
 
 
 async def test_without_groups_there_is_nothing_to_say() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
         await instance.routes.find("t")
-        await instance.heartbeat()
+        await instance.heartbeats.tell_all()
         assert not peer.received[HEART_BEAT]
 
 

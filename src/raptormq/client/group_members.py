@@ -74,7 +74,7 @@ class GroupMembers:
                 if self._instance.client_id not in members:
                     # It was restarted, or hears of this client just now. All others are not told: one that is frozen
                     # would be waited for.
-                    await self._instance.heartbeat_to(address)
+                    await self._instance.heartbeats.tell(address)
                     members = await self._members_at(address, timeout)
         except TimeoutError:
             self._failures[address] = RequestTimeout(f"broker {address} did not say who is there within {timeout:g} s")

@@ -4,7 +4,7 @@ Brokers learn from heartbeats which groups a client belongs to; they forget it w
 silent for 120 s, and tell all consumers of a group when that changes. So a heartbeat goes out every 30 s, at once
 after a group is joined, a subscription or a route has changed, or a connection was made or lost, and soon again while a
 broker does not take it: without one it asks nothing about transactions and passes no reply on.
-Neighbours: `routes`, `name_servers`; producers and consumers acquire an instance and release it.
+Neighbours: `routes`, `name_servers`, `heartbeats`; producers and consumers acquire an instance and release it.
 Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor`.
 """
 
@@ -17,9 +17,9 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from raptormq.client.accumulator import Accumulator
-from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ClientConfig, local_address
+from raptormq.client.heartbeats import Heartbeats
 from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
 from raptormq.client.offsets import OffsetRequests
@@ -36,17 +36,14 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
-from raptormq.transport.backoff import Backoff
 from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits
-from raptormq.transport.event_wait import set_within
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
 log = logging.getLogger(__name__)
 
 _IN_FLIGHT_BYTES = 32 * 1024 * 1024
-_BACKOFF = Backoff(0.5, 30.0)
 MAX_NEW_S = 10.0
 """After its restart all members of a group come back to a broker within that, if they are alive."""
 
@@ -103,13 +100,11 @@ class ClientInstance:
         self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
         self._producers: dict[str, int] = {}
         self._users = 0
-        self._heartbeat_wanted = asyncio.Event()
-        self._is_known_everywhere = True
-        """Every broker has taken the last heartbeat."""
-        self._heartbeating = asyncio.Lock()
-        self._heartbeats_begun = 0
+        self.heartbeats = Heartbeats(
+            self.pool, config.request_timeout, config.heartbeat_interval, self._listening_brokers, self._heartbeat_data
+        )
         self._tasks = [
-            background(self._heartbeats(), f"heartbeats of {self.client_id}"),
+            background(self.heartbeats.run(), f"heartbeats of {self.client_id}"),
             background(self._refresh_routes(), f"routes of {self.client_id}"),
         ]
 
@@ -148,7 +143,7 @@ class ClientInstance:
     def join_producers(self, group: str) -> None:
         """Count one more producer of a group."""
         self._producers[group] = self._producers.get(group, 0) + 1
-        self.heartbeat_soon()
+        self.heartbeats.soon()
 
     async def leave_producers(self, group: str) -> None:
         """Count one less; the last one tells the brokers."""
@@ -166,60 +161,16 @@ class ClientInstance:
         if group in self._consumers:
             raise ClientError(f"group {group} has a consumer with this ClientConfig already; give each its own")
         self._consumers[group] = member
-        self.heartbeat_soon()
+        self.heartbeats.soon()
 
     async def leave_consumers(self, group: str) -> None:
         """Leave a consumer group; the brokers tell its other members, who take over the queues."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
 
-    def heartbeat_soon(self) -> None:
-        """Send heartbeats in the background now instead of at the next turn."""
-        self._heartbeat_wanted.set()
-
-    async def heartbeat(self) -> None:
-        """Tell all brokers of all known routes who this client is; failures are logged, the next turn tries again.
-
-        Of many calls at the same time one speaks for all that came before it began.
-        """
-        begun = self._heartbeats_begun
-        async with self._heartbeating:
-            if begun == self._heartbeats_begun and (self._producers or self._consumers):
-                self._heartbeats_begun += 1
-                await self._heartbeat_to_all()
-
-    async def _heartbeat_to_all(self) -> None:
-        addresses = sorted(self._broker_addresses(with_replicas=bool(self._consumers)))
-        self._is_known_everywhere = all(await asyncio.gather(*map(self.heartbeat_to, addresses)))
-
-    async def heartbeat_to(self, address: str) -> bool:
-        """Tell one broker who this client is; false when it does not take that, which is logged."""
-        timeout = self.config.request_timeout
-        try:
-            connection = await self.pool.connection(address)
-            # Only now: who has left its group meanwhile did not tell this broker, and must not be said to be in it.
-            if not (data := self._heartbeat_data()).producer_groups and not data.consumers:
-                return True
-            command = request(RequestCode.HEART_BEAT, body=data.to_json())
-            require_success(await connection.request(command, timeout), address)
-        except RaptorMQError as error:
-            log.info("broker %s did not take the heartbeat: %s", address, error)
-            return False
-        return True
-
     def _heartbeat_data(self) -> HeartbeatData:
         consumers = [member.describe() for member in self._consumers.values()]
         return HeartbeatData(self.client_id, list(self._producers), consumers)
-
-    async def _heartbeats(self) -> None:
-        failures = 0
-        while True:
-            interval = self.config.heartbeat_interval
-            pause = interval if self._is_known_everywhere else min(_BACKOFF.pause(failures), interval)
-            await set_within(self._heartbeat_wanted, pause)
-            self._heartbeat_wanted.clear()
-            await self.heartbeat()
-            failures = 0 if self._is_known_everywhere else failures + 1
 
     async def _refresh_routes(self) -> None:
         while True:
@@ -239,6 +190,11 @@ class ClientInstance:
                 log.info("broker %s was not told that the client leaves: %s", address, error)
 
         await asyncio.gather(*map(tell, self._broker_addresses(with_replicas=True)))
+
+    def _listening_brokers(self) -> set[str]:
+        if not self._producers and not self._consumers:
+            return set()  # there is nothing to say
+        return self._broker_addresses(with_replicas=bool(self._consumers))
 
     def _broker_addresses(self, *, with_replicas: bool) -> set[str]:
         return {
@@ -266,18 +222,18 @@ class ClientInstance:
         if address not in self.config.addresses:
             now = self.loop.time()
             self._made_at = {known: at for known, at in self._made_at.items() if now - at < MAX_NEW_S} | {address: now}
-            self.heartbeat_soon()
+            self.heartbeats.soon()
             for member in self._consumers.values():
                 member.connection_made()
 
     def _connection_lost(self, connection: Connection) -> None:
         if not connection.has_spoken:  # nobody was there, and the loss before it has been told
             return
-        self.heartbeat_soon()
+        self.heartbeats.soon()
         for member in self._consumers.values():
             member.connection_lost()
 
     def _route_changed(self, _changed: TopicQueues) -> None:
-        self.heartbeat_soon()
+        self.heartbeats.soon()
         for member in self._consumers.values():
             member.members_changed()

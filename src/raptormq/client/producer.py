@@ -290,7 +290,7 @@ class Producer(Startable):
                 async with asyncio.timeout_at(deadline):
                     if message.topic not in self._announced:
                         await self.queues(message.topic)
-                        await instance.heartbeat()
+                        await instance.heartbeats.tell_all()
                         self._announced.add(message.topic)
                     await delivery.deliver(outgoing, queue, key, deadline - asyncio.get_running_loop().time())
                     return await reply

@@ -172,7 +172,7 @@ class QueueReader:
                 failure = Failure.of(error, has_route=self._instance.routes.known(self.queue.topic) is not None)
                 self._broker_id = MASTER_ID
             if is_forgotten:
-                await self._instance.heartbeat()
+                await self._instance.heartbeats.tell_all()
             if failure is not None:
                 await self._outages.pause(self.queue, failure, pause)
             elif pause:

@@ -166,7 +166,8 @@ class Rebalancing:
             await self._instance.routes.refresh_within(subscriptions, _REFRESH_S)
         routes = await self._routes(subscriptions)
         if self._announced != (subscriptions, set(routes)):
-            await self._instance.heartbeat()  # a broker refuses pulls of a subscription that it has not heard of
+            # A broker refuses pulls of a subscription that it has not heard of.
+            await self._instance.heartbeats.tell_all()
             self._announced = subscriptions, set(routes)
         if self._shared:
             await self._members.ask(routes.values())

@@ -190,7 +190,7 @@ class TransactionProducer(Producer):
                 )  # fmt: skip
                 await asyncio.sleep(_LOOK_BACKOFF.pause(failures))
             else:
-                await instance.heartbeat()
+                await instance.heartbeats.tell_all()
                 return
 
 
