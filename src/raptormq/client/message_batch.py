@@ -4,7 +4,8 @@ Three kinds: an inner batch as it was stored (`InnerBatch`), of which only the p
 somebody asks, and messages that were stored one by one and came with one pull: of plain ones too only the places are
 known (`PlainRecords`), others had to be decoded to be looked at (`StoredMessages`).
 Neighbours: `received` makes them, `listening` hands them to listeners. Source: RIP-26, whose inner batches the Java
-client always takes apart.
+client always takes apart. There all messages have the place of the batch, and its offset id; here they have those that
+RaptorMQ's brokers give them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import overload
 
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch_places import Places
+from raptormq.protocol.inner_batch import inner_place
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties
@@ -218,14 +220,16 @@ class InnerBatch(MessageBatch):
         properties = self._properties(index)
         if self._key_id is not None:
             properties[names.ENCRYPTION_KEY_ID] = self._key_id
-        stored_at = offset_id(record.store_host, record.physical_offset)
+        number = self._numbers[index]
+        place = inner_place(record.physical_offset, record.total_size, number)
+        stored_at = offset_id(record.store_host, place)
         return MessageExt(
             record.topic,
             bytes(self._data[places.bodies[index]]),
             properties,
             self.queue,
-            record.queue_offset + self._numbers[index],
-            record.physical_offset,
+            record.queue_offset + number,
+            place,
             properties.get(names.UNIQUE_KEY, stored_at),
             stored_at,
             record.born_timestamp,

@@ -114,7 +114,9 @@ async def message_at(instance: ClientInstance, offset_message_id: str, brokers: 
     record = decode_record(body, check_crc=False)
     names = (each.broker_name for each in brokers.brokers.values() if address in each.broker_addrs.values())
     queue = MessageQueue(record.topic, next(names, ""), record.queue_id)
-    return decode_messages(body, queue, keys=instance.config.keys)[0]
+    messages = decode_messages(body, queue, keys=instance.config.keys)
+    # A batch that brokers cannot look into comes as a whole, and its own place stands for the first message.
+    return next((each for each in messages if each.physical_offset == place.physical_offset), messages[0])
 
 
 def _with_key(body: bytes, topic: str, key: str, broker_name: str, keys: EncryptionKeys | None) -> Iterator[MessageExt]:

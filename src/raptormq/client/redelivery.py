@@ -9,10 +9,10 @@
     3. Where that fails too, because the broker knows neither 36 nor delays: it is handed out again here after a
        growing pause.
 
-A message of an inner batch begins with step 2: its place in the log is that of the batch, so step 1 would bring all
-of them again. A message that a broker has taken is finished for its queue, one that is retried here is not: nothing is
-lost either way. Neighbours: `listening` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`,
-`SendMessageProcessor.handleRetryAndDLQ`.
+A message of an inner batch begins with step 2: no broker but RaptorMQ's has it at a place of its own, so step 1 would
+bring nothing, or all of them. A message that a broker has taken is finished for its queue, one that is retried here is
+not: nothing is lost either way. Neighbours: `listening` reports failures. Source: RocketMQ
+`DefaultMQPushConsumerImpl.sendMessageBack`, `SendMessageProcessor.handleRetryAndDLQ`.
 """
 
 from __future__ import annotations

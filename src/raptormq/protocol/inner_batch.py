@@ -65,6 +65,17 @@ def inner_count(properties: str) -> int:
     return count
 
 
+def inner_place(physical: int, size: int, number: int) -> int:
+    """Return the place in the log that a message is given which the log has inside a batch only: ids are made of it,
+    and RaptorMQ's brokers find the message by it.
+
+    Message ``number``, from 0 on, of a wrapper of ``size`` bytes at ``physical`` is "at" the ``number + 1``-th byte
+    behind the wrapper's first one. A wrapper is longer than that unless it is compressed; where it is not, the place is
+    the wrapper's.
+    """
+    return physical + number + 1 if number + 1 < size else physical
+
+
 def plain_body(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """Return the messages of an inner batch as they were before compression.
 

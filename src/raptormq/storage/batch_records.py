@@ -1,8 +1,7 @@
 """Takes the wrapper of an inner batch apart into records, for readers that do not do so themselves.
 
 What comes out are stored records (:mod:`raptormq.protocol.record`) like any other. No log has them, but each has a
-PHYSICALOFFSET, so that message ids lead back to it: message ``i`` of a wrapper is "at" the ``i + 1``-th byte behind the
-wrapper's first one. A wrapper is longer than that unless it is compressed; where it is not, the place is the wrapper's.
+PHYSICALOFFSET, so that message ids lead back to it: the one that :mod:`raptormq.protocol.inner_batch` says.
 
 Some KiB can grow a thousandfold, and inflating 14 MiB takes 60 ms. So the event loop unpacks what has up to
 :data:`AT_ONCE_BYTES`; the rest is for a thread, and kept for the call that comes again.
@@ -20,7 +19,7 @@ from typing import NamedTuple
 from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyTooLarge, RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.encryption import is_sealed, key_id_of
-from raptormq.protocol.inner_batch import is_inner_batch, unwrap
+from raptormq.protocol.inner_batch import inner_place, is_inner_batch, unwrap
 from raptormq.protocol.record import SYS_FLAG_AT, StoredMessage, decode_record
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import PagesMissing
@@ -154,7 +153,7 @@ def _unpacked(record: Buffer, max_bytes: int) -> Apart:
     """
     messages = unwrap(decode_record(record, check_crc=False), max_bytes)
     size, length = 0, len(record)
-    for place, message in enumerate(messages, 1):
-        message.physical_offset += place if place < length else 0
+    for number, message in enumerate(messages):
+        message.physical_offset = inner_place(message.physical_offset, length, number)
         size += len(message.body) + len(message.properties)
     return Apart(messages, size)

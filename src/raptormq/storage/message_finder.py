@@ -2,8 +2,9 @@
 
 Messages of a batch that is stored whole are found like any other: by the places that
 :mod:`~raptormq.storage.batch_records` gives them, by their own unique keys and words as far as the index has
-them, and by the unique key of the batch, which all of them share. Nothing here returns a wrapper, but one that is
-encrypted to who takes it, and nothing a message of a topic that was deleted, but to who asks for those, too.
+them, and by the unique key of the batch, which all of them share. A wrapper is returned only to who takes batches
+apart, and only where its messages would not be what they are: it is encrypted, or asked for by its own unique key.
+Nothing here returns a message of a topic that was deleted, but to who asks for those, too.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ class KeyQuery(NamedTuple):
     begin: int
     end: int
     """Store times in ms, both included."""
-    takes_encrypted: bool = False
-    """Batches that are encrypted as a whole are answered as they are; else they are refused."""
+    takes_batches: bool = False
+    """Batches that are encrypted as a whole, or whose own unique key it is, are answered as they are; else the former
+    are refused, and the messages of the latter get the key in place of their own.
+    """
 
 
 class MessageFinder:
@@ -77,20 +80,22 @@ class MessageFinder:
     ) -> Buffer | None:
         """Return the record of the message at a log offset, None when there is none.
 
-        At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for. One of
-        a topic that was deleted is for who ``takes_dead`` ones.
+        At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for. Who
+        ``takes_encrypted`` ones gets all of an encrypted batch for each of its messages. One of a topic that was
+        deleted is for who ``takes_dead`` ones.
 
         Raises:
             BatchEncrypted: the message is in a batch that is encrypted.
         """
         record = self._record_at(physical, wait)
         if record is None:
-            return self._inside(physical, wait, takes_dead=takes_dead)
+            return self._inside(physical, wait, takes_encrypted=takes_encrypted, takes_dead=takes_dead)
         if not takes_dead and self._is_dead(record, physical):
             return None
         if not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
             return record
-        _require_readable(record)
+        if (closed := _closed(record)) is not None:
+            raise _refusal(closed)
         messages = self._unpacker.take_apart(record, physical, wait=wait).messages
         if unique_key is not None and len(messages) > 1:
             messages = [each for each in messages if find_property(each.properties, UNIQUE_KEY) == unique_key]
@@ -120,7 +125,7 @@ class MessageFinder:
                 return place < dead_ends.get(decode_record(record, check_crc=False).topic, 0)
         return False
 
-    def _inside(self, physical: int, wait: bool, *, takes_dead: bool) -> Buffer | None:
+    def _inside(self, physical: int, wait: bool, *, takes_encrypted: bool, takes_dead: bool) -> Buffer | None:
         """Return the message of the wrapper that begins up to :data:`MAX_DISTANCE` before ``physical``."""
         log = self._log
         begin = max(log.min_offset, physical - physical % log.segment_size, physical - MAX_DISTANCE)
@@ -137,7 +142,10 @@ class MessageFinder:
                     return None
                 if not takes_dead and self._is_dead(record, start):
                     return None
-                _require_readable(record, physical - start)
+                if (closed := _closed(record, physical - start)) is not None:
+                    if takes_encrypted:
+                        return record
+                    raise _refusal(closed)
                 messages = self._unpacker.take_apart(record, start, wait=wait).messages
                 index = physical - start - 1
                 return encode_record(messages[index]) if index < len(messages) else None
@@ -169,7 +177,7 @@ class MessageFinder:
                 if is_encrypted(data):
                     if not (has_key(message.properties, key) or _holds(message, key)):
                         continue
-                    if query.takes_encrypted:
+                    if query.takes_batches:
                         found.append(data)
                         continue
                     with suppress(RecordError):
@@ -177,7 +185,7 @@ class MessageFinder:
                 elif is_wrapper(data):
                     apart = self._unpacker.take_apart(data, offset, wait=wait, room=room)
                     room -= apart.unpacked
-                    found += map(encode_record, _in_batch(message, apart.messages, key))
+                    found += _in_batch(data, message, apart.messages, query)
                 elif has_key(message.properties, key):
                     found.append(data)
         if refused is not None and not found:
@@ -192,17 +200,14 @@ class MessageFinder:
         return None if record is None or size not in (None, len(record)) else peek_store_timestamp(record)
 
 
-def _require_readable(wrapper: Buffer, place: int = 0) -> None:
-    """Check that the message at a place of a wrapper can be taken out.
-
-    Raises:
-        BatchEncrypted: it cannot, for want of the key.
-    """
+def _closed(wrapper: Buffer, place: int = 0) -> StoredMessage | None:
+    """Return a wrapper, decoded, that has a message at a place and is encrypted, so that it cannot be taken out."""
     if is_encrypted(wrapper):
         with suppress(RecordError):  # damaged, which taking it apart will tell
             message = decode_record(wrapper, check_crc=False)
             if place <= inner_count(message.properties):
-                raise _refusal(message)
+                return message
+    return None
 
 
 def _refusal(wrapper: StoredMessage) -> BatchEncrypted:
@@ -214,14 +219,19 @@ def _holds(wrapper: StoredMessage, key: str) -> bool:
     return key in unpack_ids(wrapper.properties)
 
 
-def _in_batch(wrapper: StoredMessage, messages: list[StoredMessage], key: str) -> list[StoredMessage]:
-    """Return the messages of a batch that have ``key``: those with it, else all of them when the batch has it."""
-    own = [message for message in messages if has_key(message.properties, key)]
-    if own or not has_key(wrapper.properties, key):
-        return own
-    if key == find_property(wrapper.properties, UNIQUE_KEY):
-        return [_with_key(message, key) for message in messages]
-    return messages
+def _in_batch(data: Buffer, wrapper: StoredMessage, messages: list[StoredMessage], query: KeyQuery) -> list[Buffer]:
+    """Return what a query gets of a batch with the record ``data``: the messages with its key, else all of them when
+    the batch has it.
+    """
+    key = query.key
+    found = [message for message in messages if has_key(message.properties, key)]
+    if not found and has_key(wrapper.properties, key):
+        found = messages
+        if key == find_property(wrapper.properties, UNIQUE_KEY):
+            if messages and query.takes_batches:
+                return [data]
+            found = [_with_key(message, key) for message in messages]
+    return list(map(encode_record, found))
 
 
 def _with_key(message: StoredMessage, key: str) -> StoredMessage:

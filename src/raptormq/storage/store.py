@@ -291,7 +291,8 @@ class MessageStore:
         """Return the stored record of the message at a log offset, None when there is none.
 
         At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for; with
-        ``takes_encrypted`` the whole of an encrypted one. With ``takes_dead`` also one of a topic that was deleted.
+        ``takes_encrypted`` the whole of an encrypted one, as at the places of its messages. With ``takes_dead`` also
+        one of a topic that was deleted.
         """
         return await self._warmed(
             lambda wait: self._finder.message_at(
@@ -304,14 +305,15 @@ class MessageStore:
         return await self._warmed(lambda wait: self._finder.stored_at(physical_offset, size, wait=wait))
 
     async def find_by_key(
-        self, topic: str, key: str, begin: int, end: int, limit: int, *, takes_encrypted: bool = False
+        self, topic: str, key: str, begin: int, end: int, limit: int, *, takes_batches: bool = False
     ) -> list[Buffer]:
         """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
-        their unique key or as a word of KEYS, the newest first; with ``takes_encrypted`` also encrypted batches.
+        their unique key or as a word of KEYS, the newest first; with ``takes_batches`` whole batches, too, where they
+        are encrypted or it is their own unique key.
         """
         if self._key_queries is None:
             return []
-        return await self._key_queries.find(KeyQuery(topic, key, begin, end, takes_encrypted), limit, self._background)
+        return await self._key_queries.find(KeyQuery(topic, key, begin, end, takes_batches), limit, self._background)
 
     def index_end(self) -> tuple[int, int]:
         """Return store time (ms) and log offset of the newest message that is found by its keys."""

@@ -9,6 +9,7 @@ import pytest
 
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand
+from raptormq.protocol.inner_batch import unwrap
 from raptormq.protocol.language import Language
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
@@ -49,9 +50,11 @@ async def expect_found(peer: Peer) -> None:
     assert bodies(await query(peer, "k1")) == [b"a"]
     assert bodies(await query(peer, "k2")) == [b"a", b"b"]
     assert bodies(await query(peer, "all")) == [b"a", b"b", b"c"]
-    shared = messages(await query(peer, "BATCH", unique=True))
+    shared = messages(await query(peer, "BATCH", unique=True, language=Language.JAVA))
     assert [each.body for each in shared] == [b"a", b"b", b"c"]
     assert {decode_properties(each.properties)["UNIQ_KEY"] for each in shared} == {"BATCH"}
+    (whole,) = messages(await query(peer, "BATCH", unique=True))  # for who takes it apart: each keeps the id it has
+    assert (unwrap(whole)[0].properties, whole.queue_offset) == ("UNIQ_KEY\x01A\x02KEYS\x01k1 k2\x02", 0)
     assert (await query(peer, "C", unique=True)).code == ResponseCode.QUERY_NOT_FOUND
 
 

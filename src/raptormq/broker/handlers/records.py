@@ -39,7 +39,7 @@ class RecordHandlers:
         """33: the record that starts at a physical offset, which the offset id of its message holds."""
         with Reading(connection.answers, connection) as reading:
             await _room(reading)
-            record = await self._store.message_at_cold(header.offset, takes_encrypted=_takes_encrypted(command))
+            record = await self._store.message_at_cold(header.offset, takes_encrypted=_takes_batches(command))
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
             if not command.is_oneway:
@@ -60,7 +60,7 @@ class RecordHandlers:
         limit = UNIQUE_KEY_LIMIT if header.unique_key_query else min(header.max_num, LIMIT)
         records = await self._store.find_by_key(
             *(header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit),
-            takes_encrypted=_takes_encrypted(command),
+            takes_batches=_takes_batches(command),
         )
         timestamp, offset = self._store.index_end()
         found = QueryMessageResponseHeader(timestamp, offset)
@@ -78,8 +78,10 @@ class RecordHandlers:
         return None
 
 
-def _takes_encrypted(command: RemotingCommand) -> bool:
-    """Whether the client takes batches apart that are encrypted as a whole; others are told that they cannot."""
+def _takes_batches(command: RemotingCommand) -> bool:
+    """Whether the client takes batches apart that such requests are answered with; of encrypted ones others are told
+    that they cannot.
+    """
     return understands_encrypted_batches(command.language, command.version)
 
 
