@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,10 @@ from raptormq.client import ClientConfig, ConsumerConfig, MessageExt, MessageQue
 from raptormq.client.instance import ClientInstance
 from raptormq.client.redelivery import Redelivery
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.properties import decode_properties
+from tests.client.cluster import Cluster
+from tests.client.one_key import OneKey
 from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -123,3 +128,20 @@ async def test_a_message_of_an_inner_batch_comes_back_without_its_neighbours() -
         assert not peer.received[SEND_BACK]
         [sent] = peer.received[SEND]
         assert (sent.ext_fields["b"], sent.body) == ("%RETRY%g", b"body")
+
+
+@pytest.mark.parametrize(("length", "is_taken"), [(1000 - len("k1") - 36, True), (1000 - len("k1") - 35, False)])
+async def test_what_is_too_large_once_it_is_encrypted_again_is_kept_and_the_log_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, length: int, is_taken: bool
+) -> None:
+    """The limit is the broker's, which a consumer does not know: what the broker says of it is what is told."""
+    message = failed_message(__ENCRYPTION_KEY="k1")
+    message.body, message.sys_flag = os.urandom(length), INNER_BATCH
+    async with Cluster(tmp_path, maxMessageSize="1000") as cluster:
+        instance = ClientInstance.acquire(ClientConfig(cluster.name_servers, keys=OneKey()))
+        try:
+            assert await Redelivery(instance, "g", ConsumerConfig()).give_back(message) is is_taken
+        finally:
+            await instance.release()
+    told = [text for each in caplog.records if "is retried here" in (text := each.getMessage())]
+    assert ["body length limit 1000B" in each for each in told] == ([] if is_taken else [True])

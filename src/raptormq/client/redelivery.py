@@ -6,8 +6,9 @@
        %RETRY%group, with the times and the limit. After too many times the broker that gets it stores it in %DLQ%group
        instead. The copy is the group's own: who may consume as a group may send to its retry topic, and need have no
        rights on any other group or topic.
-    3. Where that fails too, because the broker knows neither 36 nor delays: it is handed out again here after a
-       growing pause.
+    3. Where that fails too, because the broker knows neither 36 nor delays, or the copy is too large for it once it is
+       encrypted again: it is handed out again here after a growing pause, and the log says why. How large it may be
+       only the broker knows: a consumer has no setting for it, and must not refuse what its brokers take.
 
 A message of an inner batch begins with step 2: no broker but RaptorMQ's has it at a place of its own, so step 1 would
 bring nothing, or all of them. A message that a broker has taken is finished for its queue, one that is retried here is
@@ -60,14 +61,16 @@ class Redelivery:
             log.warning("message %s was not consumed; group %s broadcasts", message.message_id, self._group)
             return True  # the others have it, and no topic of retries is for one member alone
         in_batch = is_inner_batch(message.sys_flag)
+        reason: RaptorMQError | None = None
         for give in (self._send_on,) if in_batch else (self._send_back, self._send_on):
             try:
                 await give(message)
             except RaptorMQError as error:
                 log.info("group %s could not give %s back: %s", self._group, message.message_id, error)
+                reason = error
             else:
                 return True
-        log.warning("message %s of group %s is retried here", message.message_id, self._group)
+        log.warning("message %s of group %s is retried here: %s", message.message_id, self._group, reason)
         return False
 
     @staticmethod
