@@ -31,13 +31,41 @@ def test_a_decision_may_come_before_its_half_is_seen_and_counts_once() -> None:
     assert not ledger.is_open(0)
 
 
+def test_while_a_decision_is_written_no_other_counts_and_a_restart_would_ask() -> None:
+    """Its record may be lost with the power; the kept progress must not be behind the half by then."""
+    ledger = Ledger(0, 0)
+    ledger.half_seen(0, 1)
+    ledger.half_seen(1, 1)
+    ledger.decide(0)
+    ledger.op_seen(0, [1])
+    assert not ledger.is_open(0)
+    assert ledger.known(0) is None
+    assert ledger.progress == (0, 0)
+    ledger.reopen(0, 2)
+    assert ledger.known(0) == OpenHalf(2)
+    assert ledger.progress == (0, 0)  # with the op of the half behind it: it is settled after a restart, too
+    ledger.decide(0)
+    ledger.op_seen(1, [0])
+    assert ledger.progress == (2, 2)
+
+
+def test_a_half_may_be_seen_while_a_decision_about_it_is_written() -> None:
+    ledger = Ledger(0, 0)
+    ledger.decide(0)
+    ledger.half_seen(0, 1)
+    assert not ledger.is_open(0)
+    ledger.op_seen(0, [0])
+    assert not ledger.open
+    assert not ledger.is_open(0)
+
+
 def test_a_decision_that_was_not_written_opens_the_half_again() -> None:
     ledger = Ledger(0, 0)
     ledger.half_seen(0, 1)
-    ledger.settle(0)
+    ledger.decide(0)
     ledger.reopen(0, 2)
     assert ledger.open == {0: OpenHalf(2)}
-    ledger.settle(1)
+    ledger.decide(1)
     ledger.reopen(1, 2)
     assert ledger.is_open(1)
 
@@ -66,7 +94,7 @@ def test_a_decision_that_was_not_written_leaves_the_half_to_be_found_from_each_p
     ledger.half_seen(0, 1)
     moved(ledger, 3)
     ledger.half_seen(3, 2)
-    ledger.settle(3)
+    ledger.decide(3)
     ledger.reopen(3, 4)
     assert ledger.is_open(ledger.place(0))
 

@@ -13,6 +13,7 @@ from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.storage.log_batch import AppendResult
 from tests.broker.harness import Peer, bodies, connected, messages, running
 from tests.broker.transaction.producer import (
     COMMIT,
@@ -238,6 +239,31 @@ async def test_a_full_disk_leaves_the_transaction_open(tmp_path: Path, monkeypat
             assert (await end(peer, sent, COMMIT)).code == 14
         assert (await end(peer, sent, COMMIT)).code == 0
         assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_what_is_kept_while_a_decision_is_written_that_then_fails_loses_no_half_and_opens_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """Under SYNC_FLUSH writing one takes as long as the disk, and what is kept meanwhile counts after a restart."""
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        for _ in range(before):
+            await end(peer, await prepare(peer), ROLLBACK)
+        open_one, decided = await prepare(peer, b"open"), await prepare(peer, b"decided")
+        assert (await end(peer, decided, COMMIT)).code == 0
+        assert broker._assembly is not None
+        transactions = broker._assembly.transactions
+
+        async def fail(_: object) -> AppendResult:
+            transactions._keep_progress()
+            raise DiskFull("no room")
+
+        monkeypatch.setattr(transactions._writer, "stored", fail)
+        assert (await end(peer, open_one, COMMIT)).code == 14
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        assert (await end(peer, decided, COMMIT)).code == 604
+        assert (await end(peer, open_one, COMMIT)).code == 0
+        assert bodies(await peer.pull("t", 0, 2)) == [b"decided", b"open"]
 
 
 async def test_a_broker_may_reject_transactions(tmp_path: Path) -> None:

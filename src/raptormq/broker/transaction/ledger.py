@@ -27,6 +27,9 @@ class Ledger:
 
     def __init__(self, half_offset: int, op_offset: int) -> None:
         self.open: dict[int, OpenHalf] = {}
+        """In the order of their offsets, with those about which a decision is being written."""
+        self._deciding: set[int] = set()
+        """The latter, and such as have not been seen yet."""
         self._seen_end = half_offset
         self._op_end = op_offset
         self._ops: deque[tuple[int, int]] = deque()
@@ -56,15 +59,22 @@ class Ledger:
             for earlier in self._earlier.pop(half, ()):
                 del self._places[earlier]
 
+    def decide(self, half: int) -> None:
+        """A decision about a half, or the half anew, is being written: no other one counts, but a restart has to ask,
+        as it may come to nothing. The half need not have been seen yet.
+        """
+        self._deciding.add(half)
+
     def settle(self, half: int) -> None:
         """A half is decided, or written anew; it need not have been seen yet."""
+        self._deciding.discard(half)
         if self.open.pop(half, None) is None and half >= self._seen_end:
             self._settled_ahead.add(half)
 
     def reopen(self, half: int, now: int) -> None:
         """The decision about a half could not be written."""
-        self._settled_ahead.discard(half)
-        if half < self._seen_end:
+        self._deciding.discard(half)
+        if half in self.open:
             self.open[half] = OpenHalf(now)
 
     def places(self, half: int) -> tuple[int, ...]:
@@ -88,12 +98,17 @@ class Ledger:
 
     def is_open(self, half: int) -> bool:
         """Whether a decision about this half still counts; true for one that will become visible soon."""
-        return half in self.open or (half >= self._seen_end and half not in self._settled_ahead)
+        is_known = half in self.open or (half >= self._seen_end and half not in self._settled_ahead)
+        return is_known and half not in self._deciding
+
+    def known(self, half: int) -> OpenHalf | None:
+        """Return what is known of a half that has been seen, and about which a decision still counts."""
+        return None if half in self._deciding else self.open.get(half)
 
     @property
     def progress(self) -> tuple[int, int]:
         """Half and op offset to restore from."""
-        half = min(self.open, default=self._seen_end)
+        half = next(iter(self.open), self._seen_end)
         while self._ops and self._ops[0][1] < half:
             self._ops.popleft()
         return half, self._ops[0][0] if self._ops else self._op_end

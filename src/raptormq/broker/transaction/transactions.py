@@ -247,7 +247,7 @@ class Transactions:
     async def _settle(self, half: StoredMessage, records: list[PendingRecord]) -> tuple[int, int]:
         """Write ``records`` and the op; return queue offset and place of the first."""
         offset = half.queue_offset
-        self._ledger.settle(offset)  # before waiting: a second decision must not pass in between
+        self._ledger.decide(offset)  # before waiting: a second decision must not pass in between
         try:
             result = await self._writer.stored([*records, op_record(offset, self._clock())])
         except StorageError:
@@ -261,7 +261,7 @@ class Transactions:
     async def _check_all(self) -> None:
         now = self._clock()
         async for offset, known in in_turns(list(self._ledger.open.items())):
-            if self._ledger.open.get(offset) is known and self._is_due(known, now):
+            if self._ledger.known(offset) is known and self._is_due(known, now):
                 await self._look_at(offset, known, now)
 
     def _is_due(self, known: OpenHalf, now: int) -> bool:
@@ -271,7 +271,7 @@ class Transactions:
 
     async def _look_at(self, offset: int, known: OpenHalf, now: int) -> None:
         half = await self._read(offset)
-        if self._ledger.open.get(offset) is not known:
+        if self._ledger.known(offset) is not known:
             return  # it was decided while the disk was waited for
         if half is None:
             logger.warning("the open transaction with offset %d is gone from the log", offset)
