@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.service import Broker
-from raptormq.broker.transaction.transactions import Transactions
+from raptormq.broker.transaction.transactions import GROUP, Transactions
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.record import StoredMessage
-from raptormq.protocol.topic_names import HALF_TOPIC
+from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from raptormq.storage import background
 from raptormq.storage.log_batch import AppendResult, PendingRecord
 from tests.broker.harness import Peer, bodies, connected, messages, running
@@ -82,6 +82,54 @@ async def test_others_have_their_turn_while_many_halves_are_looked_at(
         with counted_turns() as turns:
             await transactions_of(broker)._check_all()
             assert turns() >= 20
+
+
+async def test_others_have_their_turn_while_it_is_found_out_what_earlier_runs_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        sent = [await prepare(peer) for _ in range(20)]
+        for each in sent[:10]:
+            assert (await end(peer, each, COMMIT)).code == 0
+        transactions = transactions_of(broker)
+        monkeypatch.setattr(background, "_SLICE_S", -1.0)
+        monkeypatch.setattr("raptormq.broker.transaction.transactions._PAGE", 1)
+        with counted_turns() as turns:
+            first_op = await transactions._name_halves()
+            named = turns()
+            assert (first_op, transactions.open_count, named >= 20) == (0, 20, True)
+            await transactions._read_ops(first_op)
+            read = turns()
+            assert (transactions.open_count, read - named >= 10) == (10, True)
+            await transactions._keep_progress()
+            assert turns() - read >= 10
+        offsets = broker._store.consumer_offsets
+        assert [offsets.get(topic, GROUP, 0) for topic in (HALF_TOPIC, OP_HALF_TOPIC)] == [10, 10]
+
+
+async def test_a_half_that_arrives_while_those_before_it_are_named_is_open_and_decided_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        sent = [await prepare(peer, body) for body in (b"0", b"1")]
+        assert (await end(peer, sent[0], COMMIT)).code == 0
+        transactions = transactions_of(broker)
+
+        async def while_others_come(halves: Iterator[int]) -> AsyncIterator[int]:
+            for half in halves:
+                yield half
+                if half < 3:
+                    sent.append(await prepare(peer, b"%d" % len(sent)))
+
+        with monkeypatch.context() as patched:
+            patched.setattr("raptormq.broker.transaction.transactions.in_turns", while_others_come)
+            first_op = await transactions._name_halves()
+        await transactions._read_ops(first_op)
+        sent.append(await prepare(peer, b"5"))
+        assert transactions.open_count == 5
+        assert [(await end(peer, each, COMMIT)).code for each in sent] == [604, 0, 0, 0, 0, 0]
+        assert [(await end(peer, each, COMMIT)).code for each in sent] == [604] * 6
+        assert await delivered(peer) == [b"%d" % number for number in range(6)]
 
 
 @asynccontextmanager

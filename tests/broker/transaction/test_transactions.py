@@ -255,7 +255,7 @@ async def test_what_is_kept_while_a_decision_is_written_that_then_fails_loses_no
         transactions = broker._assembly.transactions
 
         async def fail(_: object) -> AppendResult:
-            transactions._keep_progress()
+            await transactions._keep_progress()
             raise DiskFull("no room")
 
         monkeypatch.setattr(transactions._writer, "stored", fail)

@@ -7,6 +7,7 @@ be kept: before its half offset everything is settled, and no op before its op o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -106,9 +107,18 @@ class Ledger:
         return None if half in self._deciding else self.open.get(half)
 
     @property
+    def _first_open(self) -> int:
+        return next(iter(self.open), self._seen_end)
+
+    def forget_ops(self) -> Iterator[int]:
+        """Forget the ops that a restart need not read, one by one, and yield their offsets: a half that was open for
+        long may have held back millions. Halves and ops may come meanwhile.
+        """
+        half = self._first_open
+        while self._ops and self._ops[0][1] < half:
+            yield self._ops.popleft()[0]
+
+    @property
     def progress(self) -> tuple[int, int]:
         """Half and op offset to restore from."""
-        half = next(iter(self.open), self._seen_end)
-        while self._ops and self._ops[0][1] < half:
-            self._ops.popleft()
-        return half, self._ops[0][0] if self._ops else self._op_end
+        return self._first_open, self._ops[0][0] if self._ops else self._op_end

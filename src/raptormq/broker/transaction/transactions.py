@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -107,7 +107,7 @@ class Transactions:
         await ended(self._task)
         self._task = None
         if self._ready.is_set():
-            self._keep_progress()
+            await self._keep_progress()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Note halves that have become visible."""
@@ -131,7 +131,7 @@ class Transactions:
             await asyncio.sleep(self._settings.check_interval_ms / 1000)
             try:
                 await self._check_all()
-                self._keep_progress()
+                await self._keep_progress()
             except StorageError as error:
                 logger.warning("open transactions cannot be checked, it is tried again: %s", error)
             except Exception:
@@ -142,13 +142,20 @@ class Transactions:
         offsets = self._store.consumer_offsets
         half_low, _ = await self._store.queue_bounds(HALF_TOPIC, 0)
         op_low, op_end = await self._store.queue_bounds(OP_HALF_TOPIC, 0)
-        half_end = self._store.queue_end(HALF_TOPIC, 0)  # those behind it are still to arrive
+        half_end = self._store.queue_end(HALF_TOPIC, 0)
         first_half = min(max(offsets.get(HALF_TOPIC, GROUP, 0) or 0, half_low), half_end)
         first_op = min(max(offsets.get(OP_HALF_TOPIC, GROUP, 0) or 0, op_low), op_end)
-        self._ledger = Ledger(first_half, first_op)
-        for half in range(first_half, half_end):
-            self._ledger.half_seen(half, 0)
+        ledger = Ledger(first_half, first_op)
+        async for half in in_turns(self._halves_from(first_half)):
+            ledger.half_seen(half, 0)
+        self._ledger = ledger  # in the turn in which no half is left: all others are still to arrive
         return first_op
+
+    def _halves_from(self, offset: int) -> Iterator[int]:
+        """Yield the offsets of halves, and of those that arrive meanwhile, too."""
+        while offset < self._store.queue_end(HALF_TOPIC, 0):
+            yield offset
+            offset += 1
 
     async def _read_ops(self, offset: int) -> None:
         """Settle what the ops from ``offset`` on name. A damaged one settles nothing: its producer is asked again."""
@@ -166,8 +173,11 @@ class Transactions:
             for op in ops:
                 self._ledger.op_seen(op.queue_offset, settled_by(op))
             offset = max(found.next_offset, offset + 1)
+            await asyncio.sleep(0)  # a page takes some milliseconds
 
-    def _keep_progress(self) -> None:
+    async def _keep_progress(self) -> None:
+        async for _ in in_turns(self._ledger.forget_ops()):
+            pass
         half, op = self._ledger.progress
         if not half:
             return  # there never was a transaction
@@ -260,8 +270,8 @@ class Transactions:
 
     async def _check_all(self) -> None:
         now = self._clock()
-        async for offset, known in in_turns(list(self._ledger.open.items())):
-            if self._ledger.known(offset) is known and self._is_due(known, now):
+        async for offset in in_turns(list(self._ledger.open)):
+            if (known := self._ledger.known(offset)) is not None and self._is_due(known, now):
                 await self._look_at(offset, known, now)
 
     def _is_due(self, known: OpenHalf, now: int) -> bool:
