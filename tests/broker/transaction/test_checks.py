@@ -84,6 +84,39 @@ async def test_others_have_their_turn_while_many_halves_are_looked_at(
             assert turns() >= 20
 
 
+async def test_after_a_start_halves_that_nobody_can_be_asked_about_are_written_anew_a_few_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest first; meanwhile they can be decided, and each once, whenever its producer comes."""
+    clock, count, interval_ms = Clock(), 8, 200_000
+    clock.hold()
+    monkeypatch.setattr("raptormq.broker.transaction.transactions._ANEW_A_ROUND", 3)
+    settings = {"transactionCheckInterval": str(interval_ms)}
+    async with running(tmp_path, settings, clock=clock) as broker, connected(broker) as peer:
+        sent = [await prepare(peer, b"%d" % number) for number in range(count)]
+    clock.move(60_000)
+    async with running(tmp_path, settings, clock=clock) as broker, connected(broker) as peer:
+        transactions = transactions_of(broker)
+        await transactions.ready()
+        written: list[list[bytes]] = []
+        with counted_reads(transactions, monkeypatch) as read:
+            for _ in range(3):
+                end_before = broker._store.queue_end(HALF_TOPIC, 0)
+                await transactions._check_all()
+                await transactions._check_all()  # at once, which is no time for more of them
+                written.append(bodies(await peer.pull(HALF_TOPIC, end_before)))
+                clock.move(interval_ms)
+        assert written == [[b"0", b"1", b"2"], [b"3", b"4", b"5"], [b"6", b"7"]]
+        assert read == [*range(count), 3, 4, 5, 8, 9, 10, 6, 7, 11, 12, 13]  # each once, where it is
+        assert (await end(peer, sent[4], COMMIT)).code == 0
+        await announce(peer)
+        await transactions._check_all()
+        asked = [await question(peer) for _ in range(count - 1)]
+        assert [(await answer(peer, each, COMMIT)).code for each in asked] == [0] * (count - 1)
+        assert transactions.open_count == 0
+        assert sorted(await delivered(peer)) == [b"%d" % number for number in range(count)]
+
+
 async def test_others_have_their_turn_while_it_is_found_out_what_earlier_runs_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

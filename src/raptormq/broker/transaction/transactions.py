@@ -53,6 +53,10 @@ _RETRY_S = 1.0
 _UNASKED_MS = 600_000
 """So often a half that nobody can be asked about is written anew: what an open half holds back is read at a start. One
 that rests is read as often at least, for the log may have lost it."""
+_ANEW_A_ROUND = 500
+"""So many of those are written anew at each look, the oldest first: after a start all of them are due at once, and
+would stay together. Under SYNC_FLUSH each waits for the disk, and the questions about other halves wait for it.
+"""
 
 
 class Questions(Protocol):
@@ -84,6 +88,8 @@ class Transactions:
         self._questions = questions
         self._clock = clock
         self._ledger = Ledger(0, 0)
+        self._unasked = 0
+        """Halves due in this round that nobody can be asked about."""
         self._moving: dict[int, asyncio.Event] = {}
         """By offset, halves that are being written anew."""
         self._ready = asyncio.Event()
@@ -269,7 +275,7 @@ class Transactions:
     # --- questions ---
 
     async def _check_all(self) -> None:
-        now = self._clock()
+        now, self._unasked = self._clock(), 0
         async for offset in in_turns(list(self._ledger.open)):
             if (known := self._ledger.known(offset)) is not None and self._is_due(known, now):
                 await self._look_at(offset, known, now)
@@ -300,8 +306,8 @@ class Transactions:
             self._topics.add_missing([TopicConfig(TRANS_CHECK_MAX_TIME_TOPIC, 1, 1)])
             await self._settle(half, [given_up(half)])
             return
-        if producer is None and now < known.seen + _UNASKED_MS:
-            known.rests_until, known.group = min(known.seen + _UNASKED_MS, end_of_life), group
+        if producer is None and now < (due := self._anew_at(known, now)):
+            known.rests_until, known.group = min(due, end_of_life), group
             return
         try:
             record = asked_again(half, checks + (producer is not None))
@@ -313,6 +319,13 @@ class Transactions:
             properties = record.properties.decode()
             asked = replace(half, properties=properties, queue_offset=offset, physical_offset=place)
             self._questions.ask(producer, asked)
+
+    def _anew_at(self, known: OpenHalf, now: int) -> int:
+        """Return when a half that nobody can be asked about is to be written anew, ``now`` if in this round."""
+        if now < known.seen + _UNASKED_MS:
+            return known.seen + _UNASKED_MS
+        rounds, self._unasked = self._unasked // _ANEW_A_ROUND, self._unasked + 1
+        return now + min(rounds * self._settings.check_interval_ms, _UNASKED_MS)
 
     async def _read(self, offset: int) -> StoredMessage | None:
         found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, Wishes(1, _PAGE_BYTES))
