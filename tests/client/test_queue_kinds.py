@@ -97,6 +97,21 @@ def test_a_broker_that_is_gone_has_no_say() -> None:
     assert kinds.takes_wrapped("t")
 
 
+def test_what_a_broker_has_refused_that_is_gone_counts_again_when_it_is_back() -> None:
+    there = ["a", "b"]
+    kinds = QueueKinds(lambda: 0.0, lambda _topic: there)
+    for name in there:
+        kinds.answered("t", name, whole=True)
+    kinds.refused_wrapped("t", "b")
+    kinds.answered("t", "b", whole=True)
+    takes = [kinds.takes_wrapped("t")]
+    there.remove("b")
+    takes.append(kinds.takes_wrapped("t"))
+    there.append("b")
+    takes.append(kinds.takes_wrapped("t"))
+    assert takes == [False, True, False]
+
+
 def test_one_broker_that_knows_no_batches_keeps_them_from_nobody_else() -> None:
     now = 100.0
     of_topic = {"t": ("a", "b"), "u": ("a",), "new": ()}

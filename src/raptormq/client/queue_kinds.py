@@ -67,8 +67,8 @@ class QueueKinds:
         refused = self._refused_until.get(topic)
         if not refused:
             return True
-        names = refused if queue is None else refused.keys() & {queue.broker_name}
-        return all(refused[name] <= self._clock() for name in names)
+        there = {queue.broker_name} if queue is not None else self._brokers(topic) or refused
+        return all(refused[name] <= self._clock() for name in refused.keys() & there)
 
     def takes_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
         """Whether the broker of the queue that is chosen, else any one of the topic, is worth a batch."""
