@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendStatus
+from raptormq.client.outgoing import Outgoing, prepare_batch
 from raptormq.errors import ConnectError, NoRoute, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.transport.connection import Connection
 from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route, silence, stored
 
@@ -316,5 +319,35 @@ async def test_while_the_others_are_down_a_broker_that_knows_no_batches_gets_the
         delivery = producer._running()
         queues = await delivery.find("t", 3.0)
         now = asyncio.get_running_loop().time()
-        picked = {delivery._pick(queues, None, now, {"broker-1"}, stays=True).broker_name for _ in range(4)}
+        merged = replace(listed(), merged=True)
+        picked = {delivery._pick(queues, None, now, {"broker-1"}, merged).broker_name for _ in range(4)}
         assert picked == {"broker-0"}, "whose turn it may be by chance, too"
+
+
+async def test_lists_go_to_the_brokers_that_know_batches_also_when_these_have_failed() -> None:
+    async with two_brokers() as (producer, first, second):
+        first.on(LISTED, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        second.on(LISTED, stored())
+        with pytest.raises(ServerError, match="as the script says"):
+            await producer.send_batch([HELLO, HELLO], queue=MessageQueue("t", "broker-0", 0))
+        for _ in range(8):
+            result = await producer.send_batch([HELLO, HELLO])
+            assert result.queue.broker_name == "broker-1"
+        for _ in range(2):
+            second.on(LISTED, hang_up, hang_up, stored())
+            assert (await producer.send_batch([HELLO, HELLO])).queue.broker_name == "broker-1"
+        assert len(first.received[LISTED]) == 1
+
+
+async def test_a_list_that_no_broker_of_its_topic_knows_is_refused() -> None:
+    async with two_brokers() as (producer, first, second):
+        for peer in (first, second):
+            peer.on(LISTED, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        for _ in range(4):
+            with pytest.raises(ServerError, match="as the script says"):
+                await producer.send_batch([HELLO, HELLO])
+
+
+def listed() -> Outgoing:
+    """A list of two messages, as it is sent."""
+    return prepare_batch([HELLO, HELLO], UniqueIdFactory(bytes(4), 1, 1), 0, ProducerConfig())

@@ -87,7 +87,7 @@ class Delivery:
                 topic_queues = self._routes.known(outgoing.topic)
                 if topic_queues is None or not topic_queues.write_queues:
                     topic_queues = await self.find(outgoing.topic, deadline - clock())
-                target = queue or self._pick(topic_queues, key, clock(), tried, stays=outgoing.merged)
+                target = queue or self._pick(topic_queues, key, clock(), tried, outgoing)
                 address = master_of(topic_queues, target)
                 command = self._command(outgoing, target)
                 if not in_flight.try_take(size):
@@ -144,7 +144,7 @@ class Delivery:
         clock = self._loop.time
         deadline = clock() + timeout
         topic_queues = self._routes.known(outgoing.topic) or await self.find(outgoing.topic, timeout)
-        target = queue or self._pick(topic_queues, key, clock(), set())
+        target = queue or self._pick(topic_queues, key, clock(), set(), outgoing)
         command = self._command(outgoing, target, oneway=True)
         address = master_of(topic_queues, target)
         try:
@@ -261,7 +261,7 @@ class Delivery:
             log.info("topic %s is sent along the route that is known: %s", topic, error)
 
     def _pick(
-        self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str], *, stays: bool = False
+        self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str], outgoing: Outgoing
     ) -> MessageQueue:
         if key is not None:
             return pick_by_key(topic_queues.write_queues, key)
@@ -269,13 +269,16 @@ class Delivery:
         if turns is None:
             turns = self._turns[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
         # There may be brokers that take what belongs together as it is.
-        unfit = self.queue_kinds.without_batches() if stays else frozenset()
+        unfit = self.queue_kinds.without_batches() if outgoing.inner_ids else frozenset()
         if not tried and not self._health.any_avoided and not unfit:
             queues = topic_queues.write_queues
-            return turns.pick_for_batch(queues, now) if stays else turns.pick(queues)
+            return turns.pick_for_batch(queues, now) if outgoing.merged else turns.pick(queues)
         avoided = self._health.avoided(now) | tried
-        if avoided | unfit >= set(topic_queues.brokers):
-            unfit = frozenset()  # one that knows no batches takes single messages, and the others have failed
+        if avoided | unfit >= set(topic_queues.brokers):  # those that would do have failed
+            if outgoing.merged:
+                unfit = frozenset()  # one that knows no batches takes the messages one by one
+            else:
+                avoided = frozenset()  # and no list; they may be back
         return turns.pick(topic_queues.write_queues, avoided | unfit)
 
     def found_nobody(self, topic: str, error: RaptorMQError) -> bool:
