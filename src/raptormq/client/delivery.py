@@ -192,7 +192,7 @@ class Delivery:
 
     def _brokers_of(self, topic: str) -> Collection[str]:
         known = self._routes.known(topic)
-        return () if known is None else known.brokers
+        return () if known is None else known.writable_brokers
 
     def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
         """Return the request; what is the same for all messages of a queue is encoded once."""
@@ -274,7 +274,7 @@ class Delivery:
             queues = topic_queues.write_queues
             return turns.pick_for_batch(queues, now) if outgoing.merged else turns.pick(queues)
         avoided = self._health.avoided(now) | tried
-        if avoided | unfit >= set(topic_queues.brokers):  # those that would do have failed
+        if avoided | unfit >= topic_queues.writable_brokers:  # those that would do have failed
             if outgoing.merged:
                 unfit = frozenset()  # one that knows no batches takes the messages one by one
             else:

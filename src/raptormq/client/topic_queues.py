@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from raptormq.protocol.bodies.route import MASTER_ID, QueueData, TopicRoute
 from raptormq.protocol.bodies.topic_config import Perm
@@ -25,6 +26,11 @@ class TopicQueues:
     """Queues to send to, in order."""
     read_queues: tuple[MessageQueue, ...]
     """Queues to consume from, in order."""
+
+    @cached_property
+    def writable_brokers(self) -> frozenset[str]:
+        """The names of those that have queues to send to."""
+        return frozenset(queue.broker_name for queue in self.write_queues)
 
     def master(self, broker_name: str) -> str | None:
         """Return the address of the broker's master, `None` while it has none."""

@@ -237,3 +237,28 @@ async def test_a_decision_that_comes_while_its_half_is_written_anew_counts(
         await transactions._check_all()
         assert (await decided[0]).code == 0
         assert await delivered(peer) == [b"x"]
+
+
+async def test_a_decision_counts_that_reads_a_copy_nobody_was_told_of_while_that_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    clock.hold()
+    async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
+        sent, transactions = await prepare(peer), transactions_of(broker)
+        clock.move(660_000)
+        await transactions._check_all()  # nobody is there to be asked
+        assert messages(await peer.pull(HALF_TOPIC, 1, wait_ms=10_000))
+        clock.move(660_000)
+        read = transactions._read
+
+        async def written_anew_meanwhile(offset: int) -> StoredMessage | None:
+            monkeypatch.setattr(transactions, "_read", read)
+            half = await read(offset)
+            await transactions._check_all()
+            assert messages(await peer.pull(HALF_TOPIC, 2, wait_ms=10_000))
+            return half
+
+        monkeypatch.setattr(transactions, "_read", written_anew_meanwhile)
+        assert (await end(peer, sent, COMMIT)).code == 0
+        assert await delivered(peer) == [b"x"]

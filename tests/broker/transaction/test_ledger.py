@@ -141,3 +141,17 @@ def test_restoring_from_the_kept_progress_gives_the_same_open_halves(events: lis
     for offset in range(kept[1], len(ops)):
         restored.op_seen(offset, ops[offset])
     assert set(restored.open) == set(ledger.open)
+
+
+def test_nothing_is_kept_of_a_half_that_is_gone() -> None:
+    ledger = Ledger(0, 0)
+    ledger.half_seen(0, 0)
+    earlier = ledger.places(0)
+    ledger.op_seen(0, [0])
+    ledger.half_seen(1, 0)
+    ledger.moved(earlier, 1, told=False)
+    assert ledger.place(0) == 1
+    ledger.gone(1)
+    assert ledger.place(0) == 0
+    assert ledger.places(1) == (1,)
+    assert not ledger.open

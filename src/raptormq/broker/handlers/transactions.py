@@ -75,8 +75,10 @@ class TransactionHandlers:
         if half is None or half.topic not in _HALVES or find_property(half.properties, names.REAL_TOPIC) is None:
             remark = f"Exception was thrown when putting message back to {HALF_TOPIC}."
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        if half.topic == HALF_TOPIC and not self._transactions.is_open(half):
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is decided already")
+        if half.topic == HALF_TOPIC:
+            half = await self._current(half)
+        elif self._transactions.is_resumed(half):
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is asked about again already")
         await self._transactions.resume(half)
         return response_to(command)
 
@@ -99,6 +101,9 @@ class TransactionHandlers:
         if not header.from_transaction_check and immune is not None and self._clock() - half.born_timestamp > immune:
             remark = f"the decision comes more than {immune} ms after the message: the broker asks from now on"
             raise Refused(ResponseCode.ILLEGAL_OPERATION, remark)
+        return await self._current(half)
+
+    async def _current(self, half: StoredMessage) -> StoredMessage:
         current = await self._transactions.current(half)
         if current is None:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is decided already")

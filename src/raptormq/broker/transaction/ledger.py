@@ -55,10 +55,14 @@ class Ledger:
         self._op_end = op_offset + 1
         self._ops.append((op_offset, max(halves, default=-1)))
         for half in halves:
-            self.settle(half)
-            self._untold.discard(half)
-            for earlier in self._earlier.pop(half, ()):
-                del self._places[earlier]
+            self.gone(half)
+
+    def gone(self, half: int) -> None:
+        """A half is settled for ever, and nobody asks where it is any more."""
+        self.settle(half)
+        self._untold.discard(half)
+        for earlier in self._earlier.pop(half, ()):
+            del self._places[earlier]
 
     def decide(self, half: int) -> None:
         """A decision about a half, or the half anew, is being written: no other one counts, but a restart has to ask,

@@ -92,6 +92,8 @@ class Transactions:
         """Halves due in this round that nobody can be asked about."""
         self._moving: dict[int, asyncio.Event] = {}
         """By offset, halves that are being written anew."""
+        self._resumed: set[int] = set()
+        """Where those were given up that are asked about again since the start."""
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -192,17 +194,13 @@ class Transactions:
 
     # --- decisions ---
 
-    def is_open(self, half: StoredMessage) -> bool:
-        """Whether nobody has decided about ``half`` yet."""
-        return self._ledger.is_open(half.queue_offset)
-
     async def current(self, half: StoredMessage) -> StoredMessage | None:
         """Return the open half that ``half`` is now, since each question writes it anew, and a producer whose local
         transaction takes longer than that knows an earlier place; None where it is decided.
         """
         current: StoredMessage | None = half
         while current is not None:  # while the disk is waited for, another decision may come, or a question
-            place = self._ledger.place(current.queue_offset)
+            place = self._ledger.place(half.queue_offset)  # not of ``current``, which nobody may have been told of
             if (moving := self._moving.get(place)) is not None:
                 await moving.wait()
                 continue
@@ -234,6 +232,10 @@ class Transactions:
         """
         await self._settle(half, [])
 
+    def is_resumed(self, half: StoredMessage) -> bool:
+        """Whether one that was given up is asked about again: once more, and its message would come twice."""
+        return half.physical_offset in self._resumed
+
     async def resume(self, half: StoredMessage) -> None:
         """Begin again with the questions about a half that is open, or that was given up.
 
@@ -245,7 +247,15 @@ class Transactions:
         if half.topic == HALF_TOPIC:
             await self._write_anew(half, record, told=False)
         else:
+            await self._take_up(half, record)
+
+    async def _take_up(self, half: StoredMessage, record: PendingRecord) -> None:
+        self._resumed.add(half.physical_offset)  # before waiting, as in `_settle`
+        try:
             await self._writer.stored([record])
+        except StorageError:
+            self._resumed.remove(half.physical_offset)
+            raise
 
     async def _write_anew(self, half: StoredMessage, record: PendingRecord, *, told: bool) -> tuple[int, int]:
         """Write an open half again, and return queue offset and place; ``told``: its producer hears of them."""
@@ -291,7 +301,7 @@ class Transactions:
             return  # it was decided while the disk was waited for
         if half is None:
             logger.warning("the open transaction with offset %d is gone from the log", offset)
-            self._ledger.settle(offset)
+            self._ledger.gone(offset)
         elif now < (due := half.born_timestamp + (immunity_ms(half) or self._settings.timeout_ms)):
             known.rests_until = min(due, now + _UNASKED_MS)  # it may be gone from the log sooner
         else:
