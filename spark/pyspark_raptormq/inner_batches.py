@@ -3,7 +3,7 @@
 The messages of a batch keep its times, and bring body and properties of their own; their layout is drawn in
 `raptormq.protocol.batch`, inner batches are in `raptormq.protocol.inner_batch`. Their places in the log, which ids of
 the broker are made of, are those that it gives them when it takes the batch apart itself
-(`raptormq.storage.batch_records`): it does for a task that begins inside the batch. What is not compressed is found
+(`raptormq.protocol.inner_batch`): it does for a task that begins inside the batch. What is not compressed is found
 where it stands in the response; compressed batches are decompressed behind it.
 
 Neighbours: `record_index` finds the records, `decode` turns messages into columns.

@@ -324,6 +324,21 @@ async def test_while_the_others_are_down_a_broker_that_knows_no_batches_gets_the
         assert picked == {"broker-0"}, "whose turn it may be by chance, too"
 
 
+async def test_read_only_brokers_do_not_count_among_those_that_are_left_for_a_batch() -> None:
+    async with two_brokers() as (producer, _, _):
+        delivery = producer._running()
+        found = await delivery.find("t", 3.0)
+        read_only = {"broker-2": {0: "127.0.0.1:1"}}
+        queues = replace(found, brokers={**found.brokers, **read_only})
+        delivery.queue_kinds.refused_batches("broker-0")
+        now = asyncio.get_running_loop().time()
+        merged = replace(listed(), merged=True)
+        picked = {delivery._pick(queues, None, now, {"broker-1"}, merged).broker_name for _ in range(4)}
+        assert picked == {"broker-0"}
+        delivery._routes._routes["t"] = replace(queues, write_queues=found.write_queues[:1])
+        assert not delivery.queue_kinds.takes_batches("t")
+
+
 async def test_lists_go_to_the_brokers_that_know_batches_also_when_these_have_failed() -> None:
     async with two_brokers() as (producer, first, second):
         first.on(LISTED, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))

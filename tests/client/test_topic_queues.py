@@ -27,6 +27,7 @@ def test_queues_are_ordered_and_obey_permissions() -> None:
     assert names(found.write_queues) == ["a0", "a1", "b0", "b1", "d0"]
     assert names(found.read_queues) == ["a0", "b0", "b1", "b2", "c0"]
     assert {queue.topic for queue in found.write_queues} == {"t"}
+    assert found.writable_brokers == {"a", "b", "d"}
 
 
 def test_a_broker_without_master_is_read_and_not_written() -> None:

@@ -43,7 +43,7 @@ class Heartbeats:
 
     Args:
         pool: the connections.
-        timeout: seconds, to connect to a broker and for its answer each.
+        timeout: seconds that a broker has for its answer.
         interval: seconds between two heartbeats to all brokers.
         addresses: of all brokers that have to know, at the moment.
         describe: the client at the moment.
