@@ -95,7 +95,7 @@ class Lane:
         self._ids = ids
         self._kinds = kinds
         self._shipping = shipping
-        self._departures = Departures(config, ids, send, shipping)
+        self._departures = Departures(config, ids, send, shipping, self._release)
         self._shipments: dict[ShipmentKey, Shipment] = {}
         # What is encrypted is compressed on the way there.
         compresses = config.compress_batches and config.compress_over_bytes > 0 and not config.encrypt
@@ -316,5 +316,9 @@ class Lane:
         closed = ClientClosed(CLOSED)
         error = closed if task.cancelled() else task.exception() or closed
         for batch in batches:
-            self._shared.held_bytes -= batch.size
+            self._release(batch)
             fail(batch.take_waiters(), error)
+
+    def _release(self, batch: OpenBatch) -> None:
+        """Count the messages of a batch no more."""
+        self._shared.held_bytes -= batch.release()

@@ -9,6 +9,7 @@ Neighbours: `accumulator` decides when, `delivery` and `shipping` send. Source: 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import count, repeat
@@ -30,6 +31,8 @@ _ALONE_MAY_HELP = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SU
 Parcel = tuple[Outgoing, MessageQueue]
 """What goes to one queue."""
 Outcome = SendResult | Exception
+Settle = Callable[[int, Outcome], None]
+"""Called once for a parcel, by its number, when it is certain what became of it."""
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
 
 
@@ -39,12 +42,16 @@ class Ships(Protocol):
     def serves(self, broker_name: str) -> bool:
         """Whether the broker is worth a try."""
 
-    async def send(self, parcels: Sequence[Parcel], timeout: float) -> Sequence[Outcome]:
-        """Return what became of each; raises `ServerError` when the broker takes no such request."""
+    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle) -> None:
+        """Take out and settle one after the other; raises `ServerError` when the broker takes no such request."""
 
 
 class Departures:
-    """Sends the batches of the producers that have one group and one configuration."""
+    """Sends the batches of the producers that have one group and one configuration.
+
+    Args:
+        release: called when all senders of a batch are told while others of its request still wait.
+    """
 
     def __init__(
         self,
@@ -52,43 +59,55 @@ class Departures:
         ids: UniqueIdFactory,
         send: Send,
         shipping: Ships | None,
+        release: Callable[[OpenBatch], None],
     ) -> None:
         self._config = config
         self._ids = ids
         self._send = send
         self._shipping = shipping
+        self._release = release
         self._clock = asyncio.get_running_loop().time
 
     async def together(self, batches: Sequence[OpenBatch]) -> None:
         """Send batches for queues of one broker as one request; what that does not settle is sent batch by batch."""
         assert self._shipping is not None
-        now_ms = time.time_ns() // 1_000_000
         for batch in batches:
             batch.leave_out_cancelled()
         # The broker writes parts of one kind together.
         sealed = sorted((batch for batch in batches if batch.bodies), key=_has_company)
         if not sealed:
             return
+        parcels = self._parcels(sealed)
+        deadline = self._deadline()
+
+        async with asyncio.TaskGroup() as lone:
+
+            def settle(number: int, outcome: Outcome) -> None:
+                batch = sealed[number]
+                if self._settle(batch, outcome):
+                    self._release(batch)
+                else:
+                    lone.create_task(self._alone_or_failed(batch, deadline))
+
+            with contextlib.suppress(RaptorMQError, MemoryError):  # what is left, sent alone, says why to its senders
+                await self._shipping.send(parcels, self._config.send_timeout, settle)
+            for number in parcels:
+                lone.create_task(self._alone_or_failed(sealed[number], deadline))
+
+    def _parcels(self, sealed: Sequence[OpenBatch]) -> dict[int, Parcel]:
+        """Give the messages their ids and return what is ready to send, by the number of its batch."""
+        now_ms = time.time_ns() // 1_000_000
         fresh_ids = self._ids.next_ids(now_ms, sum(map(len, sealed)))
-        ready: list[OpenBatch] = []
-        parcels: list[Parcel] = []
+        parcels: dict[int, Parcel] = {}
         first = 0
-        for batch in sealed:
+        for number, batch in enumerate(sealed):
             after = first + len(batch)
             batch.name(fresh_ids[first:after])
             first = after
             parcel = self._parcel(batch, now_ms)
             if parcel is not None:
-                ready.append(batch)
-                parcels.append(parcel)
-        deadline = self._deadline()
-        try:
-            outcomes: Sequence[Outcome | None] = await self._shipping.send(parcels, self._config.send_timeout)
-        except RaptorMQError:  # the same sent alone says why, to the senders that it concerns
-            outcomes = [None] * len(ready)
-        del parcels, parcel  # the batches hold the messages
-        left = [batch for batch, outcome in zip(ready, outcomes, strict=True) if not self._settle(batch, outcome)]
-        await asyncio.gather(*(self._alone_or_failed(batch, deadline) for batch in left))
+                parcels[number] = parcel
+        return parcels
 
     def _parcel(self, batch: OpenBatch, now_ms: int) -> Parcel | None:
         """Return a sealed batch for a queue ready to send; None when it cannot be made so, and its senders are told."""
@@ -114,9 +133,9 @@ class Departures:
             topic, batch.encode(), batch.message_ids, sys_flag, tags, batch.keys, wait_stored, batch_id, now_ms
         )
 
-    def _settle(self, batch: OpenBatch, outcome: Outcome | None) -> bool:
+    def _settle(self, batch: OpenBatch, outcome: Outcome) -> bool:
         """Tell the senders of a batch what became of it; False when it has to be sent by itself, or in parts."""
-        if outcome is None or isinstance(outcome, MessageError):
+        if isinstance(outcome, MessageError):
             return False
         if isinstance(outcome, ServerError) and outcome.code in _ALONE_MAY_HELP:
             return False
@@ -134,6 +153,7 @@ class Departures:
             await self.alone(batch, deadline)
         except Exception as error:  # noqa: BLE001 - its senders get it
             fail(batch.take_waiters(), error)
+        self._release(batch)
 
     async def alone(self, batch: OpenBatch, deadline: float | None = None) -> None:
         """Send one batch, until `deadline` of the loop's clock or within send_timeout.

@@ -92,7 +92,7 @@ class OpenBatch:
         """The keys of all messages, in order."""
         self.keys_chars = 0
         self.size = 0
-        """Bytes of all that was added, as it travels."""
+        """Bytes of all that was added, as it travels; 0 once it is released."""
         self.timer: asyncio.TimerHandle | None = None
         """When it leaves; None in a shipment, which has one for all."""
         self.shipment: Shipment | None = None
@@ -145,6 +145,12 @@ class OpenBatch:
         """Return who is not told yet; the caller tells all of them."""
         waiters, self.waiters = self.waiters, []
         return [waiter for waiter in waiters if waiter is not None]
+
+    def release(self) -> int:
+        """Let go of the messages, which will not be sent any more, and return how many bytes they held."""
+        size, self.size = self.size, 0
+        self.bodies, self._specials = [], {}
+        return size
 
     def tell(self, index: int, outcome: SendResult | BaseException) -> None:
         """Tell the sender of one message, unless all have been told."""

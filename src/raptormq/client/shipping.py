@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_later
-from raptormq.client.departures import Outcome, Parcel
+from raptormq.client.departures import Outcome, Parcel, Settle
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.refusals import Refusals
 from raptormq.client.results import SendResult
-from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
+from raptormq.errors import NoRoute, RaptorMQError, ServerError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.send import QueueBatchesRequestHeader
@@ -65,56 +65,50 @@ class Shipping:
         """Whether the broker is worth a try."""
         return broker_name not in self._refusals
 
-    async def send(self, parcels: Sequence[Parcel], timeout: float) -> list[Outcome]:
-        """Send parcels for one broker and return what became of each.
+    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle) -> None:
+        """Send parcels for one broker. Each is taken out and settled as soon as no further attempt would change what
+        became of it: nobody waits for another topic, which may be read-only.
 
         Raises:
-            ServerError: the broker does not take the request, it answered none of its parts; `serves` tells why.
+            ServerError: the broker does not take the request, it answered nothing of what is left; `serves` tells why.
         """
         clock = asyncio.get_running_loop().time
-        outcomes: list[Outcome] = [RequestTimeout("there was no time to send")] * len(parcels)
-        formed: dict[int, Parcel] = {}
-        for index, parcel in enumerate(parcels):
-            result = self._formed(parcel)
-            if isinstance(result, Exception):
-                outcomes[index] = result
-            else:
-                formed[index] = result
-        deadline = clock() + timeout  # not before: compressing is no fault of the broker's
-        waiting = list(formed)
-        attempts = Attempts(self._config.retries, deadline, clock)
-        while waiting:
-            chosen = [formed[index] for index in waiting]
+        for number, (outgoing, queue) in list(parcels.items()):
             try:
-                results = await self._attempt(chosen, attempts.seconds(), deadline)
-            except ServerError as error:
-                if len(waiting) == len(formed):
-                    raise
-                results = [error] * len(waiting)  # the others are stored
-            for index, outcome in zip(waiting, results, strict=True):
-                outcomes[index] = outcome
-            waiting = [index for index in waiting if _is_worth_another(outcomes[index])]
-            if not waiting:
-                break
-            # A topic that the client knows decides: what is wrong with another one may be wrong with that alone.
-            chosen_by = next((each for each in waiting if self._routes.known(formed[each][0].topic)), waiting[0])
-            topic, cause = formed[chosen_by][0].topic, outcomes[chosen_by]
-            found_nobody = isinstance(cause, RaptorMQError) and self._delivery.found_nobody(topic, cause)
-            pause = attempts.another(found_nobody=found_nobody)
-            if pause is None:
-                break
-            await asyncio.sleep(pause)
-            with contextlib.suppress(RaptorMQError):  # the next attempt will say so
-                await self._delivery.refresh(topic, (deadline - clock()) / 2)
-        return outcomes
+                parcels[number] = self._form(outgoing, queue), queue
+            except Exception as error:  # noqa: BLE001 - no memory to compress it, no key: no matter of the others
+                del parcels[number]
+                settle(number, error)
+        deadline = clock() + timeout  # not before: compressing is no fault of the broker's
+        attempts = Attempts(self._config.retries, deadline, clock)
+        while parcels:
+            outcomes = await self._attempt(tuple(parcels.values()), attempts.seconds(), deadline)
+            failed: dict[int, RaptorMQError] = {}
+            for number, outcome in zip(tuple(parcels), outcomes, strict=True):
+                if isinstance(outcome, RaptorMQError) and may_succeed_later(outcome):
+                    failed[number] = outcome
+                else:
+                    del parcels[number]
+                    settle(number, outcome)
+            if failed and not await self._another(parcels, failed, attempts, deadline):
+                parcels.clear()
+                for number, cause in failed.items():
+                    settle(number, cause)
 
-    def _formed(self, parcel: Parcel) -> Parcel | Exception:
-        """Return a parcel as it travels, or why it cannot: without memory to compress it, or a key to encrypt with."""
-        outgoing, queue = parcel
-        try:
-            return self._form(outgoing, queue), queue
-        except Exception as error:  # noqa: BLE001 - no matter of the other parcels
-            return error
+    async def _another(
+        self, parcels: Mapping[int, Parcel], failed: Mapping[int, RaptorMQError], attempts: Attempts, deadline: float
+    ) -> bool:
+        """Whether there is another attempt for what has failed; its time has come then."""
+        # A topic that the client knows decides: what is wrong with another one may be wrong with that alone.
+        chosen_by = next((each for each in failed if self._routes.known(parcels[each][0].topic)), next(iter(failed)))
+        topic = parcels[chosen_by][0].topic
+        pause = attempts.another(found_nobody=self._delivery.found_nobody(topic, failed[chosen_by]))
+        if pause is None:
+            return False
+        await asyncio.sleep(pause)
+        with contextlib.suppress(RaptorMQError):  # the next attempt will say so
+            await self._delivery.refresh(topic, (deadline - asyncio.get_running_loop().time()) / 2)
+        return True
 
     async def _attempt(self, parcels: Sequence[Parcel], left: float, deadline: float) -> Sequence[Outcome]:
         """Send once; an error of the way there is the outcome of all, but that no broker was found has a cause for each
@@ -213,7 +207,3 @@ class Shipping:
             queue = MessageQueue(queue.topic, queue.broker_name, part.queue_id)
         fields = status, outgoing.message_id, part.text, queue, part.queue_offset, None
         return tuple.__new__(SendResult, fields)  # half the time of the constructor, which is a Python function
-
-
-def _is_worth_another(outcome: Outcome) -> bool:
-    return isinstance(outcome, RaptorMQError) and may_succeed_later(outcome)
