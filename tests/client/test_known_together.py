@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from raptormq.client import AdminClient
+from raptormq.client import AdminClient, ClientConfig
 from raptormq.client.known_together import cluster_of, route_of, topics_of
 from raptormq.client.name_servers import NameServers
 from raptormq.errors import BodyError, ServerError
@@ -17,7 +17,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
-from tests.client.scripted_peer import Reply, ScriptedPeer, answer, refuse
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, refuse, silence
 
 ROUTE, CLUSTER = RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO
 TOPICS = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
@@ -122,3 +122,44 @@ async def test_an_administrator_sees_brokers_that_reach_one_of_them_alone() -> N
             alone = await admin.cluster_info(second.address)
         assert [len(each.received[RequestCode.DELETE_TOPIC_IN_BROKER]) for each in (a, b)] == [1, 1]
         assert set(alone.brokers) == {"b"}
+
+
+async def test_an_administrator_waits_for_what_a_late_name_server_alone_knows() -> None:
+    """Also for one that was too late a moment ago, when nothing was to be changed."""
+    async with ScriptedPeer() as first, ScriptedPeer() as late, ScriptedPeer() as broker:
+        asked: list[tuple[Connection, RemotingCommand]] = []
+        first.on(ROUTE, refuse(ResponseCode.TOPIC_NOT_EXIST))
+        first.on(CLUSTER, cluster(BrokerData("c", "a", {0: first.address})))
+        for code in (ROUTE, CLUSTER):
+            late.on(code, lambda connection, command: asked.append((connection, command)))
+        for each in (first, broker):
+            each.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST))
+        config = ClientConfig([first.address, late.address], request_timeout=300)
+        async with AdminClient(client_config=config) as admin, asyncio.timeout(60):
+            assert set((await admin.cluster_info()).brokers) == {"a"}
+            instance = admin._instance
+            assert instance is not None
+            assert late.address in instance.name_servers._silent_until
+            for number, work in enumerate((admin.create_topic("t"), admin.delete_topic("t")), 2):
+                working = asyncio.ensure_future(work)
+                await late.wait_for(CLUSTER, number)
+                cluster(BrokerData("c", "b", {0: broker.address}))(*asked.pop())
+                await working
+            finding = asyncio.ensure_future(admin.route("t"))
+            await late.wait_for(ROUTE)
+            route(OTHER)(*asked.pop())
+            found = await finding
+        assert found is not None
+        assert found.brokers == [OTHER]
+        for code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER):
+            assert [len(each.received[code]) for each in (first, broker)] == [1, 1]
+
+
+async def test_a_name_server_that_does_not_answer_keeps_no_topic_from_being_made() -> None:
+    async with ScriptedPeer() as first, ScriptedPeer() as silent:
+        first.on(CLUSTER, cluster(BrokerData("c", "a", {0: first.address})))
+        first.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST))
+        silent.on(CLUSTER, silence)
+        for addresses in ([first.address, silent.address], [silent.address, first.address]):
+            async with AdminClient(client_config=ClientConfig(addresses, request_timeout=1.0)) as admin:
+                assert set(await admin.create_topic("t")) == {first.address}

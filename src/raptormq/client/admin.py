@@ -98,7 +98,8 @@ class AdminClient(Startable):
         brokers: Iterable[str] | None = None,
         order: bool | None = None,
     ) -> dict[str, TopicChange]:
-        """Create a topic, or change it, on each of `brokers` (addresses), by default on all masters.
+        """Create a topic, or change it, on each of `brokers` (addresses), by default on all masters that a name server
+        knows which answers within the request time-out.
 
         What is not given stays as it is where the topic exists; a new one has the default.
 
@@ -138,7 +139,8 @@ class AdminClient(Startable):
         return changes
 
     async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
-        """Delete a topic on each of `brokers` (addresses), by default on all masters, then on every name server.
+        """Delete a topic on each of `brokers` (addresses), by default on all masters, found as by
+        `create_topic`, then on every name server.
 
         Raises:
             TransportError, ServerError: at least one of the brokers, or of the name servers, failed; all others of
@@ -159,7 +161,9 @@ class AdminClient(Startable):
         return sorted(await topics_of(self._running().name_servers))
 
     async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
-        """Return where a topic is, `None` when the name servers (or this one, `host:port`) do not know it."""
+        """Return where a topic is, `None` when the name servers (or this one, `host:port`) do not know it; waits for
+        one that does not answer, as long as a request may take.
+        """
         if name_server is None:
             return await route_of(self._running().name_servers, topic)
         return route_in(await self._ask_server(name_server, route_request(topic)), name_server)
@@ -349,7 +353,7 @@ class AdminClient(Startable):
             raise ConfigError(f"brokers are a list of addresses, not {brokers!r}")
         if brokers is not None:
             return list(brokers)
-        info = await self.cluster_info()
+        info = await cluster_of(self._running().name_servers, patiently=True)  # who is missed stays as it is
         masters = sorted(
             broker.broker_addrs[MASTER_ID] for broker in info.brokers.values() if MASTER_ID in broker.broker_addrs
         )

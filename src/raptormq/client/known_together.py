@@ -29,13 +29,14 @@ _NAME_SERVER = "name server"
 
 
 async def route_of(name_servers: NameServers, topic: str) -> TopicRoute | None:
-    """Return where a topic is, `None` when none knows it.
+    """Return where a topic is, `None` when none knows it; each has its time to answer.
 
     Raises:
         TransportError: none answers.
         ServerError, BodyError: none has a good answer.
     """
-    return _together(await routes_told(name_servers, topic), TopicRoute.with_others_of)
+    found = await _good_answers(name_servers, lambda: route_request(topic), route_in, patiently=True)
+    return _together(found, TopicRoute.with_others_of)
 
 
 async def routes_told(name_servers: NameServers, topic: str) -> dict[str, TopicRoute | None]:
@@ -45,13 +46,14 @@ async def routes_told(name_servers: NameServers, topic: str) -> dict[str, TopicR
     return await _good_answers(name_servers, lambda: route_request(topic), route_in)
 
 
-async def cluster_of(name_servers: NameServers) -> ClusterInfo:
-    """Return all broker groups; raises as `route_of`."""
+async def cluster_of(name_servers: NameServers, *, patiently: bool = False) -> ClusterInfo:
+    """Return all broker groups; `patiently` as in `NameServers.ask_all`, raises as `route_of`."""
 
     def read(answer: RemotingCommand) -> ClusterInfo:
         return ClusterInfo.from_json(require_success(answer, _NAME_SERVER).body)
 
-    found = await _good_answers(name_servers, lambda: request(RequestCode.GET_BROKER_CLUSTER_INFO), read)
+    command = RequestCode.GET_BROKER_CLUSTER_INFO
+    found = await _good_answers(name_servers, lambda: request(command), read, patiently=patiently)
     return _together(found, ClusterInfo.with_others_of) or ClusterInfo()
 
 
@@ -82,11 +84,15 @@ def route_in(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicR
 
 
 async def _good_answers(
-    name_servers: NameServers, command: Callable[[], RemotingCommand], read: Callable[[RemotingCommand], T]
+    name_servers: NameServers,
+    command: Callable[[], RemotingCommand],
+    read: Callable[[RemotingCommand], T],
+    *,
+    patiently: bool = False,
 ) -> dict[str, T]:
     good: dict[str, T] = {}
     errors: list[ServerError | BodyError] = []
-    for address, answer in (await name_servers.ask_all(command)).items():
+    for address, answer in (await name_servers.ask_all(command, patiently=patiently)).items():
         try:
             good[address] = read(answer)
         except (ServerError, BodyError) as error:

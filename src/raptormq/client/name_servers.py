@@ -66,11 +66,14 @@ class NameServers:
                 return answer
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def ask_all(self, command: Callable[[], RemotingCommand]) -> dict[str, RemotingCommand]:
+    async def ask_all(
+        self, command: Callable[[], RemotingCommand], *, patiently: bool = False
+    ) -> dict[str, RemotingCommand]:
         """Ask all at the same time, and return the answers by address: the first is what `request` returns, then come
         those of the others, as far as they answer within 0.5 s.
 
-        `command()` returns the request, a new one for each.
+        `command()` returns the request, a new one for each. Asked `patiently` they have as long as `request` has, also
+        those that did not answer lately: for who must not miss what one of them alone knows.
 
         Raises:
             TransportError: none answered; the text is that of the last attempt.
@@ -82,19 +85,21 @@ class NameServers:
 
         others = [address for index, address in enumerate(self._addresses) if index != self._current]
         answers: dict[str, RemotingCommand] = {}
-        for address, answer in await asyncio.gather(first(), *(self._opinion(each, command) for each in others)):
+        for address, answer in await asyncio.gather(
+            first(), *(self._opinion(each, command, patiently=patiently) for each in others)
+        ):
             if answer is not None:
                 answers.setdefault(address, answer)  # the one that `request` has moved on to was asked twice
         return answers
 
     async def _opinion(
-        self, address: str, command: Callable[[], RemotingCommand]
+        self, address: str, command: Callable[[], RemotingCommand], *, patiently: bool
     ) -> tuple[str, RemotingCommand | None]:
         clock = asyncio.get_running_loop().time
-        if clock() < self._silent_until.get(address, 0.0):
+        if not patiently and clock() < self._silent_until.get(address, 0.0):
             return address, None
         try:
-            return address, await self._pool.request(address, command(), _OPINION_S)
+            return address, await self._pool.request(address, command(), self._timeout if patiently else _OPINION_S)
         except TransportError:
             # Whoever asks for a thousand topics would wait for a frozen one, or look up a name that is gone, as often.
             self._silent_until[address] = clock() + _SILENCE_S
