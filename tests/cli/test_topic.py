@@ -7,9 +7,14 @@ import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+
+from raptormq.cli.hints import CommandFailed
+from raptormq.cli.topic import _refuse_hiding
+from raptormq.client import AdminClient, MessageQueue, TopicOffset
+from raptormq.protocol.bodies.route import QueueData, TopicRoute
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -155,3 +160,17 @@ def test_keys_that_cannot_be_read_are_nothing_to_commands_that_need_none(
     monkeypatch.setenv("RAPTORMQ_ENCRYPTION_KEY_FOLDER", "/nope")
     done = raptormq("topic", "list", "-n", dev_server.address("namesrv"))
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+async def test_what_a_broker_hides_that_did_not_say_what_it_has_is_not_known() -> None:
+    class Admin:
+        async def route(self, _topic: str) -> TopicRoute:
+            return TopicRoute([QueueData("a", 8, 8, 6), QueueData("b", 8, 8, 6)], [])
+
+        async def topic_stats(self, _topic: str) -> dict[MessageQueue, TopicOffset]:
+            return {MessageQueue("t", "a", number): TopicOffset(0, 0, 0) for number in range(8)}
+
+    admin = cast("AdminClient", Admin())
+    await _refuse_hiding(admin, "t", 8)
+    with pytest.raises(CommandFailed, match="what 7 read queues of topic t would hide on b is not known now"):
+        await _refuse_hiding(admin, "t", 7)

@@ -119,6 +119,13 @@ async def _refuse_hiding(admin: AdminClient, name: str, read_queues: int) -> Non
         return
     stats = await admin.topic_stats(name)
     read_now = {queues.broker_name: queues.read_queue_nums for queues in route.queues}
+    told = {queue.broker_name for queue in stats}  # one that only a late name server knows is found by the route alone
+    unknown = sorted(broker for broker, count in read_now.items() if count > read_queues and broker not in told)
+    if unknown:
+        raise CommandFailed(
+            f"what {read_queues} read queues of topic {name} would hide on {', '.join(unknown)} is not known now; "
+            "repeat this, with --yes if it does not matter"
+        )
     hidden = sum(
         offsets.max_offset - offsets.min_offset
         for queue, offsets in stats.items()
