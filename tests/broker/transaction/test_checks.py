@@ -11,7 +11,7 @@ import pytest
 
 from raptormq.broker.service import Broker
 from raptormq.broker.transaction.transactions import GROUP, Transactions
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
@@ -262,3 +262,37 @@ async def test_a_decision_counts_that_reads_a_copy_nobody_was_told_of_while_that
         monkeypatch.setattr(transactions, "_read", written_anew_meanwhile)
         assert (await end(peer, sent, COMMIT)).code == 0
         assert await delivered(peer) == [b"x"]
+
+
+async def test_a_decision_counts_before_the_queue_shows_the_copy_that_was_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a full disk or a busy one keeps the queue behind the log."""
+    async with one_that_is_due(tmp_path) as (transactions, peer, sent):
+        with monkeypatch.context() as behind:
+            behind.setattr(transactions._writer._dispatcher, "schedule", lambda: None)
+            await transactions._check_all()
+            await question(peer)
+            assert transactions._store.queue_end(HALF_TOPIC, 0) == 1
+            assert (await end(peer, sent, COMMIT)).code == 0
+            assert (await end(peer, sent, COMMIT)).code == 604
+        transactions._writer._dispatcher.schedule()
+        assert await delivered(peer) == [b"x"]
+        assert not transactions.open_count
+
+
+async def test_an_open_half_that_cannot_be_read_is_not_called_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreadable(_offset: int) -> None:
+        return None
+
+    async with one_that_is_due(tmp_path) as (transactions, peer, sent):
+        await transactions._check_all()
+        await question(peer)
+        with monkeypatch.context() as damaged:
+            damaged.setattr(transactions, "_read", unreadable)
+            refused = await end(peer, sent, COMMIT)
+        expected = ResponseCode.SERVICE_NOT_AVAILABLE, "the open transaction with offset 1 cannot be read"
+        assert (refused.code, refused.remark) == expected
+        assert (await end(peer, sent, COMMIT)).code == 0

@@ -84,7 +84,7 @@ def moved(ledger: Ledger, to: int, *, told: bool = True) -> None:
     now = ledger.place(0)
     places = ledger.places(now)
     ledger.op_seen(to, [now])
-    ledger.moved(places, to, told=told)
+    ledger.moved(places, to, 1000 + to, told=told)
 
 
 def test_a_half_that_was_written_anew_is_found_from_each_place_until_it_is_decided() -> None:
@@ -93,7 +93,9 @@ def test_a_half_that_was_written_anew_is_found_from_each_place_until_it_is_decid
     moved(ledger, 3)
     moved(ledger, 7)
     assert [ledger.place(each) for each in (0, 3, 7, 5)] == [7, 7, 7, 5]
+    assert [ledger.copy(each) for each in (0, 3, 7)] == [None, None, 1007]
     ledger.op_seen(8, [7])
+    assert ledger.copy(7) is None
     assert [ledger.place(each) for each in (0, 3, 7)] == [0, 3, 7]
     assert not any(ledger.is_open(each) for each in (0, 3, 7))
 
@@ -149,7 +151,7 @@ def test_nothing_is_kept_of_a_half_that_is_gone() -> None:
     earlier = ledger.places(0)
     ledger.op_seen(0, [0])
     ledger.half_seen(1, 0)
-    ledger.moved(earlier, 1, told=False)
+    ledger.moved(earlier, 1, 1001, told=False)
     assert ledger.place(0) == 1
     ledger.gone(1)
     assert ledger.place(0) == 0

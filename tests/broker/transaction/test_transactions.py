@@ -52,7 +52,7 @@ async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_
         assert (await end(peer, sent, ROLLBACK)).code == 0
         for decision in (COMMIT, ROLLBACK):
             again = await end(peer, sent, decision)
-            assert (again.code, again.remark) == (604, "the transaction is decided already")
+            assert (again.code, again.remark) == (604, "the transaction is decided, or was given up, already")
         assert (await peer.pull("t", 0, 2)).code == 19
 
 

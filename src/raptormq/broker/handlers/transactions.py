@@ -106,5 +106,5 @@ class TransactionHandlers:
     async def _current(self, half: StoredMessage) -> StoredMessage:
         current = await self._transactions.current(half)
         if current is None:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is decided already")
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is decided, or was given up, already")
         return current

@@ -39,6 +39,8 @@ class Ledger:
         """Where open halves are now that were written anew, by each offset that they had before."""
         self._earlier: dict[int, tuple[int, ...]] = {}
         """The reverse."""
+        self._copies: dict[int, int] = {}
+        """And where in the log: the queue shows it later."""
         self._untold: set[int] = set()
         """Where open halves are of which nobody was told that they are there."""
 
@@ -61,6 +63,7 @@ class Ledger:
         """A half is settled for ever, and nobody asks where it is any more."""
         self.settle(half)
         self._untold.discard(half)
+        self._copies.pop(half, None)
         for earlier in self._earlier.pop(half, ()):
             del self._places[earlier]
 
@@ -89,9 +92,12 @@ class Ledger:
         earlier = self._earlier.get(half, ())
         return earlier if half in self._untold else (*earlier, half)
 
-    def moved(self, earlier: tuple[int, ...], to: int, *, told: bool) -> None:
-        """A half that had these `places`, and was settled there, is at ``to`` now; ``told``: somebody hears of it."""
+    def moved(self, earlier: tuple[int, ...], to: int, copy: int, *, told: bool) -> None:
+        """A half that had these `places`, and was settled there, is at ``to`` now, and at ``copy`` in the log; ``told``
+        says that somebody hears of it.
+        """
         self._earlier[to] = earlier
+        self._copies[to] = copy
         for place in earlier:
             self._places[place] = to
         if not told:
@@ -100,6 +106,10 @@ class Ledger:
     def place(self, half: int) -> int:
         """Return where a half is now that was at ``half`` once; known until it is decided, or the broker restarts."""
         return self._places.get(half, half)
+
+    def copy(self, half: int) -> int | None:
+        """Return where in the log a half is that was written anew since the start."""
+        return self._copies.get(half)
 
     def is_open(self, half: int) -> bool:
         """Whether a decision about this half still counts; true for one that will become visible soon."""

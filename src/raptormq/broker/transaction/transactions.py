@@ -35,6 +35,7 @@ from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.background import in_turns
+from raptormq.storage.filesystem import Buffer
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.store import MessageStore
@@ -197,19 +198,23 @@ class Transactions:
     async def current(self, half: StoredMessage) -> StoredMessage | None:
         """Return the open half that ``half`` is now, since each question writes it anew, and a producer whose local
         transaction takes longer than that knows an earlier place; None where it is decided.
+
+        Raises:
+            StorageError: it is open and cannot be read.
         """
         current: StoredMessage | None = half
-        while current is not None:  # while the disk is waited for, another decision may come, or a question
+        while True:  # while the disk is waited for, another decision may come, or a question
             place = self._ledger.place(half.queue_offset)  # not of ``current``, which nobody may have been told of
             if (moving := self._moving.get(place)) is not None:
                 await moving.wait()
-                continue
-            if not self._ledger.is_open(place):
+            elif not self._ledger.is_open(place):
                 return None
-            if place == current.queue_offset:
-                break
-            current = await self._read(place)
-        return current
+            elif current is not None and place == current.queue_offset:
+                return current
+            else:
+                current = await self._read(place)
+                if current is None and self._ledger.is_open(place):
+                    raise StorageError(f"the open transaction with offset {place} cannot be read")
 
     async def commit(self, half: StoredMessage) -> None:
         """Deliver the message of an open half.
@@ -264,7 +269,7 @@ class Transactions:
         self._moving[before] = moving
         try:
             offset, place = await self._settle(half, [record])
-            self._ledger.moved(earlier, offset, told=told)
+            self._ledger.moved(earlier, offset, place, told=told)
         finally:
             del self._moving[before]
             moving.set()
@@ -338,11 +343,14 @@ class Transactions:
         return now + min(rounds * self._settings.check_interval_ms, _UNASKED_MS)
 
     async def _read(self, offset: int) -> StoredMessage | None:
-        found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, Wishes(1, _PAGE_BYTES))
-        if found.status is not GetStatus.FOUND:
-            return None
+        data: Buffer | None
+        if (copy := self._ledger.copy(offset)) is not None:
+            data = await self._store.message_at_cold(copy)
+        else:
+            found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, Wishes(1, _PAGE_BYTES))
+            data = found.buffers[0] if found.status is GetStatus.FOUND else None
         try:
-            half = decode_record(found.buffers[0])
+            half = decode_record(data) if data is not None else None
         except RecordError:
             return None
-        return half if (half.topic, half.queue_offset) == (HALF_TOPIC, offset) else None
+        return half if half is not None and (half.topic, half.queue_offset) == (HALF_TOPIC, offset) else None
