@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from raptormq.broker.assembly import Assembly
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.service import Broker
 from raptormq.protocol.batch import encode_batch
@@ -56,6 +57,12 @@ async def running(
         yield broker
     finally:
         await broker.stop()
+
+
+def assembly_of(broker: Broker) -> Assembly:
+    """The parts of a broker that runs."""
+    assert broker._assembly is not None
+    return broker._assembly
 
 
 class Peer:

@@ -12,7 +12,7 @@ from raptormq.broker.background_service import ended
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.transport.event_wait import set_within
-from tests.broker.harness import connected, running
+from tests.broker.harness import assembly_of, connected, running
 from tests.clock import Clock
 
 HANG_S = 10.0
@@ -79,10 +79,9 @@ async def test_a_delivery_stops_in_any_turn_after_an_arrival(
     """A broker that ended in such a turn hung once in some thousand runs of the tests."""
     clock = Clock()
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
-        assert broker._assembly is not None
         clock.hold()
         assert (await peer.send("t", b"waits", 0, properties)).code == 0
-        (delivery,) = [each for each in broker._assembly.services if isinstance(each, kind)]
+        (delivery,) = [each for each in assembly_of(broker).services if isinstance(each, kind)]
         for turns in range(12):
             delivery._arrived.set()
             for _ in range(turns):

@@ -19,7 +19,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.schema import decode_header
 from raptormq.storage import background
-from tests.broker.harness import Peer, connected, running
+from tests.broker.harness import Peer, assembly_of, connected, running
 from tests.turns import counted_turns
 
 QUEUES = 4_096
@@ -52,8 +52,7 @@ async def test_a_topic_of_many_queues_holds_nobody_up(
 
 async def turns_for(broker: Broker, peer: Peer, code: int, fields: dict[str, str]) -> int:
     """How many turns of the loop a request takes, without its way over the network."""
-    assert broker._assembly is not None
-    header_class, handler = broker._assembly.router._handlers[code]
+    header_class, handler = assembly_of(broker).router._handlers[code]
     header = decode_header(header_class, fields) if header_class is not None else None
     with counted_turns() as turns:
         answer = await handler(peer.connection, RemotingCommand(code, fields), header)  # type: ignore[misc]
@@ -130,8 +129,7 @@ async def _served_until(peer: Peer, asked: asyncio.Future[RemotingCommand]) -> i
 async def test_what_comes_of_them_is_what_comes_of_short_ones(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert (await peer.call(RequestCode.HEART_BEAT, None, MANY_TOPICS)).code == 0
-        assert broker._assembly is not None
-        known = broker._assembly.clients._registry.consumers["g"].subscriptions
+        known = assembly_of(broker).clients._registry.consumers["g"].subscriptions
         assert len(known) == len(SUBSCRIPTIONS)
         locked = await peer.call(RequestCode.LOCK_BATCH_MQ, None, LOCKS)
         assert decode_locked_queues(locked.body) == LOCK_QUEUES

@@ -17,6 +17,7 @@ from raptormq.protocol.encryption import seal
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.record import StoredMessage, encode_record
+from tests.client.one_key import OneKey
 
 QUEUE = MessageQueue("t", "broker-0", 3)
 TEXT = b"2013-01-01,EWR,IAH,11.0\n" * 300
@@ -24,17 +25,6 @@ TEXT = b"2013-01-01,EWR,IAH,11.0\n" * 300
 
 def record(body: bytes = b"x", properties: str = "TAGS\x01A\x02UNIQ_KEY\x01id\x02", **fields: int) -> bytes:
     return encode_record(StoredMessage("t", 3, body, properties, **fields))  # type: ignore[arg-type]
-
-
-class OneKey:
-    """Says zeros, whatever is asked for."""
-
-    def current(self) -> tuple[str, bytes]:
-        return "k1", bytes(16)
-
-    def key(self, key_id: str) -> bytes:
-        del key_id
-        return bytes(16)
 
 
 def test_fields_of_a_record() -> None:
@@ -185,7 +175,7 @@ def test_of_what_brokers_cannot_read_the_consumer_looks_at_crcs_and_nesting(form
             inner, bits = zlib.compress(inner), 0x301
             flags |= bits if form == "compressed" else 0
         if form != "compressed":
-            inner = seal(inner, 0x301 if form == "both" else 0, "k1", bytes(16), bytes(12))
+            inner = seal(inner, 0x301 if form == "both" else 0, "k1", bytes(32), bytes(12))
             text += "__ENCRYPTION_KEY\x01k1\x02"
         return record(inner, text, sys_flag=flags)
 

@@ -25,7 +25,7 @@ from raptormq.protocol.schema import Header
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
-from tests.broker.harness import bodies, connected, running
+from tests.broker.harness import assembly_of, bodies, connected, running
 
 ROUNDS = 60
 TIMEOUT_S = 10.0
@@ -105,8 +105,7 @@ async def ask_everything(address: str, headers: Mapping[int, type[Header] | None
 async def test_a_broker_answers_every_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("mine", b"before")
-        assert broker._assembly is not None
-        headers = headers_of(broker._assembly.router)
+        headers = headers_of(assembly_of(broker).router)
         headers |= {
             RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
             RequestCode.SEND_MESSAGE_V2: SendMessageRequestHeaderV2,

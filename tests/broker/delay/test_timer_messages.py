@@ -16,7 +16,7 @@ from raptormq.protocol.recall_handle import RecallHandle, decode_recall_handle, 
 from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.store import now_ms
-from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.broker.harness import Peer, assembly_of, bodies, connected, messages, running
 from tests.client.eventually import eventually
 from tests.clock import Clock
 
@@ -175,8 +175,7 @@ async def test_a_stop_keeps_the_place_also_when_all_else_is_saved(tmp_path: Path
     """What is saved on the way may name an earlier message as the first that waits: it is looked for seldom."""
     clock = Clock()
     async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
-        assert broker._assembly is not None
-        broker._assembly.timers._search_at = math.inf
+        assembly_of(broker).timers._search_at = math.inf
         clock.hold()
         await peer.send("t", b"x", 0, "TIMER_DELAY_MS\x01100\x02")
         clock.move(1_000)
@@ -190,8 +189,7 @@ async def test_a_stop_keeps_the_place_also_when_all_else_is_saved(tmp_path: Path
 
 async def saved_on_the_way(broker: Broker) -> None:
     """Return when the progress is saved, which is done every few seconds."""
-    assert broker._assembly is not None
-    timers = broker._assembly.timers
+    timers = assembly_of(broker).timers
     timers._save_at, timers._unsaved = 0.0, True  # also when it has yet to note what it has just delivered
     timers.arrived([(TIMER_TOPIC, 0, 1, 0)])
     await eventually(lambda: not timers._unsaved)

@@ -9,7 +9,7 @@ import pytest
 
 from raptormq.protocol.bodies.heartbeat import decode_consumer_ids
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from tests.broker.harness import Peer, connected, running
+from tests.broker.harness import Peer, assembly_of, connected, running
 from tests.clock import Clock
 
 
@@ -122,8 +122,7 @@ async def test_a_clock_that_is_set_forward_forgets_nobody(tmp_path: Path) -> Non
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await peer.heartbeat("one", "g", "t")
         clock.move(3_600_000)
-        assert broker._assembly is not None
-        broker._assembly.clients.expire()
+        assembly_of(broker).clients.expire()
         assert await members(peer) == ["one"]
 
 

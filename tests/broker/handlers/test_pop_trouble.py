@@ -21,7 +21,7 @@ from raptormq.storage.wishes import Wishes
 from tests.broker.batches.batch_peer import create_topic
 from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
 from tests.broker.handlers.test_pop import MINUTE, ack, come_back, handle_of, pop
-from tests.broker.harness import Peer, bodies, connected, running
+from tests.broker.harness import Peer, assembly_of, bodies, connected, running
 from tests.clock import Clock
 
 
@@ -96,8 +96,7 @@ async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, m
     clock.move(MINUTE)
     monkeypatch.setattr("raptormq.broker.pop.revival._RETRY_MS", 100)
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
-        assert broker._assembly is not None
-        revival = broker._assembly.services[-1]
+        revival = assembly_of(broker).services[-1]
         replay = revival._replay  # type: ignore[attr-defined]
 
         def fail(*_: object) -> None:

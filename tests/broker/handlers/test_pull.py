@@ -12,7 +12,7 @@ from raptormq.broker.steady_clock import steady_ms
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from tests.broker.harness import bodies, connected, held, messages, pull_fields, running, send_fields
+from tests.broker.harness import assembly_of, bodies, connected, held, messages, pull_fields, running, send_fields
 
 LONG = 20_000
 
@@ -229,8 +229,7 @@ async def test_a_message_of_another_tag_is_reported_when_time_is_up(
         waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG, subscription="A"))
         await held(peer, 1)
         await producer.send("t", b"no", 0, "TAGS\x01B\x02")
-        assert broker._assembly is not None
-        monkeypatch.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
+        monkeypatch.setattr(assembly_of(broker).pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
         answer = await waiting
     assert (answer.code, places(answer)[0]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
@@ -241,7 +240,6 @@ async def test_idle_consumers_are_read_lazily_until_there_is_something_for_them(
     monkeypatch.setattr(pull, "_MANY", 3)
     monkeypatch.setattr(pull, "_AT_A_TIME", 2)
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
-        assert broker._assembly is not None
         assert broker._server is not None
         lazy_reader = broker._server._lazy_reader
         await producer.send("t", b"0")
@@ -250,7 +248,7 @@ async def test_idle_consumers_are_read_lazily_until_there_is_something_for_them(
         await held(peer, 3)
         await held(producer, 1)
         with monkeypatch.context() as patched:
-            patched.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
+            patched.setattr(assembly_of(broker).pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
             assert [(await each).code for each in waiting] == [ResponseCode.PULL_NOT_FOUND] * 4
             assert len(lazy_reader) == 1  # not the producer
         again = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
@@ -269,14 +267,13 @@ async def test_an_idle_consumer_that_replies_or_pops_is_read_at_once_from_then_o
     popping = {"consumerGroup": "g", "topic": "t", "queueId": 0, "maxMsgNums": 1, "invisibleTime": 1, "pollTime": 0}
     fields = popping | {"bornTime": 1 << 60, "initMode": 0} if code == RequestCode.POP_MESSAGE else send_fields("t", 3)
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
-        assert broker._assembly is not None
         assert broker._server is not None
         await producer.send("t", b"0")
         for lazy in (1, 0):
             waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
             await held(peer, 1)
             with monkeypatch.context() as patched:
-                patched.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
+                patched.setattr(assembly_of(broker).pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
                 assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
             assert len(broker._server._lazy_reader) == lazy
             assert (await peer.call(code, fields, b"x")).remark is not None
@@ -289,12 +286,11 @@ async def test_others_are_read_at_once(
 ) -> None:
     monkeypatch.setattr(pull, "_MANY", many)
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
-        assert broker._assembly is not None
         assert broker._server is not None
         await producer.send("t", b"0")
         waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=wait_ms))
         await held(peer, 1)
-        monkeypatch.setattr(broker._assembly.pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
+        monkeypatch.setattr(assembly_of(broker).pulls, "_steady_clock", lambda: steady_ms() + LONG + 5000)
         assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
         assert len(broker._server._lazy_reader) == 0
 

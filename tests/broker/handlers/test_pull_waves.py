@@ -12,7 +12,7 @@ from raptormq.broker import answer_waves
 from raptormq.broker.answer_waves import AnswerWaves
 from raptormq.broker.service import Broker
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from tests.broker.harness import bodies, connected, held, running
+from tests.broker.harness import assembly_of, bodies, connected, held, running
 
 LONG = 20_000
 
@@ -25,8 +25,7 @@ def busy_waves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def waves_of(broker: Broker) -> AnswerWaves[Any]:
-    assert broker._assembly is not None
-    return broker._assembly.pulls._waves
+    return assembly_of(broker).pulls._waves
 
 
 async def awaited(broker: Broker, pulls: int, arrivals: int) -> None:

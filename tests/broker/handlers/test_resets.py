@@ -13,7 +13,7 @@ from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
-from tests.broker.harness import Peer, bodies, connected, held, running
+from tests.broker.harness import Peer, assembly_of, bodies, connected, held, running
 
 LONG = 20_000
 
@@ -80,8 +80,7 @@ async def test_commits_count_again_when_nobody_has_pulled_for_longer_than_a_pull
         assert (await reset(peer)).code == 0
         assert (await commit(peer, 3)).code == 0
         assert (await stored_offset(peer)).ext_fields["offset"] == "0"
-        assert broker._assembly is not None
-        monkeypatch.setattr(broker._assembly.pulls._resets, "_steady_clock", lambda: steady_ms() + PULLED_AGAIN_MS)
+        monkeypatch.setattr(assembly_of(broker).pulls._resets, "_steady_clock", lambda: steady_ms() + PULLED_AGAIN_MS)
         assert (await commit(peer, 3)).code == 0
         assert (await stored_offset(peer)).ext_fields["offset"] == stored
 

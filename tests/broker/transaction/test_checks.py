@@ -17,15 +17,14 @@ from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from raptormq.storage import background
 from raptormq.storage.log_batch import AppendResult, PendingRecord
-from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.broker.harness import Peer, assembly_of, bodies, connected, messages, running
 from tests.broker.transaction.producer import COMMIT, NEVER, PREPARED, announce, answer, end, prepare, question
 from tests.clock import Clock
 from tests.turns import counted_turns
 
 
 def transactions_of(broker: Broker) -> Transactions:
-    assert broker._assembly is not None
-    return broker._assembly.transactions
+    return assembly_of(broker).transactions
 
 
 @contextmanager

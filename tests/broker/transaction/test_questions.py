@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from raptormq.protocol.record import decode_record
-from tests.broker.harness import connected, running
+from tests.broker.harness import assembly_of, connected, running
 from tests.broker.transaction.producer import NEVER, announce, prepare, question
 from tests.clock import Clock
 
@@ -18,7 +18,6 @@ async def test_the_producers_of_a_group_are_asked_in_turn(tmp_path: Path) -> Non
         for body in (b"0", b"1", b"2", b"3"):
             await prepare(one, body)
         clock.move(60_000)
-        assert broker._assembly is not None
-        await broker._assembly.transactions._check_all()
+        await assembly_of(broker).transactions._check_all()
         asked = [{decode_record((await question(peer)).body).body for _ in range(2)} for peer in (one, other)]
     assert asked in ([{b"0", b"2"}, {b"1", b"3"}], [{b"1", b"3"}, {b"0", b"2"}])

@@ -14,7 +14,7 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.log_batch import AppendResult
-from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.broker.harness import Peer, assembly_of, bodies, connected, messages, running
 from tests.broker.transaction.producer import (
     COMMIT,
     NEVER,
@@ -145,8 +145,7 @@ async def test_only_questions_that_somebody_is_asked_count(tmp_path: Path, monke
 async def test_a_half_that_nobody_can_be_asked_about_is_seldom_written_anew(tmp_path: Path) -> None:
     async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
         await prepare(peer)
-        assert broker._assembly is not None
-        transactions = broker._assembly.transactions
+        transactions = assembly_of(broker).transactions
         for _ in range(5):
             await transactions._check_all()
         assert [each.queue_offset for each in messages(await peer.pull(HALF_TOPIC, 0))] == [0]
@@ -251,8 +250,7 @@ async def test_what_is_kept_while_a_decision_is_written_that_then_fails_loses_no
             await end(peer, await prepare(peer), ROLLBACK)
         open_one, decided = await prepare(peer, b"open"), await prepare(peer, b"decided")
         assert (await end(peer, decided, COMMIT)).code == 0
-        assert broker._assembly is not None
-        transactions = broker._assembly.transactions
+        transactions = assembly_of(broker).transactions
 
         async def fail(_: object) -> AppendResult:
             await transactions._keep_progress()
@@ -296,10 +294,9 @@ async def test_an_open_transaction_that_is_resumed_is_one_and_its_questions_are_
         fields = {"msgId": sent.ext_fields["msgId"]}
         for place in (1, 2):  # the second time it lives on as another half
             assert (await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)).code == 0
-            assert broker._assembly is not None
             half = messages(await peer.pull(HALF_TOPIC, place))[0]
             assert decode_properties(half.properties)["TRANSACTION_CHECK_TIMES"] == "0"
-            assert broker._assembly.transactions.open_count == 1
+            assert assembly_of(broker).transactions.open_count == 1
         assert (await end(peer, sent, COMMIT)).code == 0
         assert (await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)).code == 604
 

@@ -152,7 +152,9 @@ class RocketMQServers:
 
     def _jvm(self, main_class: str, arguments: Sequence[str], heap: str, prefix: Sequence[str]) -> WatchedProcess:
         opened = [f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED_MODULES]
-        options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={self.folder}", *opened, *self._options]
+        # A server without certificates of its own makes one in the folder for temporary files, and leaves it there.
+        folders = f"-Duser.home={self.folder}", f"-Djava.io.tmpdir={self.folder}"
+        options = [f"-Xms{heap}", f"-Xmx{heap}", *folders, *opened, *self._options]
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.folder)}
         return java(
             main_class,
