@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,8 @@ from typing import Self
 import pytest
 
 from raptormq.client import (
+    AdminClient,
+    ClientConfig,
     ConsumeFromWhere,
     ConsumerConfig,
     Message,
@@ -26,6 +29,7 @@ from raptormq.client import (
     SendStatus,
 )
 from raptormq.errors import RaptorMQError, TransportError
+from tests.client.cluster import Cluster
 
 pytestmark = pytest.mark.client
 
@@ -161,3 +165,61 @@ async def test_a_poll_goes_on_after_the_broker_was_killed(server: DevServer) -> 
             bodies: list[bytes] = []
             while b"1" not in bodies:
                 bodies += [message.body for message in await consumer.poll(20)]
+
+
+@asynccontextmanager
+async def another_broker(folder: Path, name_servers: str, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A broker in a process of its own, next to those that the name servers know."""
+    settings = {
+        "brokerName": "another",
+        "bindAddress": "127.0.0.1",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": port,
+        "metricsPort": -1,
+        "namesrvAddr": name_servers,
+        "storePathRootDir": folder / "another",
+        "mappedFileSizeCommitLog": "16M",
+    }
+    path = folder / "broker.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    process = await asyncio.create_subprocess_exec(RAPTORMQ, "broker", "-c", str(path), stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).startswith(b"ready ")
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_a_frozen_broker_keeps_no_new_subscription_from_the_others(tmp_path: Path, free_port: int) -> None:
+    got = asyncio.Queue[bytes]()
+
+    async def listener(messages: list[MessageExt]) -> None:
+        got.put_nowait(messages[0].body)
+
+    async with (
+        Cluster(tmp_path) as cluster,
+        another_broker(tmp_path, cluster.name_servers, free_port) as frozen,
+        Producer("p", name_servers=cluster.name_servers) as producer,
+    ):
+        async with AdminClient(name_servers=cluster.name_servers) as admin:
+            while len((await admin.cluster_info()).brokers) < 2:
+                await asyncio.sleep(0.01)
+        for topic in ("a", "b"):
+            await cluster.create_topic(topic)
+        queues = [queue for queue in await producer.queues("b") if queue.broker_name != "another"]
+        patient = ClientConfig(cluster.name_servers, request_timeout=300)
+        async with PushConsumer("g", client_config=patient) as consumer:
+            consumer.subscribe("a", "*", listener)
+            while {(each.topic, each.broker_name) for each in consumer.assignment} != {
+                (topic, broker) for topic in ("a", "%RETRY%g") for broker in ("broker-0", "another")
+            }:
+                await asyncio.sleep(0.01)
+            frozen.send_signal(signal.SIGSTOP)
+            consumer.subscribe("b", "*", listener)
+            await producer.send(Message("b", b"x"), queue=queues[0])
+            async with asyncio.timeout(60):
+                assert await got.get() == b"x"
+            frozen.kill()  # else the consumer is as patient when it closes

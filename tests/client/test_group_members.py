@@ -40,8 +40,8 @@ class Two:
     async def others(self, topic: str = "t") -> list[str]:
         """Ask, and return who is there besides this client."""
         (found,) = await self.found(topic)
-        await self.members.ask([found])
-        return [each for each in self.members.of(found) if each != self.instance.client_id]
+        self.members.ask([found])
+        return [each for each in await self.members.of(found) if each != self.instance.client_id]
 
 
 @asynccontextmanager
@@ -92,7 +92,9 @@ async def test_each_broker_is_asked_once_for_all_topics() -> None:
     async with two() as group:
         for broker in (group.first, group.second):
             broker.on(ASK, group.knows())
-        await group.members.ask(await group.found("t", "u", "v"))
+        topics = await group.found("t", "u", "v")
+        group.members.ask(topics)
+        await asyncio.gather(*map(group.members.of, topics))
         assert [len(broker.received[ASK]) for broker in (group.first, group.second)] == [1, 1]
 
 
@@ -134,6 +136,6 @@ async def test_where_no_broker_answers_nobody_can_say() -> None:
             await group.others()
         (found,) = await group.found("t")
         nobody = replace(found, brokers={})
-        await group.members.ask([nobody])
+        group.members.ask([nobody])
         with pytest.raises(NoRoute, match="no broker of topic t is up"):
-            group.members.of(nobody)
+            await group.members.of(nobody)

@@ -63,8 +63,36 @@ async def test_a_broker_without_claims_is_read_all_the_same(reply: Reply) -> Non
         peer.on(UNLOCK, reply)
         instance = await connected(peer)
         claims = QueueClaims(instance, "g")
+        while not (ours := await claims.claim(QUEUES)):
+            await asyncio.sleep(0.01)  # one that says nothing is waited for in the background
+        assert ours == set(QUEUES)
+        asked = len(peer.received[LOCK])
         assert await claims.claim(QUEUES) == set(QUEUES)
+        assert (len(peer.received[LOCK]) == asked) == (reply in (hang_up, silence))
         await claims.release(QUEUES)
+        await instance.release()
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_other_one() -> None:
+    async with ScriptedPeer() as peer, ScriptedPeer() as frozen, asyncio.timeout(60):
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer, frozen))
+        peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:1])))
+        frozen.on(LOCK, silence, answer(body=encode_locked_queues([MessageQueue("t", "broker-1", 0)])))
+        instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=300))
+        await instance.routes.find("t")
+        claims = QueueClaims(instance, "g")
+        both = [QUEUES[0], MessageQueue("t", "broker-1", 0)]
+        for _ in range(2):
+            assert await claims.claim(both) == {QUEUES[0]}
+        assert len(frozen.received[LOCK]) == 1
+        for connection in list(frozen.connections):
+            connection.abort()  # it is given up, and read without claims, until there is a connection
+        while await claims.claim(both) != set(both):
+            await asyncio.sleep(0.01)
+        claims.start(lambda _refused: None)
+        claims.renew_soon()
+        await frozen.wait_for(LOCK, 2)
+        await claims.stop()
         await instance.release()
 
 

@@ -3,7 +3,7 @@
 The members that any broker of a topic knows count. One that restarts knows nobody when it comes back: while the own
 connection to a broker is new, members from before the loss of a connection count, too, who have not been seen since.
 Only brokers that answer are heard: what a frozen one may know of somebody who is gone must not keep others from his
-queues, for as long as it is frozen.
+queues, for as long as it is frozen. Nor is it waited for, where another one has answered.
 Neighbours: `rebalancing` divides queues among members. Source: RocketMQ `findConsumerIdList`.
 """
 
@@ -14,6 +14,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from raptormq.client.answers import require_success
+from raptormq.client.background import background
 from raptormq.client.instance import ClientInstance
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
@@ -23,6 +24,9 @@ from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 
 log = logging.getLogger(__name__)
+
+_PATIENCE_S = 1.0
+"""A broker that is there has answered by then; the others of a topic know the same members, but for a moment."""
 
 
 class GroupMembers:
@@ -35,6 +39,7 @@ class GroupMembers:
         """By address of a broker that has answered, whom it knows."""
         self._failures: dict[str, RaptorMQError] = {}
         """By address, why one has not."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
         self._not_back: dict[str, set[str]] = {}
         """By topic, members from before that nobody knew since."""
 
@@ -42,19 +47,33 @@ class GroupMembers:
         """A broker may have forgotten those who were members before, by topic."""
         self._not_back = {topic: set(members) for topic, members in before.items()}
 
-    async def ask(self, topics: Collection[TopicQueues]) -> None:
-        """Ask the brokers of all these topics; takes `ClientConfig.request_timeout` at most."""
+    def ask(self, topics: Collection[TopicQueues]) -> None:
+        """Ask the brokers of all these topics anew."""
+        self.stop()
         self._answers, self._failures = {}, {}
         addresses = {address for found in topics for address in _addresses(found)}
-        await asyncio.gather(*map(self._ask_one, sorted(addresses)))
+        name = f"members of {self._group}"
+        self._asking = {address: background(self._ask_one(address), name) for address in sorted(addresses)}
 
-    def of(self, found: TopicQueues) -> list[str]:
-        """Return who belongs to the group as far as a topic is concerned.
+    def stop(self) -> None:
+        """Ask no more."""
+        for asking in self._asking.values():
+            asking.cancel()
+
+    async def of(self, found: TopicQueues) -> list[str]:
+        """Return who belongs to the group as far as a topic is concerned, of which brokers were asked.
+
+        Waits a second for those that do not answer, and `ClientConfig.request_timeout` where none does.
 
         Raises:
             RaptorMQError: no broker of the topic has answered.
         """
         asked = _addresses(found)
+        late = {self._asking[at] for at in asked if not self._asking[at].done()}
+        if late:
+            _, late = await asyncio.wait(late, timeout=_PATIENCE_S)
+        while late and not any(at in self._answers for at in asked):
+            _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
         heard = [at for at in asked if at in self._answers]
         if not heard:
             raise next((self._failures[at] for at in asked), NoRoute(f"no broker of topic {found.topic} is up"))

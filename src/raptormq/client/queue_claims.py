@@ -36,6 +36,10 @@ from raptormq.transport.event_wait import set_within
 log = logging.getLogger(__name__)
 
 _RENEWAL_S = 20.0
+_SILENCE_S = 10.0
+"""A broker that was asked in vain is not asked so long, unless a connection is made: every look would wait for it."""
+_PATIENCE_S = 1.0
+"""A look at which queues are to be read waits no longer for any broker."""
 _AT_ONCE = 250
 """Queues of one request: 10,000 would keep the broker from everything else for 70 ms."""
 
@@ -50,6 +54,10 @@ class QueueClaims:
         self._claimed: set[MessageQueue] = set()
         self._refused: set[MessageQueue] = set()
         """What another member had when it was asked for last."""
+        self._silent_until: dict[str, float] = {}
+        """By address, in the time of the loop."""
+        self._late: dict[asyncio.Task[list[MessageQueue]], str] = {}
+        """What is waited for in the background, with the address."""
         self._wanted = asyncio.Event()
         self._renewals: asyncio.Task[None] | None = None
 
@@ -58,18 +66,24 @@ class QueueClaims:
         self._renewals = background(self._renew(refused), f"claims of {self._group}")
 
     def renew_soon(self) -> None:
-        """Claim everything again now."""
+        """Claim everything again now: there is a connection."""
+        self._silent_until.clear()
         self._wanted.set()
 
     async def stop(self) -> None:
         """Keep them alive no more."""
+        for claiming in self._late:
+            claiming.cancel()
         if self._renewals is not None:
             await cancel_all([self._renewals])
 
     async def claim(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Claim queues and return those that no other member has, as far as their brokers say."""
+        """Claim queues and return those that no other member has, as far as their brokers say; takes a second at most.
+
+        Of a broker that does not answer none are returned before `ClientConfig.request_timeout` is used up, all then.
+        """
         self._claimed |= set(queues)
-        held = await asyncio.gather(*(self._claim_at(*each) for each in self._by_master(queues).items()))
+        held = await asyncio.gather(*(self._claim_soon(*each) for each in self._by_master(queues).items()))
         return set[MessageQueue]().union(*held)
 
     async def release(self, queues: Collection[MessageQueue]) -> set[str]:
@@ -89,9 +103,27 @@ class QueueClaims:
             by_master[route.master(queue.broker_name) if route is not None else None].append(queue)
         return by_master
 
-    async def _claim_at(self, address: str | None, queues: list[MessageQueue]) -> list[MessageQueue]:
+    async def _claim_soon(self, address: str | None, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Claim within a second; where the broker does not answer, nothing is ours before it is given up."""
         if address is None:
             return queues
+        if asyncio.get_running_loop().time() < self._silent_until.get(address, 0.0):
+            return self._not_refused(queues)
+        if address in self._late.values():
+            return []
+        claiming = asyncio.create_task(self._claim_at(address, queues))
+        try:
+            await asyncio.wait([claiming], timeout=_PATIENCE_S)
+        except asyncio.CancelledError:
+            claiming.cancel()
+            raise
+        if claiming.done():
+            return claiming.result()
+        self._late[claiming] = address
+        claiming.add_done_callback(self._late.pop)
+        return []
+
+    async def _claim_at(self, address: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         held: list[MessageQueue] = []
         try:
             for first in range(0, len(queues), _AT_ONCE):
@@ -102,10 +134,16 @@ class QueueClaims:
                     held += decode_locked_queues(answer.body)
         except RaptorMQError as error:
             log.info("group %s reads without claims at broker %s: %s", self._group, address, error)
-            return [queue for queue in queues if queue not in self._refused]
+            if isinstance(error, TransportError):
+                self._silent_until[address] = asyncio.get_running_loop().time() + _SILENCE_S
+            return self._not_refused(queues)
+        self._silent_until.pop(address, None)
         self._refused.difference_update(held)
         self._refused.update(self._claimed.intersection(queues).difference(held))
         return held
+
+    def _not_refused(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        return [queue for queue in queues if queue not in self._refused]
 
     async def _release_at(self, address: str | None, queues: list[MessageQueue]) -> set[str]:
         if address is None or self._instance.pool.open_connection(address) is None:
@@ -127,6 +165,9 @@ class QueueClaims:
         while True:
             await set_within(self._wanted, _RENEWAL_S)
             self._wanted.clear()
-            await asyncio.gather(*(self._claim_at(*each) for each in self._by_master(self._claimed).items()))
+            masters = self._by_master(self._claimed).items()
+            await asyncio.gather(
+                *(self._claim_at(address, queues) for address, queues in masters if address is not None)
+            )
             if self._refused:
                 refused(self._refused)

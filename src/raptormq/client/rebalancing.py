@@ -136,6 +136,7 @@ class Rebalancing:
         """Stop looking and let all queues go."""
         if self._task is not None:
             await cancel_all([self._task])
+        self._members.stop()
         self._give_up(reader.queue for reader in self.readers)
         await self._hand_over.given()
 
@@ -170,7 +171,7 @@ class Rebalancing:
             await self._instance.heartbeats.tell_all()
             self._announced = subscriptions, set(routes)
         if self._shared:
-            await self._members.ask(routes.values())
+            self._members.ask(routes.values())
         shares: list[asyncio.Task[bool]] = []
         async with asyncio.TaskGroup() as tasks:
             for number, (topic, found) in enumerate(routes.items(), 1):
@@ -207,7 +208,7 @@ class Rebalancing:
         return True
 
     async def _divide(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> None:
-        members = self._members.of(found) if self._shared else [self._instance.client_id]
+        members = await self._members.of(found) if self._shared else [self._instance.client_id]
         share = allocate_averagely(found.read_queues, members, self._instance.client_id)
         wanted = set(share)  # of perhaps 10,000 queues
 
