@@ -9,7 +9,7 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.foreign_keys import FOREIGN_KEYS
 from raptormq.config_file import known_keys, live_keys
 from raptormq.transport.tls_settings import TLS_KEYS
-from tests.broker.harness import running
+from tests.broker.harness import assembly_of, running
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
 
@@ -17,8 +17,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(en
 async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> None:
     documented = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", PAGE, re.MULTILINE) for code in row.split(",")}
     async with running(tmp_path) as broker:
-        assembly = broker._assembly
-        assert assembly is not None
+        assembly = assembly_of(broker)
         served = {int(code) for code in (*assembly.router._handlers, *assembly.router._groups)}
     assert documented == served
 

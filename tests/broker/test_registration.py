@@ -20,7 +20,7 @@ from raptormq.protocol.schema import decode_header
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 from raptormq.transport.server import Server
-from tests.broker.harness import connected, running
+from tests.broker.harness import assembly_of, connected, running
 
 
 class NameServer:
@@ -238,8 +238,7 @@ async def test_a_name_is_resolved_to_one_family(tmp_path: Path) -> None:
     server = await NameServer().started()
     async with running(tmp_path, {"namesrvAddr": f"localhost:{server.server.port}"}) as broker:
         await server.next()
-        assembly = broker._assembly
-        assert assembly is not None
+        assembly = assembly_of(broker)
         while not assembly.registrar.registered_count:
             await asyncio.sleep(0)
         assert assembly.registrar.registered_count == 1

@@ -17,6 +17,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.route import UnregisterBrokerRequestHeader
 from raptormq.transport.pool import ConnectionPool
+from tests.broker.harness import assembly_of
 from tests.client.cluster import Cluster
 from tests.client.eventually import eventually
 from tests.client.test_push_consumer import FAST, Collector, readers
@@ -86,8 +87,7 @@ async def test_readers_of_brokers_that_are_not_known_yet_stay(tmp_path: Path) ->
             looks = rebalancing._looks_since
             await eventually(lambda: rebalancing._looks_since > looks + 1)
             await producer.send(Message("t", b"meanwhile"), queue=queue)
-            registered = cluster.broker(1)._assembly
-            assert registered is not None
+            registered = assembly_of(cluster.broker(1))
             registered.registrar.permission_changed()
             await eventually(lambda: known_queues(instance) == 2)
             await collector.until(lambda: collector.bodies[b"meanwhile"] == 1)

@@ -21,7 +21,7 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.language import Language
 from raptormq.protocol.record import iter_records
 from raptormq.transport.pool import ConnectionPool
-from tests.broker.harness import pull_fields
+from tests.broker.harness import assembly_of, pull_fields
 from tests.client.cluster import Cluster
 
 QUEUES = [MessageQueue("t", "broker-0", number) for number in range(4)]
@@ -32,8 +32,7 @@ Pull = Callable[[Cluster, MessageQueue], Awaitable[list[bytes]]]
 
 def make_old(cluster: Cluster) -> None:
     """Let the broker know nothing of lists and of requests for several queues."""
-    assembly = cluster.broker()._assembly
-    assert assembly is not None
+    assembly = assembly_of(cluster.broker())
     del assembly.router._groups[RequestCode.SEND_BATCH_MESSAGE]
     del assembly.router._handlers[RequestCode.SEND_QUEUE_BATCHES]
 

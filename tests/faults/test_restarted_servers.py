@@ -14,7 +14,7 @@ from raptormq.protocol.bodies.route import TopicRoute
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
-from tests.broker.harness import connected, running
+from tests.broker.harness import assembly_of, connected, running
 
 SOON = 8.0
 """Seconds: far below the period of registrations."""
@@ -86,8 +86,7 @@ async def test_a_broker_that_is_cut_off_is_in_no_route(tmp_path: Path) -> None:
     async with running(tmp_path / "store", {"namesrvAddr": address}) as broker, connected(broker) as peer:
         await peer.send("t", b"1")
         await until(pool, address, "t", {broker.address}.__eq__)
-        assembly = broker._assembly
-        assert assembly is not None
+        assembly = assembly_of(broker)
         assembly.registrar._task.cancel()  # type: ignore[union-attr]
         await assembly.registrar.close()
         await until(pool, address, "t", set().__eq__)

@@ -110,8 +110,7 @@ async def test_a_heartbeat_that_is_none_is_refused(tmp_path: Path, body: bytes) 
 async def test_a_silent_client_is_forgotten(tmp_path: Path) -> None:
     async with running(tmp_path, {"channelExpiredTimeout": "1"}) as broker, connected(broker) as peer:
         await peer.heartbeat("one", "g", "t")
-        assembly = broker._assembly
-        assert assembly is not None
+        assembly = assembly_of(broker)
         while await members(peer):
             assembly.clients.expire()
         assert await noticed(peer) == {"consumerGroup": "g"}

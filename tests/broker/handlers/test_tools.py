@@ -9,7 +9,7 @@ from pathlib import Path
 
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
-from tests.broker.harness import bodies, connected, running
+from tests.broker.harness import assembly_of, bodies, connected, running
 
 
 async def test_producers_of_a_group_and_of_all_groups(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_clean_ups_are_answered_when_done_and_keep_what_is_in_use(tmp_path
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("kept", b"1")
         await peer.send("gone", b"1")
-        broker._assembly.topics.delete("gone")  # type: ignore[union-attr]
+        assembly_of(broker).topics.delete("gone")
         for code in (306, 316, 329):
             assert (await peer.call(code)).code == 0
         assert "gone" not in broker._store.topics()
