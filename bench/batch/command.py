@@ -126,9 +126,12 @@ def _show(edition: Edition, runs: Sequence[Run], load_before: float, folder: Pat
 def _redraw(edition: Edition, folder: Path) -> None:
     """The machine is told of as it was then: only the tables are new."""
     table = folder / f"{edition.name}.md"
-    document = json.loads(table.with_suffix(".json").read_text(encoding="utf-8"))
-    runs = measure.from_json(document["values"])
-    about = table.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
+    try:
+        document = json.loads(table.with_suffix(".json").read_text(encoding="utf-8"))
+        runs = measure.from_json(document["values"])
+        about = table.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise click.UsageError(f"{folder} has no results of an earlier run that can be drawn again: {error}") from error
     table.write_text(f"{edition.heading}{report(runs)}\n\n{about}\n", encoding="utf-8")
     _draw(edition, runs, folder)
 

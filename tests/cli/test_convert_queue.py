@@ -19,7 +19,7 @@ from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullCo
 from raptormq.protocol.codes import RequestCode
 from raptormq.storage import conversion_run, queue_conversion
 from tests.client.cluster import Cluster
-from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, route
+from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, route, silence
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 QUEUES = 4
@@ -193,17 +193,42 @@ async def test_two_brokers_are_stopped_and_go_on(
             assert done.stdout.count(b"BatchCQ, 100 messages, switched at log offset") == 2
 
 
-async def test_a_broker_that_is_gone_will_go_on(raptormq: Run) -> None:
-    async with ScriptedPeer() as server, ScriptedPeer() as broker:
-        server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, broker))
-        copying = QueueConversionState("t", "SimpleCQ", "copying", target="BatchCQ")
-        broker.on(RequestCode.CONVERT_QUEUE, answer(body=copying.to_json()), hang_up)
-        done = await asyncio.to_thread(raptormq, "convert-queue", "t", "--to", "BatchCQ", "-n", server.address)
-        said = (
-            f"raptormq: the connection to {broker.address} ended before the answer; the conversion goes on when the "
-            "broker is back: raptormq convert-queue t --status shows it\n"
-        )
-        assert (done.returncode, done.stderr.decode()) == (2, said)
+CONVERTED = QueueConversionState("t", "BatchCQ", "done", done=7, total=7, switch_offset=9)
+AT_WORK = QueueConversionState("t", "SimpleCQ", "copying", target="BatchCQ")
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize(
+    ("action", "replies", "hint"),
+    [
+        (["--to", "BatchCQ"], [hang_up], "; it may have got the order: raptormq convert-queue t --status shows it"),
+        (
+            ["--to", "BatchCQ"],
+            [answer(body=AT_WORK.to_json()), hang_up],
+            "; it goes on with what it was told when it is back: raptormq convert-queue t --status shows it",
+        ),
+        (["--stop"], [silence], "; it may have got the order: raptormq convert-queue t --status shows it"),
+        (["--status"], [silence], ""),
+    ],
+)
+async def test_a_broker_that_does_not_answer_is_told_of_and_keeps_no_other_from_the_order(
+    raptormq: Run, lost: int, action: list[str], replies: list[Reply], hint: str
+) -> None:
+    async with ScriptedPeer() as server, ScriptedPeer() as first, ScriptedPeer() as second:
+        server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, first, second))
+        brokers = [first, second]
+        brokers[lost].on(RequestCode.CONVERT_QUEUE, *replies)
+        brokers[1 - lost].on(RequestCode.CONVERT_QUEUE, answer(body=CONVERTED.to_json()))
+        words = ("convert-queue", "t", *action, "-n", server.address, "--timeout", "1")
+        done = await asyncio.to_thread(raptormq, *words)
+    said = (
+        f"no answer from {brokers[lost].address} in time"
+        if silence in replies
+        else f"the connection to {brokers[lost].address} ended before the answer"
+    )
+    assert done.stderr.decode() == f"raptormq: broker-{lost}: {said}{hint}\n"
+    assert done.stdout.decode() == f"broker-{1 - lost}: BatchCQ, 7 messages, switched at log offset 9\n"
+    assert done.returncode == 2
 
 
 def test_an_interrupt_leaves_the_brokers_at_work(

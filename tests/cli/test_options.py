@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from raptormq.cli.options import key_and_value, positive_seconds, start_position
+from raptormq.cli.options import key_and_value, message_tag, positive_seconds, start_position
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,9 @@ def test_key_and_value() -> None:
     for text in ("", "k", "k=", "=v"):
         with pytest.raises(click.BadParameter, match="KEY=VALUE"):
             key_and_value(text)
+
+
+def test_a_message_has_one_tag() -> None:
+    assert message_tag("a b") == "a b"
+    with pytest.raises(click.BadParameter, match="'a||b' is no tag: a message has one".replace("|", r"\|")):
+        message_tag("a||b")

@@ -54,8 +54,10 @@ class Conversions:
 
     async def order(self, topic: str, *, to_batch: bool) -> None:
         """Let a topic be converted; raises as :meth:`QueueConverter.order`."""
-        await self.converter.order(topic, self, to_batch=to_batch)
-        self._wake.set()
+        try:
+            await self.converter.order(topic, self, to_batch=to_batch)
+        finally:
+            self._wake.set()  # an order that could not be saved may be in the file all the same
 
     def set(self, topic: str, *, is_batch: bool) -> None:
         """See :class:`raptormq.storage.conversion_run.QueueTypes`."""

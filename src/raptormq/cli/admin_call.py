@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ def with_admin(name_servers: str, timeout_s: float, run: Callable[[AdminClient],
         RaptorMQError: a server refuses.
     """
     config = client_config(name_servers, timeout_s)
+    # Without a handler warnings go to the standard error; what fails for good is in the one line of the error.
+    logging.getLogger("raptormq").addHandler(logging.NullHandler())
 
     async def call() -> T:
         async with AdminClient(client_config=config) as admin:

@@ -71,8 +71,8 @@ def convert_queue(
         states, refusals = await _ask_all(admin, addresses, topic, action, to)
         if action != "status":
             left = {name: address for name, address in addresses.items() if name in states}
-            with _explained_outage(topic, watching=to is not None), bars() as show:
-                await _watch(admin, left, topic, states, show)
+            with bars() as show:
+                refusals += await _watch(admin, left, topic, states, show)
         return states, refusals
 
     with _explained_interrupt(topic, watching=to is not None):
@@ -114,27 +114,49 @@ async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
 async def _ask_all(
     admin: AdminClient, addresses: dict[str, str], topic: str, action: str, to: str | None
 ) -> tuple[States, list[str]]:
-    """Return what the brokers answer, and the refusals of the others."""
+    """Return what the brokers answer, and why the others do not: one that is frozen keeps no other from the order."""
     states: States = {}
-    refusals: list[str] = []
-    for name, address in addresses.items():
+    failures: dict[str, str] = {}
+
+    async def ask(name: str, address: str) -> None:
         try:
             states[name] = await admin.convert_queue(address, topic, action, to)
         except ServerError as error:
-            refusals.append(f"{name}: {error}")
-    return states, refusals
+            failures[name] = f"{name}: {error}"
+        except TransportError as error:
+            known = "" if action == "status" else f"; it may have got the order: {_status_of(topic)} shows it"
+            failures[name] = f"{name}: {error}{known}"
+
+    await asyncio.gather(*(ask(*each) for each in addresses.items()))
+    return dict(sorted(states.items())), [failures[name] for name in sorted(failures)]
 
 
 async def _watch(
     admin: AdminClient, addresses: dict[str, str], topic: str, states: States, show: Callable[[States], None]
-) -> None:
-    """Ask again and again until no broker is at work any more; ``states`` is kept up to date."""
+) -> list[str]:
+    """Ask again and again until no broker is at work any more, and keep ``states`` up to date; return which ones, no
+    longer in there, cannot be asked.
+    """
+    failures: dict[str, str] = {}
+
+    async def look(name: str, address: str) -> None:
+        try:
+            states[name] = await admin.convert_queue(address, topic, "status")
+        except TransportError as error:
+            del states[name]
+            goes_on = f"it goes on with what it was told when it is back: {_status_of(topic)} shows it"
+            failures[name] = f"{name}: {error}; {goes_on}"
+
     while any(state.is_under_way for state in states.values()):
         show(states)
         await asyncio.sleep(POLL_S)
-        for name, address in addresses.items():
-            states[name] = await admin.convert_queue(address, topic, "status")
+        await asyncio.gather(*(look(name, addresses[name]) for name in states))
     show(states)
+    return [failures[name] for name in sorted(failures)]
+
+
+def _status_of(topic: str) -> str:
+    return f"raptormq convert-queue {topic} --status"
 
 
 @contextmanager
@@ -143,19 +165,8 @@ def _explained_interrupt(topic: str, *, watching: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if watching:
-            click.echo(f"the brokers go on; raptormq convert-queue {topic} --status shows it", err=True)
+            click.echo(f"the brokers go on; {_status_of(topic)} shows it", err=True)
         raise
-
-
-@contextmanager
-def _explained_outage(topic: str, *, watching: bool) -> Iterator[None]:
-    try:
-        yield
-    except TransportError as error:
-        if not watching:
-            raise
-        hint = f"raptormq convert-queue {topic} --status shows it"
-        raise CommandFailed(f"{error}; the conversion goes on when the broker is back: {hint}") from error
 
 
 def _words(state: QueueConversionState) -> str:
@@ -171,7 +182,7 @@ def _words(state: QueueConversionState) -> str:
         case "refused":
             return f"{state.queue_type}, not converted: {state.remark}"
         case "failed":
-            return f"{types}, stopped at {count}: {state.remark}"
+            return f"{types}, stopped at {count}: {state.remark}; the same order goes on with it when that is over"
     return f"{types}, {state.phase}, {count}"
 
 

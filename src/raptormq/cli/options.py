@@ -11,6 +11,7 @@ import click
 
 from raptormq.cli.connecting import connection_options
 from raptormq.client.settings import Limits
+from raptormq.protocol.tags import TAG_SEPARATOR
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +83,13 @@ def message_key(value: str) -> str:
     """Return a key of a message; spaces stand between several."""
     if not value or " " in value:
         raise click.BadParameter(f"{value!r} is no key: a key is one word; give --key once for each")
+    return value
+
+
+def message_tag(value: str) -> str:
+    """Return the tag of a message."""
+    if TAG_SEPARATOR in value:
+        raise click.BadParameter(f"{value!r} is no tag: a message has one, and filters have several")
     return value
 
 

@@ -16,7 +16,7 @@ import uvloop
 from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import CommandFailed, explaining
 from raptormq.cli.lines import read_lines
-from raptormq.cli.options import message_key, name_servers_option, timeout_option
+from raptormq.cli.options import message_key, message_tag, name_servers_option, timeout_option
 from raptormq.cli.progress import Advance, progress
 from raptormq.cli.sent_lines import SentLines
 from raptormq.client import Message, Producer, ProducerConfig
@@ -63,7 +63,7 @@ Examples:
     metavar="KEY",
     help="Key of every message, to find it by; may be given more than once.",
 )
-@click.option("--tag", help="Tag of every message, to filter by.")
+@click.option("--tag", type=message_tag, metavar="TAG", help="Tag of every message, to filter by.")
 @click.option(
     "--batch",
     "batch_size",

@@ -233,7 +233,9 @@ def require_keys(keys: EncryptionKeys | None) -> None:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"the file of keys {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"the file of keys {path} cannot be read: {error}") from None
 
 

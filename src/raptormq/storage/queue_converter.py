@@ -120,6 +120,7 @@ class QueueConverter:
 
     async def _order(self, topic: str, types: QueueTypes, to_batch: bool) -> None:
         entry = self._ledger.entries.get(topic)
+        is_new = entry is None
         self._ended.pop(topic, None)
         if entry is None:
             if (topic in self._table.batch_topics) is to_batch:
@@ -142,7 +143,10 @@ class QueueConverter:
         try:
             await self._save()
         except StorageError:
-            self._let_rest(topic)
+            if is_new:
+                self.forget(topic)
+            else:
+                self._let_rest(topic)
             raise
 
     async def _give_up(self, entry: Entry, types: QueueTypes) -> None:
@@ -188,7 +192,9 @@ class QueueConverter:
         return True
 
     def forget(self, topic: str) -> None:
-        """A topic is deleted, with the files of all its queues; the ledger has to be saved (:meth:`tidy`)."""
+        """A topic is deleted, with the files of all its queues, or its conversion is as if it had never been ordered;
+        the ledger has to be saved (:meth:`tidy`).
+        """
         self._ended.pop(topic, None)
         job = self._jobs.pop(topic, None)
         if job is not None:
@@ -240,7 +246,9 @@ class QueueConverter:
         except ConversionRefused as error:
             await self._refuse(job, types, str(error))
         except (StorageError, OSError) as error:
-            await self._rest(job, types, "failed", str(error))
+            prefix = "the new queues cannot be written: "
+            remark = f"{prefix}{error.strerror}" if isinstance(error, OSError) else str(error)
+            await self._rest(job, types, "failed", remark)
             return job.entry.state != SWITCHED
         else:
             await self._end(job, "done", "")

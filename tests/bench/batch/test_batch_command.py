@@ -61,3 +61,13 @@ def test_results_are_kept_and_drawn_anew(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert again.exit_code == 0, again.output
     assert (tmp_path / "batch.png").exists()
     assert {name: (tmp_path / name).read_bytes() for name in written} == written
+
+
+@pytest.mark.parametrize("kept", [None, "{", "{}", '{"values": [1]}'])
+def test_what_cannot_be_drawn_anew_is_told_of(tmp_path: Path, kept: str | None) -> None:
+    if kept is not None:
+        (tmp_path / "batch.json").write_text(kept)
+        (tmp_path / "batch.md").write_text("table")
+    refused = CliRunner().invoke(command, ["--redraw", "--into", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "no results of an earlier run" in refused.output

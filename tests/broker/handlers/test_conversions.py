@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from raptormq.protocol.bodies.conversion import QueueConversionState
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.storage.queue_conversion import QueueConversion
 from raptormq.storage.real_filesystem import RealFileSystem
@@ -212,3 +213,20 @@ def new_topic(name: str) -> dict[str, object]:
         "topicFilterType": "SINGLE_TAG",
         "order": "false",
     }
+
+
+async def test_nothing_is_left_of_an_order_that_was_refused_because_it_could_not_be_saved(tmp_path: Path) -> None:
+    """On the disk it may be all the same: the last step, which fails, is to make its new name durable."""
+    disk = FaultyFileSystem(RealFileSystem())
+    file = tmp_path / "config" / "queueConversions.json"
+    async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
+        await send(peer, "a")
+        disk.faults.append(Fault(kind="sync_directory", path="config", error=errno.ENOSPC, repeats=True))
+        assert (await call(peer, "start", "BatchCQ")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert await order(peer, "status") == QueueConversionState("t", "SimpleCQ", "none")
+        disk.faults.clear()
+        while json.loads(saved(file))["conversions"]:
+            await asyncio.sleep(0.001)
+        while (await call(peer, "start", "BatchCQ")).code != ResponseCode.SUCCESS:
+            await asyncio.sleep(0.01)  # that there is room is noticed within a second
+        assert (await ended(peer)).phase == "done"
