@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from raptormq.client.heartbeats import Heartbeats
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
@@ -74,3 +76,15 @@ async def test_who_came_along_with_a_heartbeat_that_is_refused_is_told_so() -> N
         told_to = await asyncio.gather(*(heartbeats.tell(broker.address) for _ in range(4)))
         assert told_to == [True, False, False, False]
         assert await heartbeats.tell(broker.address)
+
+
+async def test_a_broker_that_refuses_a_client_is_in_the_log_once_for_each_refusal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with ScriptedPeer() as broker, heartbeats_to(broker) as (heartbeats, _):
+        denied = refuse(ResponseCode.NO_PERMISSION, "no access to group g")
+        broker.on(HEART_BEAT, denied, denied, answer(), denied)
+        assert [await heartbeats.tell(broker.address) for _ in range(4)] == [False, False, True, False]
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == 2
+    assert all("no access to group g" in line and broker.address in line for line in lines)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from weakref import WeakValueDictionary
 
 from raptormq.client.answers import require_success
-from raptormq.errors import RaptorMQError
+from raptormq.errors import RaptorMQError, ServerError
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -65,6 +65,8 @@ class Heartbeats:
         self._wanted = asyncio.Event()
         self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
         """By address, while somebody waits for it."""
+        self._refusals: dict[str, str] = {}
+        """By address, what is in the log of brokers that refuse."""
 
     def soon(self) -> None:
         """Tell all brokers in the background now instead of at the next turn."""
@@ -113,7 +115,13 @@ class Heartbeats:
                 return True
             command = request(RequestCode.HEART_BEAT, body=data.to_json())
             require_success(await connection.request(command, self._timeout), address)
+        except ServerError as error:
+            if self._refusals.get(address) != str(error):
+                self._refusals[address] = str(error)
+                log.warning("broker %s does not take this client, whose groups get nothing there: %s", address, error)
+            return False
         except RaptorMQError as error:
             log.info("broker %s did not take the heartbeat: %s", address, error)
             return False
+        self._refusals.pop(address, None)
         return True
