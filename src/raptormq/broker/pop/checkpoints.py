@@ -81,8 +81,12 @@ class CheckPoints:
             StorageError: it cannot be written down.
         """
         if self._outstanding.acknowledge(ack.key, ack.offsets):
-            unique = _unique(ack.key, ack.offsets[0], ack.broker_name, ack.tag)
-            self._writer.write([self._record(revive_queue, ack.tag, ack.to_json(), unique, now_ms, now_ms)])
+            self._writer.write([self.ack_record(ack, revive_queue, now_ms)])
+
+    def ack_record(self, ack: Ack, revive_queue: int, now_ms: int) -> PendingRecord:
+        """Return what the revive log says of messages that are done."""
+        unique = _unique(ack.key, ack.offsets[0], ack.broker_name, ack.tag)
+        return self._record(revive_queue, ack.tag, ack.to_json(), unique, now_ms, now_ms)
 
     def _record(self, queue: int, tag: str, body: bytes, unique: str, due_ms: int, born_ms: int) -> PendingRecord:
         properties = encode_properties({TAGS: tag, UNIQUE_KEY: unique, _TIMER_DELIVER_MS: str(due_ms)})

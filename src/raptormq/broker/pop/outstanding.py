@@ -84,6 +84,13 @@ class Outstanding:
             self._forget(entry)
         return entry.left != before
 
+    def still_open(self, checkpoint: CheckPoint) -> tuple[int, list[int]] | None:
+        """Return the queue of the revive log that a checkpoint is in, and which of its offsets nobody has acknowledged
+        until now; None when it is forgotten.
+        """
+        entry = self._open.get(checkpoint.key)
+        return None if entry is None else (entry.place[0], entry.offsets())
+
     def due(self, now_ms: int, most: int) -> list[tuple[CheckPoint, list[int]]]:
         """Return up to ``most`` checkpoints whose time is up, with the offsets that nobody has acknowledged; they stay
         until :meth:`done`.

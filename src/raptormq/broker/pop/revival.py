@@ -172,9 +172,26 @@ class PopRevival:
             raise failure
 
     async def _revive(self, checkpoint: CheckPoint, offsets: list[int]) -> None:
-        if self._topics.get(checkpoint.topic) is None or self._groups.get(checkpoint.group) is None:
+        """Store copies, and behind them in the same group that the messages are done: the revive log is read again from
+        the oldest checkpoint of its queue on, which may wait for a day and longer.
+        """
+        copies = await self._copies(checkpoint, offsets)
+        found = self._outstanding.still_open(checkpoint)
+        if found is None:
             return
-        copies: list[PendingRecord] = []
+        queue, left = found  # what was acknowledged since it was due is not among them
+        done = Ack(
+            checkpoint.topic, checkpoint.group, checkpoint.queue_id, checkpoint.start_offset, checkpoint.pop_time,
+            tuple(left), checkpoint.broker_name,
+        )  # fmt: skip
+        records = [copies[offset] for offset in left if offset in copies]
+        await self._writer.stored([*records, self._checkpoints.ack_record(done, queue, self._clock())])
+
+    async def _copies(self, checkpoint: CheckPoint, offsets: list[int]) -> dict[int, PendingRecord]:
+        """Return the messages as they come back, by their offsets; what does not exist any more is not among them."""
+        if self._topics.get(checkpoint.topic) is None or self._groups.get(checkpoint.group) is None:
+            return {}
+        copies: dict[int, PendingRecord] = {}
         topic = pop_retry_topic(checkpoint.topic, checkpoint.group, v2=self._pulling.retry_topic_v2)
         for offset in offsets:
             try:
@@ -183,11 +200,10 @@ class PopRevival:
                 logger.warning("message %d of %s cannot be brought back: %s", offset, checkpoint.topic, error)
                 continue
             if message is not None:
-                copies.append(_copy(message, topic, checkpoint))
-        for each in {record.topic for record in copies}:
+                copies[offset] = _copy(message, topic, checkpoint)
+        for each in {record.topic for record in copies.values()}:
             await self._ensure_topic(each, checkpoint.group)
-        if copies:
-            await self._writer.stored(copies)
+        return copies
 
     async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:
         result = await self._store.get_messages_cold(checkpoint.topic, checkpoint.queue_id, offset, Wishes(1, 1))

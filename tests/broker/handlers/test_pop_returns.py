@@ -1,0 +1,124 @@
+"""What comes back to be popped again: once, also with restarts, and not what is acknowledged meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.service import Broker
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.pop_handle import PopHandle
+from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.record import StoredMessage
+from raptormq.storage.results import GetResult
+from raptormq.storage.wishes import Wishes
+from tests.broker.batches.batch_peer import create_topic, named, send_batch
+from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
+from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.clock import Clock
+
+QUEUE_TYPES = ("SimpleCQ", "BatchCQ")
+
+
+async def acknowledge(peer: Peer, back: StoredMessage) -> None:
+    """Acknowledge what was popped from the retry topic."""
+    info = decode_properties(back.properties)["POP_CK"]
+    done = await ack(peer, PopHandle(0, 0, 0, 0, ""), int(info.split(" ")[-1]), RETRY, extraInfo=info)
+    assert done.code == 0
+
+
+async def pop_for_long(peer: Peer) -> None:
+    """Pop a message into each of the revive queues, which cannot be done with before it is acknowledged."""
+    for _ in range(8):
+        assert len(bodies(await pop(peer, maxMsgNums=1, invisibleTime=HOUR))) == 1
+
+
+async def expect_nothing_after_starts(root: Path, clock: Clock) -> None:
+    for _ in range(2):
+        async with running(root, clock=clock) as broker, connected(broker) as peer:
+            assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []
+
+
+@pytest.mark.parametrize("queue_type", QUEUE_TYPES)
+async def test_what_came_back_and_is_done_does_not_come_with_the_next_start(tmp_path: Path, queue_type: str) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        await create_topic(peer, "t", f"+queue.type={queue_type}")
+        await send_batch(peer, named(*(f"m{number}" for number in range(20))), topic="t")
+        await pop_for_long(peer)
+        await pop(peer, invisibleTime=0)
+        for back in await come_back(peer, 12):
+            await acknowledge(peer, back)
+    await expect_nothing_after_starts(tmp_path, clock)
+
+
+async def test_what_came_back_in_part_is_written_down_as_done(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"%d" % number for number in range(11)])
+        await pop_for_long(peer)
+        popped = await pop(peer, invisibleTime=MINUTE)
+        assert (await ack(peer, handle_of(popped, 8), 9)).code == 0
+        clock.move(MINUTE)
+        for back in await come_back(peer, 2):
+            assert back.body in (b"8", b"10")
+            await acknowledge(peer, back)
+    await expect_nothing_after_starts(tmp_path, clock)
+
+
+async def test_what_was_popped_of_a_deleted_topic_is_not_looked_for_in_a_new_one(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        for topic in ("t", "u"):
+            await create_topic(peer, topic, "+queue.type=SimpleCQ")
+            await peer.send_list(topic, [b"%d" % number for number in range(9)])
+        for _ in range(8):
+            await pop(peer, topic="u", maxMsgNums=1, invisibleTime=HOUR)
+        await pop(peer, invisibleTime=MINUTE)
+        await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+        await pop(peer, topic="u", invisibleTime=MINUTE)
+        clock.move(MINUTE)
+        assert bodies(await pop(peer, topic="u", queueId=-1, pollTime=20_000)) == [b"8"]  # that of "t" was due before
+        await create_topic(peer, "t", "+queue.type=SimpleCQ")
+        await peer.send_list("t", [b"new %d" % number for number in range(9)])
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        assert bodies(await pop(peer)) == [b"new %d" % number for number in range(9)]
+        assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []
+
+
+async def slow_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let reads of "t" wait for the second event; the first tells that one does."""
+    reading, may_read = asyncio.Event(), asyncio.Event()
+    read = broker._store.get_messages_cold
+
+    async def waiting(topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+        reading.set()
+        await may_read.wait()
+        return await read(topic, queue_id, offset, wishes)
+
+    monkeypatch.setattr(broker._store, "get_messages_cold", waiting)
+    return reading, may_read
+
+
+@pytest.mark.parametrize("done", [(0,), (0, 1)])
+async def test_what_is_acknowledged_while_it_is_read_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: tuple[int, ...]
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1"])
+        handle = handle_of(await pop(peer), 0)
+        await peer.send("t", b"last")
+        assert bodies(await pop(peer)) == [b"last"]
+        reading, may_read = await slow_reads(broker, monkeypatch)
+        clock.move(MINUTE)
+        await reading.wait()
+        for offset in done:
+            assert (await ack(peer, handle, offset)).code == 0
+        may_read.set()
+        back: list[bytes] = []
+        while b"last" not in back:
+            back += [message.body for message in messages(await pop(peer, queueId=-1, pollTime=1_000))]
+        assert back == [b"0", b"1", b"last"][len(done) :]
