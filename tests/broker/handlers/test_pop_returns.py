@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.service import Broker
-from raptormq.protocol.codes import RequestCode
+from raptormq.errors import StorageError
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.pop_handle import PopHandle
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
@@ -122,3 +123,24 @@ async def test_what_is_acknowledged_while_it_is_read_does_not_come_back(
         while b"last" not in back:
             back += [message.body for message in messages(await pop(peer, queueId=-1, pollTime=1_000))]
         assert back == [b"0", b"1", b"last"][len(done) :]
+
+
+async def test_an_acknowledgement_that_is_answered_after_one_that_failed_is_known_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"%d" % number for number in range(9)])
+        await pop_for_long(peer)
+        handle = handle_of(await pop(peer), 8)
+        append = broker._store.append
+
+        def full(_: object) -> None:
+            monkeypatch.setattr(broker._store, "append", append)
+            raise StorageError("no room")
+
+        monkeypatch.setattr(broker._store, "append", full)
+        assert (await ack(peer, handle, 8)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await ack(peer, handle, 8)).code == 0
+    clock.move(MINUTE)
+    await expect_nothing_after_starts(tmp_path, clock)

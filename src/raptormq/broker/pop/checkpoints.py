@@ -80,8 +80,9 @@ class CheckPoints:
         Raises:
             StorageError: it cannot be written down.
         """
-        if self._outstanding.acknowledge(ack.key, ack.offsets):
-            self._writer.write([self.ack_record(ack, revive_queue, now_ms)])
+        if self.waits_for(ack):
+            self._writer.write([self.ack_record(ack, revive_queue, now_ms)])  # first: who fails here asks once more
+            self._outstanding.acknowledge(ack.key, ack.offsets)
 
     def ack_record(self, ack: Ack, revive_queue: int, now_ms: int) -> PendingRecord:
         """Return what the revive log says of messages that are done."""

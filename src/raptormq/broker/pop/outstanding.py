@@ -27,12 +27,14 @@ class _Open:
         self.left = (1 << len(checkpoint.offsets)) - 1
         """A bit for each of the checkpoint's offsets that is not acknowledged."""
 
-    def acknowledge(self, offsets: Iterable[int]) -> None:
-        known = self.checkpoint.offsets
+    def bits(self, offsets: Iterable[int]) -> int:
+        """Return the bits of those offsets that are the checkpoint's."""
+        known, found = self.checkpoint.offsets, 0
         for offset in offsets:
             index = bisect_left(known, offset)
             if index < len(known) and known[index] == offset:
-                self.left &= ~(1 << index)
+                found |= 1 << index
+        return found
 
     def offsets(self) -> list[int]:
         return [offset for index, offset in enumerate(self.checkpoint.offsets) if self.left >> index & 1]
@@ -71,7 +73,7 @@ class Outstanding:
     def waits_for(self, key: Key, offsets: Iterable[int]) -> bool:
         """Return whether one of ``offsets`` is not acknowledged yet."""
         entry = self._open.get(key)
-        return entry is not None and not set(offsets).isdisjoint(entry.offsets())
+        return entry is not None and bool(entry.left & entry.bits(offsets))
 
     def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
         """Note that messages are done; False when they need not be any more, or never had to be."""
@@ -79,7 +81,7 @@ class Outstanding:
         if entry is None:
             return False
         before = entry.left
-        entry.acknowledge(offsets)
+        entry.left &= ~entry.bits(offsets)
         if not entry.left:
             self._forget(entry)
         return entry.left != before
