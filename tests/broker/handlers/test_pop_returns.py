@@ -17,7 +17,8 @@ from raptormq.storage.results import GetResult
 from raptormq.storage.wishes import Wishes
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
-from tests.broker.harness import Peer, bodies, connected, messages, running
+from tests.broker.handlers.test_pop_trouble import change
+from tests.broker.harness import Peer, bodies, connected, held, messages, running
 from tests.clock import Clock
 
 QUEUE_TYPES = ("SimpleCQ", "BatchCQ")
@@ -89,7 +90,21 @@ async def test_what_was_popped_of_a_deleted_topic_is_not_looked_for_in_a_new_one
         assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []
 
 
-async def slow_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+def slow_flushes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let what waits for the disk wait for the second event; the first tells that something does."""
+    flushing, flushed = asyncio.Event(), asyncio.Event()
+    durable = broker._store.durable
+
+    async def waiting(end_offset: int) -> None:
+        flushing.set()
+        await flushed.wait()
+        await durable(end_offset)
+
+    monkeypatch.setattr(broker._store, "durable", waiting)
+    return flushing, flushed
+
+
+def slow_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """Let reads of "t" wait for the second event; the first tells that one does."""
     reading, may_read = asyncio.Event(), asyncio.Event()
     read = broker._store.get_messages_cold
@@ -113,7 +128,7 @@ async def test_what_is_acknowledged_while_it_is_read_does_not_come_back(
         handle = handle_of(await pop(peer), 0)
         await peer.send("t", b"last")
         assert bodies(await pop(peer)) == [b"last"]
-        reading, may_read = await slow_reads(broker, monkeypatch)
+        reading, may_read = slow_reads(broker, monkeypatch)
         clock.move(MINUTE)
         await reading.wait()
         for offset in done:
@@ -144,3 +159,48 @@ async def test_an_acknowledgement_that_is_answered_after_one_that_failed_is_know
         assert (await ack(peer, handle, 8)).code == 0
     clock.move(MINUTE)
     await expect_nothing_after_starts(tmp_path, clock)
+
+
+SYNC = {"flushDiskType": "SYNC_FLUSH"}
+
+
+async def test_what_is_acknowledged_while_its_time_is_changed_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, SYNC, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"%d" % number for number in range(9)])
+        await pop_for_long(peer)
+        handle = handle_of(await pop(peer), 8)
+        flushing, flushed = slow_flushes(broker, monkeypatch)
+        changing = asyncio.ensure_future(change(peer, handle, MINUTE, 8))
+        await flushing.wait()
+        assert (await ack(peer, handle, 8)).code == 0
+        flushed.set()
+        assert (await changing).code == 0
+        clock.move(2 * MINUTE)
+        assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []
+    await expect_nothing_after_starts(tmp_path, clock)
+
+
+@pytest.mark.parametrize("apart_ms", [0, 2])
+async def test_a_message_whose_time_is_changed_twice_at_once_comes_back_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart_ms: int
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, SYNC, clock=clock) as broker, connected(broker) as peer:
+        await peer.send("t", b"once")
+        clock.hold()
+        handle = handle_of(await pop(peer), 0)
+        flushing, flushed = slow_flushes(broker, monkeypatch)
+        changing = [asyncio.ensure_future(change(peer, handle, MINUTE))]
+        await flushing.wait()
+        clock.move(apart_ms)
+        changing.append(asyncio.ensure_future(change(peer, handle, MINUTE)))
+        await held(peer, 1)
+        flushed.set()
+        assert [answer.code for answer in await asyncio.gather(*changing)] == [0, 0]
+        clock.run()
+        clock.move(2 * MINUTE)
+        assert [message.body for message in await come_back(peer, 1)] == [b"once"]
+        assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []

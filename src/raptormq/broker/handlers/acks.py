@@ -123,8 +123,7 @@ class AckHandlers:
                 checkpoint = CheckPoint(
                     topic, group, queue_id, header.offset, pop_time, invisible, (header.offset,), handle.broker_name
                 )
-                await self._checkpoints.write(checkpoint, handle.revive_queue)
-                self._checkpoints.acknowledge(ack, handle.revive_queue, now)
+                await self._checkpoints.take_over(ack, checkpoint, handle.revive_queue, now)
         return response_to(command, header=ChangeInvisibleTimeResponseHeader(pop_time, invisible, handle.revive_queue))
 
     def _ack_orderly(self, place: tuple[str, str, int], offset: int, pop_time: int) -> None:

@@ -9,9 +9,10 @@ memory for some seconds and lets them arrive through its timer, records go strai
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.broker.pop.outstanding import Key, Outstanding
 from raptormq.protocol.bodies.pop import CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.properties import TAGS, UNIQUE_KEY, encode_properties
 from raptormq.protocol.tags import tag_hash
@@ -38,6 +39,7 @@ class CheckPoints:
         self._topic = revive_topic(cluster)
         self._host = store_host
         self._writing = 0
+        self._taken_over: set[tuple[Key, tuple[int, ...]]] = set()
         self._turn = itertools.cycle(range(REVIVE_QUEUES))
 
     def next_queue(self) -> int:
@@ -69,6 +71,26 @@ class CheckPoints:
             self._outstanding.add(checkpoint, (revive_queue, result.queue_offsets[0]))
         finally:
             self._writing -= 1
+
+    async def take_over(self, ack: Ack, checkpoint: CheckPoint, revive_queue: int, now_ms: int) -> None:
+        """Let a checkpoint of its own take over the message that waits for ``ack``. What is acknowledged while that is
+        written stays done; a second call in this time changes nothing, like one that comes too late: in the same
+        millisecond its checkpoint would have the same name.
+
+        Raises:
+            StorageError: it cannot be written down.
+        """
+        message = ack.key, ack.offsets
+        if message in self._taken_over:
+            return
+        self._taken_over.add(message)
+        try:
+            await self.write(checkpoint, revive_queue)
+        finally:
+            self._taken_over.discard(message)
+        if not self.waits_for(ack):  # any more: nor need the new one
+            ack = replace(ack, start_offset=checkpoint.start_offset, pop_time=checkpoint.pop_time)
+        self.acknowledge(ack, revive_queue, now_ms)
 
     def waits_for(self, ack: Ack) -> bool:
         """Return whether one of the messages is invisible still."""
