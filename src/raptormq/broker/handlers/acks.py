@@ -2,8 +2,8 @@
 ``ChangeInvisibleTimeProcessor``).
 
 An acknowledgement that comes too late, when the message is visible again, is answered with success and changes nothing,
-as in Apache RocketMQ: the consumer gets the message once more. So is a change of what is visible again or done,
-of which Apache RocketMQ makes another copy.
+as in Apache RocketMQ: the consumer gets the message once more. So is a change of what is visible again, done
+or being changed, of which Apache RocketMQ makes another copy.
 """
 
 from __future__ import annotations
