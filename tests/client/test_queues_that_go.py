@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import cast
 
 import pytest
@@ -25,9 +26,10 @@ class Claims:
     async def claim(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         return self.granted & set(queues)
 
-    async def release(self, queues: list[MessageQueue]) -> set[str]:
-        self.released += queues
-        return {queue.broker_name for queue in queues} & self.silent
+    async def release(self, queues: list[MessageQueue], unreached: Collection[str] = ()) -> set[str]:
+        asked = [queue for queue in queues if queue.broker_name not in unreached]
+        self.released += asked
+        return {queue.broker_name for queue in asked} & self.silent
 
 
 def taking(claims: Claims | None, timeout: float = 1000.0) -> HandOver:

@@ -9,7 +9,7 @@ Neighbours: `accumulator` decides when, `delivery` and `shipping` send. Source: 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import count, repeat
@@ -24,6 +24,8 @@ from raptormq.errors import MessageError, RaptorMQError, RequestTimeout, ServerE
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
+
+log = logging.getLogger(__name__)
 
 _ALONE_MAY_HELP = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 """The topic, or the broker between two attempts, is not what it was known as."""
@@ -50,7 +52,7 @@ class Departures:
     """Sends the batches of the producers that have one group and one configuration.
 
     Args:
-        release: called when all senders of a batch are told while others of its request still wait.
+        release: called when all senders of a batch are told, though others of its request may wait still.
     """
 
     def __init__(
@@ -89,8 +91,12 @@ class Departures:
                 else:
                     lone.create_task(self._alone_or_failed(batch, deadline))
 
-            with contextlib.suppress(RaptorMQError, MemoryError):  # what is left, sent alone, says why to its senders
+            try:
                 await self._shipping.send(parcels, self._config.send_timeout, settle)
+            except RaptorMQError:
+                pass  # what is left, sent alone, says why to its senders
+            except Exception:
+                log.exception("a request for several queues has failed, its batches are sent one by one")
             for number in parcels:
                 lone.create_task(self._alone_or_failed(sealed[number], deadline))
 

@@ -94,7 +94,7 @@ class HandOver:
             reader.let_go()
             self._commits.forget(reader.queue)
         if self._claims is not None:
-            unreached |= await self._claims.release([reader.queue for reader in reachable()])
+            unreached |= await self._claims.release([reader.queue for reader in readers], unreached)
         for reader in readers:
             del self._leaving[reader.queue]
 

@@ -36,8 +36,6 @@ from raptormq.transport.event_wait import set_within
 log = logging.getLogger(__name__)
 
 _RENEWAL_S = 20.0
-_SILENCE_S = 10.0
-"""A broker that was asked in vain is not asked so long, unless a connection is made: every look would wait for it."""
 _PATIENCE_S = 1.0
 """A look at which queues are to be read waits no longer for any broker."""
 _AT_ONCE = 250
@@ -54,10 +52,12 @@ class QueueClaims:
         self._claimed: set[MessageQueue] = set()
         self._refused: set[MessageQueue] = set()
         """What another member had when it was asked for last."""
-        self._silent_until: dict[str, float] = {}
-        """By address, in the time of the loop."""
+        self._owed: set[MessageQueue] = set()
+        """What is claimed no more, and was not given back yet: its broker has not answered."""
         self._late: dict[asyncio.Task[list[MessageQueue]], str] = {}
         """What is waited for in the background, with the address."""
+        self._held_late: set[MessageQueue] = set()
+        """What turned out to be ours there, for who asks again."""
         self._wanted = asyncio.Event()
         self._renewals: asyncio.Task[None] | None = None
 
@@ -66,8 +66,7 @@ class QueueClaims:
         self._renewals = background(self._renew(refused), f"claims of {self._group}")
 
     def renew_soon(self) -> None:
-        """Claim everything again now: there is a connection."""
-        self._silent_until.clear()
+        """Claim, and give back, everything again now."""
         self._wanted.set()
 
     async def stop(self) -> None:
@@ -83,18 +82,24 @@ class QueueClaims:
         Of a broker that does not answer none are returned before `ClientConfig.request_timeout` is used up, all then.
         """
         self._claimed |= set(queues)
+        self._owed -= set(queues)
         held = await asyncio.gather(*(self._claim_soon(*each) for each in self._by_master(queues).items()))
         return set[MessageQueue]().union(*held)
 
-    async def release(self, queues: Collection[MessageQueue]) -> set[str]:
+    async def release(self, queues: Collection[MessageQueue], unreached: Collection[str] = ()) -> set[str]:
         """Give claims back, those too that were asked for and not got.
+
+        Where a broker does not answer, or is among those that are `unreached`, by name, that is done as soon as there
+        is a connection, or with the next renewal.
 
         Returns the names of the brokers that did not answer.
         """
-        self._claimed -= set(queues)
-        self._refused -= set(queues)
-        unreached = await asyncio.gather(*(self._release_at(*each) for each in self._by_master(queues).items()))
-        return set[str]().union(*unreached)
+        for kept in (self._claimed, self._refused, self._held_late):
+            kept.difference_update(queues)
+        self._owed |= set(queues)
+        at_once = [queue for queue in queues if queue.broker_name not in unreached]
+        more = await asyncio.gather(*(self._release_at(*each) for each in self._by_master(at_once).items()))
+        return set[str]().union(*more)
 
     def _by_master(self, queues: Iterable[MessageQueue]) -> dict[str | None, list[MessageQueue]]:
         by_master: dict[str | None, list[MessageQueue]] = defaultdict(list)
@@ -107,21 +112,27 @@ class QueueClaims:
         """Claim within a second; where the broker does not answer, nothing is ours before it is given up."""
         if address is None:
             return queues
-        if asyncio.get_running_loop().time() < self._silent_until.get(address, 0.0):
-            return self._not_refused(queues)
-        if address in self._late.values():
-            return []
-        claiming = asyncio.create_task(self._claim_at(address, queues))
+        held = self._held_late.intersection(queues)
+        self._held_late -= held
+        asked = [queue for queue in queues if queue not in held]
+        if not asked or address in self._late.values():
+            return list(held)
+        claiming = asyncio.create_task(self._claim_at(address, asked))
         try:
             await asyncio.wait([claiming], timeout=_PATIENCE_S)
         except asyncio.CancelledError:
             claiming.cancel()
             raise
         if claiming.done():
-            return claiming.result()
+            return [*held, *claiming.result()]
         self._late[claiming] = address
-        claiming.add_done_callback(self._late.pop)
-        return []
+        claiming.add_done_callback(self._came_late)
+        return list(held)
+
+    def _came_late(self, claiming: asyncio.Task[list[MessageQueue]]) -> None:
+        del self._late[claiming]
+        if not claiming.cancelled():
+            self._held_late |= self._claimed.intersection(claiming.result())  # the rest was given back meanwhile
 
     async def _claim_at(self, address: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         held: list[MessageQueue] = []
@@ -134,26 +145,31 @@ class QueueClaims:
                     held += decode_locked_queues(answer.body)
         except RaptorMQError as error:
             log.info("group %s reads without claims at broker %s: %s", self._group, address, error)
-            if isinstance(error, TransportError):
-                self._silent_until[address] = asyncio.get_running_loop().time() + _SILENCE_S
-            return self._not_refused(queues)
-        self._silent_until.pop(address, None)
+            return [queue for queue in queues if queue not in self._refused]
         self._refused.difference_update(held)
         self._refused.update(self._claimed.intersection(queues).difference(held))
+        self._held_late -= self._refused
         return held
 
-    def _not_refused(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        return [queue for queue in queues if queue not in self._refused]
-
     async def _release_at(self, address: str | None, queues: list[MessageQueue]) -> set[str]:
-        if address is None or self._instance.pool.open_connection(address) is None:
+        if address is None:  # nobody knows the broker any more
+            self._owed.difference_update(queues)
+            return set()
+        if self._instance.pool.open_connection(address) is None:
             return set()  # a consumer that stops has waited for that broker long enough; claims end by themselves
         try:
             for first in range(0, len(queues), _AT_ONCE):
-                await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, queues[first : first + _AT_ONCE])
+                # What was claimed again meanwhile must not be given back.
+                part = [queue for queue in queues[first : first + _AT_ONCE] if queue in self._owed]
+                if part:
+                    await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, part)
+                    self._owed.difference_update(part)
+        except TransportError as error:
+            log.info("group %s gives claims back later at broker %s: %s", self._group, address, error)
+            return {queue.broker_name for queue in queues}
         except RaptorMQError as error:
             log.info("group %s did not give claims back at broker %s: %s", self._group, address, error)
-            return {queue.broker_name for queue in queues} if isinstance(error, TransportError) else set()
+            self._owed.difference_update(queues)
         return set()
 
     async def _ask(self, address: str, code: RequestCode, queues: list[MessageQueue]) -> RemotingCommand:
@@ -165,9 +181,10 @@ class QueueClaims:
         while True:
             await set_within(self._wanted, _RENEWAL_S)
             self._wanted.clear()
-            masters = self._by_master(self._claimed).items()
+            claimed, owed = self._by_master(self._claimed).items(), self._by_master(self._owed).items()
             await asyncio.gather(
-                *(self._claim_at(address, queues) for address, queues in masters if address is not None)
+                *(self._claim_at(address, queues) for address, queues in claimed if address is not None),
+                *(self._release_at(*each) for each in owed),
             )
             if self._refused:
                 refused(self._refused)
