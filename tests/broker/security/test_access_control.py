@@ -230,3 +230,34 @@ async def test_the_parts_of_a_request_for_several_queues_are_judged_one_by_one(t
     assert answers[0].text == "User:alice has no permission to access Topic:other from 127.0.0.1, no matched policies."
     assert answers[2].text.startswith("User:alice has no permission to access Group:g ")
     assert [each.code for each in decode_answers(root.body, 4)] == [allowed] * 4
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+    ],
+)
+async def test_retries_are_read_by_their_own_group(tmp_path: Path, code: RequestCode) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Sub", "Update"])
+        await allow(peer, "Group:g", ["Sub", "Update"])
+        for topic, is_allowed in (
+            ("orders", True),
+            ("other", False),
+            ("%RETRY%g", True),
+            ("%RETRY%g_orders", True),  # popped, and not acknowledged in time
+            ("%RETRY%g+orders", True),
+            ("%RETRY%g_other", False),
+            ("%RETRY%boss", False),
+            ("%RETRY%boss+orders", False),
+            ("%DLQ%g", False),
+        ):
+            answer = await ask(peer, ALICE, code, {"consumerGroup": "g", "topic": topic})
+            assert (answer.code != ResponseCode.NO_PERMISSION) == is_allowed, (topic, answer.remark)

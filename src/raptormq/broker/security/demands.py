@@ -75,6 +75,19 @@ def _topic(fields: Mapping[str, str], actions: tuple[str, ...], found: list[Dema
         found.append(Demand(Resource("Topic", topic), actions))
 
 
+def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
+    """Return what ``group`` needs to read ``topic``, besides itself: nothing for its own retries, the topic that they
+    were popped from for those of pops (:func:`~raptormq.protocol.pop_handle.pop_retry_topic`), and for the retries of
+    another group that group.
+    """
+    own = RETRY_PREFIX + group
+    if topic == own:
+        return []
+    if topic.startswith((f"{own}_", f"{own}+")):
+        topic = topic[len(own) + 1 :]
+    return [Demand(topic_or_group(topic), actions)]
+
+
 def _route(request: RemotingCommand) -> list[Demand]:
     topic = request.ext_fields.get("topic") or ""
     resource = topic_or_group(topic)
@@ -103,10 +116,9 @@ def _send_back(request: RemotingCommand) -> list[Demand]:
 
 def _consuming(actions: tuple[str, ...]) -> Rule:
     def rule(request: RemotingCommand) -> list[Demand]:
-        found: list[Demand] = []
-        _topic(request.ext_fields, actions, found)
-        found.append(Demand(group_resource(request.ext_fields.get("consumerGroup") or ""), actions))
-        return found
+        fields = request.ext_fields
+        group = fields.get("consumerGroup") or ""
+        return [*_read_by(group, fields.get("topic") or "", actions), Demand(group_resource(group), actions)]
 
     return rule
 
@@ -171,6 +183,8 @@ _RULES: dict[int, Rule] = {
     41: _locks,
     42: _locks,
     31001: _conversion,
+    200051: _consuming(_SUB),
+    200053: _consuming(_SUB),
     200151: _acknowledgements,
 }
 """Requests with a rule of their own."""
@@ -205,9 +219,7 @@ _FIELDS: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
     353: (("Update",), ("group", "topic")),
     370: (_PUB, ("topic",)),
     200050: (_SUB, _TOPIC_AND_GROUP),
-    200051: (_SUB, _TOPIC_AND_GROUP),
     200052: (_SUB, _TOPIC_AND_GROUP),
-    200053: (_SUB, _TOPIC_AND_GROUP),
     200054: (_SUB, _TOPIC_AND_GROUP),
     200055: (_GET, _TOPIC_AND_GROUP),
 }
