@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.broker.security.demands import MAX_HEARTBEAT_BYTES
 from raptormq.protocol.batch import encode_batch
-from raptormq.protocol.bodies.heartbeat import HeartbeatData
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.bodies.queues import QueueLockRequest
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -203,6 +203,8 @@ async def test_locks_are_for_topics_that_the_client_may_read(tmp_path: Path) -> 
         orders = [MessageQueue("orders", "broker-a", number) for number in range(100)]
         for queues, code in (
             (orders, ResponseCode.SUCCESS),
+            ([*orders, MessageQueue("%RETRY%g", "broker-a", 0)], ResponseCode.SUCCESS),
+            ([*orders, MessageQueue("%RETRY%boss", "broker-a", 0)], ResponseCode.NO_PERMISSION),
             ([*orders, MessageQueue("other", "broker-a", 0)], ResponseCode.NO_PERMISSION),
         ):
             body = QueueLockRequest("g", "c", queues).to_json()
@@ -261,3 +263,24 @@ async def test_retries_are_read_by_their_own_group(tmp_path: Path, code: Request
         ):
             answer = await ask(peer, ALICE, code, {"consumerGroup": "g", "topic": topic})
             assert (answer.code != ResponseCode.NO_PERMISSION) == is_allowed, (topic, answer.remark)
+
+
+async def test_retries_are_announced_by_their_own_group(tmp_path: Path) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Sub"])
+        await allow(peer, "Group:g", ["Sub"])
+        for topic, code in (("%RETRY%g", ResponseCode.SUCCESS), ("%RETRY%boss", ResponseCode.NO_PERMISSION)):
+            subscriptions = [Subscription.parse(each, "*", 1) for each in ("orders", topic)]
+            body = HeartbeatData("c", consumers=[ConsumerData("g", subscriptions=subscriptions)]).to_json()
+            assert (await ask(peer, ALICE, RequestCode.HEART_BEAT, body=body)).code == code
+
+
+@pytest.mark.parametrize("group", ["g", "CLIENT_INNER_PRODUCER"])  # the latter is what clients name
+async def test_retries_are_sent_by_who_may_read_them(tmp_path: Path, group: str) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Group:g", ["Sub"])
+        for topic, code in (("%RETRY%g", ResponseCode.SUCCESS), ("%RETRY%boss", ResponseCode.NO_PERMISSION)):
+            fields = send_fields(topic) | {"a": group}
+            assert (await ask(peer, ALICE, RequestCode.SEND_MESSAGE_V2, fields, b"x")).code == code

@@ -68,13 +68,6 @@ def _named(fields: Mapping[str, str], names: tuple[str, ...], actions: tuple[str
     return found
 
 
-def _topic(fields: Mapping[str, str], actions: tuple[str, ...], found: list[Demand], name: str = "topic") -> None:
-    """Add a demand on a topic unless it is a retry topic, which goes with its group."""
-    topic = fields.get(name) or ""
-    if not topic.startswith(RETRY_PREFIX):
-        found.append(Demand(Resource("Topic", topic), actions))
-
-
 def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
     """Return what ``group`` needs to read ``topic``, besides itself: nothing for its own retries, the topic that they
     were popped from for those of pops (:func:`~raptormq.protocol.pop_handle.pop_retry_topic`), and for the retries of
@@ -94,12 +87,11 @@ def _route(request: RemotingCommand) -> list[Demand]:
     return [Demand(resource, _READ if resource.kind == "Group" else ("Pub", "Sub", "Get"))]
 
 
-def _send(topic_field: str, group_field: str) -> Rule:
+def _send(topic_field: str) -> Rule:
     def rule(request: RemotingCommand) -> list[Demand]:
-        fields = request.ext_fields
-        topic = fields.get(topic_field) or ""
-        if topic.startswith(RETRY_PREFIX):
-            return [Demand(group_resource(fields.get(group_field) or topic), _SUB)]
+        topic = request.ext_fields.get(topic_field) or ""
+        if topic.startswith(RETRY_PREFIX):  # the group that the request names is the producer's own word
+            return [Demand(group_resource(topic), _SUB)]
         return [Demand(Resource("Topic", topic), _PUB)]
 
     return rule
@@ -134,7 +126,7 @@ def _heartbeat(request: RemotingCommand) -> list[Demand]:
     for consumer in HeartbeatData.from_json(request.body).consumers:
         found.append(Demand(group_resource(consumer.group), _SUB))
         for subscription in consumer.subscriptions:
-            _topic({"topic": subscription.topic}, _SUB, found)
+            found += _read_by(consumer.group, subscription.topic, _SUB)
     return found
 
 
@@ -149,10 +141,11 @@ def _members(request: RemotingCommand) -> list[Demand]:
 
 def _locks(request: RemotingCommand) -> list[Demand]:
     body = loads_request(request.body)
-    found = [Demand(group_resource(str(body.get("consumerGroup") or "")), _SUB)]
+    group = str(body.get("consumerGroup") or "")
+    found = [Demand(group_resource(group), _SUB)]
     queues = [queue for queue in body.get("mqSet") or [] if isinstance(queue, dict)]
     for topic in dict.fromkeys(str(queue.get("topic") or "") for queue in queues):  # thousands are of the same one
-        _topic({"topic": topic}, _SUB, found)
+        found += _read_by(group, topic, _SUB)
     return found
 
 
@@ -166,9 +159,9 @@ def _conversion(request: RemotingCommand) -> list[Demand]:
 
 
 _RULES: dict[int, Rule] = {
-    10: _send("topic", "group"),
-    310: _send("b", "a"),
-    320: _send("b", "a"),
+    10: _send("topic"),
+    310: _send("b"),
+    320: _send("b"),
     105: _route,
     37: _end_transaction,
     36: _send_back,
