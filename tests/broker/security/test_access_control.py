@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.security.demands import MAX_HEARTBEAT_BYTES
+from raptormq.broker.security.demands import MAX_ACKNOWLEDGED, MAX_HEARTBEAT_BYTES
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
+from raptormq.protocol.bodies.pop import BatchAck, encode_batch_acks
 from raptormq.protocol.bodies.queues import QueueLockRequest
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -284,3 +285,48 @@ async def test_retries_are_sent_by_who_may_read_them(tmp_path: Path, group: str)
         for topic, code in (("%RETRY%g", ResponseCode.SUCCESS), ("%RETRY%boss", ResponseCode.NO_PERMISSION)):
             fields = send_fields(topic) | {"a": group}
             assert (await ask(peer, ALICE, RequestCode.SEND_MESSAGE_V2, fields, b"x")).code == code
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "kind", "code"),
+    [
+        ("g", "orders", "0", ResponseCode.SUCCESS),
+        ("g", "orders", "1", ResponseCode.SUCCESS),
+        ("g", "orders", "2", ResponseCode.SUCCESS),
+        ("g", "%RETRY%g", "0", ResponseCode.SUCCESS),
+        ("g", "other", "0", ResponseCode.NO_PERMISSION),
+        ("g", "other", "1", ResponseCode.NO_PERMISSION),
+        ("g", "%RETRY%boss", "0", ResponseCode.NO_PERMISSION),
+        ("boss", "orders", "0", ResponseCode.NO_PERMISSION),
+    ],
+)
+async def test_each_of_many_acknowledgements_is_judged(
+    tmp_path: Path, group: str, topic: str, kind: str, code: ResponseCode
+) -> None:
+    own, judged = (BatchAck(*names, 0, 0, 0, 1, (0,)) for names in (("g", "orders", "0"), (group, topic, kind)))
+    rows = json.loads(encode_batch_acks("broker-a", [own, judged]))
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Sub"])
+        await allow(peer, "Group:g", ["Sub"])
+        for more in ({}, {"consumerGroup": "g"}):  # the latter says nothing
+            body = json.dumps(rows | more).encode()
+            answer = await ask(peer, ALICE, RequestCode.BATCH_ACK_MESSAGE, body=body)
+            assert answer.code == code, answer.remark
+
+
+@pytest.mark.parametrize(("rows", "topics"), [(4_096, 1), (4_097, 1), (MAX_ACKNOWLEDGED + 1, MAX_ACKNOWLEDGED + 1)])
+async def test_acknowledgements_that_are_too_many_to_be_judged_do_not_pass(
+    tmp_path: Path, rows: int, topics: int
+) -> None:
+    acks = [BatchAck("g", f"orders{number % topics}", "0", 0, 0, 0, 1, (0,)) for number in range(rows)]
+    body = encode_batch_acks("broker-a", acks)
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders*", ["Sub"])
+        await allow(peer, "Group:g", ["Sub"])
+        answer = await ask(peer, ALICE, RequestCode.BATCH_ACK_MESSAGE, body=body)
+    if rows == 4_096:
+        assert answer.code == ResponseCode.SUCCESS
+    else:
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "parse authorization context error.")

@@ -13,8 +13,10 @@ from typing import NamedTuple
 from raptormq.broker.security.resources import Resource, group_resource, topic_or_group
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
+from raptormq.protocol.bodies.pop import batch_ack_names
 from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.pop_handle import real_topic
 from raptormq.protocol.topic_names import RETRY_PREFIX
 
 
@@ -28,6 +30,10 @@ class Demand(NamedTuple):
 MAX_HEARTBEAT_BYTES = 512 * 1024
 """Heartbeats beyond are not judged, hence refused: judging cannot be done in turns with other requests, and this much
 names 3,000 topics, for which it takes 50 ms."""
+
+MAX_ACKNOWLEDGED = 1_000
+"""Pairs of group and topic that acknowledgements (200151) may be for: more are not judged, hence refused, for the same
+reason. Clients name one or a few."""
 
 Rule = Callable[[RemotingCommand], list[Demand]]
 
@@ -150,7 +156,14 @@ def _locks(request: RemotingCommand) -> list[Demand]:
 
 
 def _acknowledgements(request: RemotingCommand) -> list[Demand]:
-    return [Demand(group_resource(str(loads_request(request.body).get("consumerGroup") or "")), _SUB)]
+    names = batch_ack_names(request.body) if request.body else set()
+    if len(names) > MAX_ACKNOWLEDGED:
+        raise BodyError(f"acknowledgements for {len(names)} groups and topics, more than {MAX_ACKNOWLEDGED}")
+    found: dict[Demand, None] = {}
+    for group, topic, kind in names:
+        found[Demand(group_resource(group), _SUB)] = None
+        found.update(dict.fromkeys(_read_by(group, real_topic(topic, group, kind), _SUB)))
+    return list(found)
 
 
 def _conversion(request: RemotingCommand) -> list[Demand]:

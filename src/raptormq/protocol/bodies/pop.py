@@ -13,7 +13,7 @@ from typing import Any
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.members import list_at
-from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_request
 
 _NOT_ZERO = re.compile(rb"[^\0]", re.DOTALL)
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
@@ -142,10 +142,28 @@ class BatchAck:
 
 def decode_batch_acks(data: bytes) -> Sequence[BatchAck]:
     """Read the body of 200151, where the offsets are a bit set from ``so`` on; raises :class:`BodyError`."""
-    values = list_at(loads_object(data), "acks")
+    return [_batch_ack(value) for value in _rows(data)]
+
+
+def batch_ack_names(data: bytes) -> set[tuple[str, str, str]]:
+    """Return the groups, topics and kinds of topics that a body of 200151 names, as :func:`decode_batch_acks` reads
+    them; raises :class:`BodyError`.
+    """
+    return {_names(value) for value in _rows(data)}
+
+
+def _rows(data: bytes) -> list[Any]:
+    values = list_at(loads_request(data), "acks")
     if len(values) > _MAX_ACKS:
         raise BodyError(f"a batch of acknowledgements is a list of up to {_MAX_ACKS}")
-    return [_batch_ack(value) for value in values]
+    return values
+
+
+def _names(value: Any) -> tuple[str, str, str]:
+    try:
+        return str(value["c"]), str(value["t"]), str(value.get("r") or "0")
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BodyError(f"not a batch of acknowledgements: {value!r:.80}") from error
 
 
 def encode_batch_acks(broker_name: str, acks: Sequence[BatchAck]) -> bytes:
@@ -164,10 +182,7 @@ def _batch_ack(value: Any) -> BatchAck:
     try:
         start = int(value["so"])
         offsets = tuple(start + index for index in _indices(base64.b64decode(value.get("b") or "", validate=True)))
-        return BatchAck(
-            str(value["c"]), str(value["t"]), str(value.get("r") or "0"), int(value["q"]), int(value["rq"]), start,
-            int(value["pt"]), offsets,
-        )  # fmt: skip
+        return BatchAck(*_names(value), int(value["q"]), int(value["rq"]), start, int(value["pt"]), offsets)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, binascii.Error) as error:
         raise BodyError(f"not a batch of acknowledgements: {value!r:.80}") from error
 
