@@ -54,6 +54,7 @@ from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.retries import Retries
 from raptormq.broker.running_config import RunningConfig
+from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.security.tables import access_gate
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
@@ -275,6 +276,7 @@ class _Core:
         self.running_config = RunningConfig(config)
         self.retries = Retries(self.topics, self.groups, config.policies)
         self.gate = access_gate(config, tables.security)
+        self.records = PlacedRecords(store, self.gate.judge)
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.timers = _timers(self)
@@ -330,13 +332,14 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
     return (
         LockHandlers(core.locks, core.registry, steady_ms),
         OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
-        RelayHandlers(core.store, core.topics, core.groups, core.registry, core.config.identity),
+        RelayHandlers(core.records, core.topics, core.groups, core.registry, core.config.identity),
         ConsumerHandlers(
             core.store, core.topics, core.registry, core.statistics, core.config.identity.broker_name, core.address
         ),
-        RecordHandlers(core.store),
+        RecordHandlers(core.store, core.records),
         SendBackHandlers(
             core.store,
+            core.records,
             core.writer,
             core.retries,
             core.tables.topics_saver,

@@ -11,6 +11,7 @@ from raptormq.broker.clients import ClientRegistry, Presence
 from raptormq.broker.config import Identity
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.relays import RelayHandlers
+from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import RequestTimeout
 from raptormq.protocol.bodies.heartbeat import ConsumerData
@@ -98,7 +99,7 @@ async def test_a_client_that_thinks_for_too_long() -> None:
 
 def _handlers(store: MessageStore, registry: ClientRegistry[Connection]) -> RelayHandlers:
     topics, groups = TopicTable(TopicConfigTable({}), lambda: 0), GroupTable(None, lambda: 0)
-    return RelayHandlers(store, topics, groups, registry, Identity(), client_seconds=0.5)
+    return RelayHandlers(PlacedRecords(store, None), topics, groups, registry, Identity(), client_seconds=0.5)
 
 
 async def test_consuming_directly_brings_the_message_along(tmp_path: Path) -> None:

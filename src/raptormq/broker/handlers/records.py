@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from raptormq.broker.security.demands import viewed
+from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import ViewMessageRequestHeader
@@ -25,8 +27,9 @@ MAX_BYTES = 8 << 20
 class RecordHandlers:
     """Looks records up."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, records: PlacedRecords) -> None:
         self._store = store
+        self._records = records
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -39,7 +42,9 @@ class RecordHandlers:
         """33: the record that starts at a physical offset, which the offset id of its message holds."""
         with Reading(connection.answers, connection) as reading:
             await _room(reading)
-            record = await self._store.message_at_cold(header.offset, takes_encrypted=_takes_batches(command))
+            record = await self._records.message_at(
+                connection, command, viewed, header.offset, takes_encrypted=_takes_batches(command)
+            )
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
             if not command.is_oneway:

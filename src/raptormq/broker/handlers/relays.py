@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.config import Identity
 from raptormq.broker.groups import GroupTable
+from raptormq.broker.security.demands import consumed_by
+from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError, MessageError, RequestTimeout, TransportError
 from raptormq.protocol.bodies.queue_offsets import decode_progress, encode_group_progress
@@ -25,7 +28,6 @@ from raptormq.protocol.headers.relay import (
 )
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import parse_offset_id
-from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
@@ -44,14 +46,14 @@ class RelayHandlers:
 
     def __init__(
         self,
-        store: MessageStore,
+        records: PlacedRecords,
         topics: TopicTable,
         groups: GroupTable,
         registry: ClientRegistry[Connection],
         identity: Identity,
         client_seconds: float = _CLIENT_S,
     ) -> None:
-        self._store = store
+        self._records = records
         self._topics = topics
         self._groups = groups
         self._registry = registry
@@ -101,7 +103,7 @@ class RelayHandlers:
         return await self._relay(command, header.consumer_group, header.client_id, {}, command.body)
 
     async def consume_directly(
-        self, _: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
+        self, connection: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
     ) -> RemotingCommand:
         """309: one member consumes the message with an offset id now, whether it has done so before or not."""
         fields = {"brokerName": self._broker_name}
@@ -111,15 +113,18 @@ class RelayHandlers:
         group = self._groups.get(header.consumer_group)
         if group is not None:
             fields["groupSysFlag"] = str(group.others.get("groupSysFlag", 0))
-        record = await self._record(header.msg_id or "")
+        record = await self._record(connection, command, header)
         return await self._relay(command, header.consumer_group, header.client_id or "", fields, record)
 
-    async def _record(self, message_id: str) -> bytes:
+    async def _record(
+        self, connection: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
+    ) -> bytes:
+        message_id, needs = header.msg_id or "", partial(consumed_by, header.consumer_group)
         try:
             offset = parse_offset_id(message_id).physical_offset
         except MessageError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = await self._store.message_at_cold(offset)
+        record = await self._records.message_at(connection, command, needs, offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message with the id {message_id:.80}")
         return bytes(record)

@@ -8,6 +8,8 @@ with the delay level that the consumer names or, for 0, with a level that grows 
 
 from __future__ import annotations
 
+from functools import partial
+
 from raptormq.broker.config import Policies
 from raptormq.broker.delay.postponing import postpone
 from raptormq.broker.groups import GroupConfig
@@ -15,6 +17,8 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
 from raptormq.broker.saving import TableSaver
+from raptormq.broker.security.demands import consumed_by
+from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.statistics import Statistics
 from raptormq.errors import MessageError, RecordError
 from raptormq.protocol import properties as names
@@ -37,13 +41,14 @@ class SendBackHandlers:
     def __init__(
         self,
         store: MessageStore,
+        records: PlacedRecords,
         writer: InternalWriter,
         retries: Retries,
         topics_saver: TableSaver,
         statistics: Statistics,
         policies: Policies,
     ) -> None:
-        self._store = store
+        self._records = records
         self._writer = writer
         self._retries = retries
         self._topics_saver = topics_saver
@@ -64,7 +69,7 @@ class SendBackHandlers:
         group = self._retries.group(header.group)
         if group.retry_queue_nums <= 0:  # this group wants no retries
             return response_to(command)
-        message = await self._read(header.offset, header.origin_msg_id)
+        message = await self._read(connection, command, header)
         record = self._copy(message, group, header)
         await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
         await self._writer.stored([record])
@@ -72,10 +77,15 @@ class SendBackHandlers:
         self._statistics.returned(origin, header.group)
         return response_to(command)
 
-    async def _read(self, offset: int, message_id: str | None) -> StoredMessage:
+    async def _read(
+        self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
+    ) -> StoredMessage:
         """Return the message at a place; of a batch, the one with that id."""
+        offset, needs = header.offset, partial(consumed_by, header.group)
         # The topic may have been deleted meanwhile; the consumer has the message all the same, and wants it again.
-        data = await self._store.message_at_cold(offset, message_id or "", takes_dead=True)
+        data = await self._records.message_at(
+            connection, command, needs, offset, unique_key=header.origin_msg_id or "", takes_dead=True
+        )
         if data is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         try:

@@ -87,6 +87,16 @@ def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
     return [Demand(topic_or_group(topic), actions)]
 
 
+def viewed(topic: str) -> list[Demand]:
+    """Return what is needed to look at a message of ``topic``."""
+    return [Demand(topic_or_group(topic), _GET)]
+
+
+def consumed_by(group: str, topic: str) -> list[Demand]:
+    """Return what ``group`` needs to get a message of ``topic``, besides itself."""
+    return _read_by(group, topic, _SUB)
+
+
 def _route(request: RemotingCommand) -> list[Demand]:
     topic = request.ext_fields.get("topic") or ""
     resource = topic_or_group(topic)

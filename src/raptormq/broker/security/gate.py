@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 from raptormq.broker.security.acls import AclTable
 from raptormq.broker.security.demands import Demand, demands_of
+from raptormq.broker.security.placed_records import Judge
 from raptormq.broker.security.users import UserTable, denied
 from raptormq.errors import ProtocolError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import ACCESS_KEY, is_signed_with
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Guard, failure
+from raptormq.transport.router import Guard, Refused, failure
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,11 @@ class AccessGate:
         if part.code not in self._unjudged:
             self._authorize(part, connection.peer[0])
 
+    @property
+    def judge(self) -> Judge | None:
+        """What tells whether a request's user may do what turns out to be needed, None when everything is allowed."""
+        return self._may if self._authorization else None
+
     def refusal(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Return the answer to a request that must not be carried out, None for one that may."""
         try:
@@ -75,6 +81,17 @@ class AccessGate:
             logger.info("refused request code %d from %s: %s", request.code, connection.peer_name, error)
             return failure(request, error)
         return None
+
+    def _may(self, connection: Connection, request: RemotingCommand, demands: list[Demand]) -> bool:
+        username = request.ext_fields.get(ACCESS_KEY)
+        if request.code in self._unjudged or self._is_super(username):
+            return True
+        try:
+            self._require(username, demands, connection.peer[0])
+        except Refused as error:
+            logger.info("refused a record to request code %d from %s: %s", request.code, connection.peer_name, error)
+            return False
+        return True
 
     def _authenticate(self, request: RemotingCommand) -> None:
         username = request.ext_fields.get(ACCESS_KEY)
@@ -90,14 +107,20 @@ class AccessGate:
 
     def _authorize(self, request: RemotingCommand, source_ip: str) -> None:
         username = request.ext_fields.get(ACCESS_KEY)
-        if username is not None:
-            user = self._users.get(username)
-            if user is not None and user.is_super:
-                return
+        if self._is_super(username):  # before the demands are looked for: he may send what is too large to be judged
+            return
         try:
             demands = demands_of(request, self._cluster)
         except ProtocolError:
             raise denied("parse authorization context error.") from None
+        self._require(username, demands, source_ip)
+
+    def _is_super(self, username: str | None) -> bool:
+        user = self._users.get(username) if username is not None else None
+        return user is not None and user.is_super
+
+    def _require(self, username: str | None, demands: list[Demand], source_ip: str) -> None:
+        """Raise the refusal unless a user who is no super user has all that is demanded."""
         if not demands:
             return
         if username is None:

@@ -1,0 +1,68 @@
+"""Records that are asked for by their place in the log (33, 36, 309), for those who may read them.
+
+The gate judges what a request names; a place names no topic, and clients may write any topic beside it. So the record
+itself tells what its reader needs. One that the reader may not have looks like one that is not there: whether there is
+one, and of which topic, would be something to learn, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from raptormq.broker.security.demands import Demand
+from raptormq.broker.security.resources import ANY_TYPE, Resource
+from raptormq.errors import RecordError
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.properties import REAL_TOPIC, find_property
+from raptormq.protocol.record import decode_record
+from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from raptormq.storage.filesystem import Buffer
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+
+Judge = Callable[[Connection, RemotingCommand, list[Demand]], bool]
+"""Whether the user of a request may do what is demanded."""
+
+Needs = Callable[[str], list[Demand]]
+"""What a reader needs for a record of a topic."""
+
+_WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC})
+"""Topics in which messages for others wait. Only in these REAL_TOPIC counts: elsewhere clients may write it."""
+
+
+class PlacedRecords:
+    """Reads records of ``store`` by their places; ``judge`` None lets everybody read everything."""
+
+    def __init__(self, store: MessageStore, judge: Judge | None) -> None:
+        self._store = store
+        self._judge = judge
+
+    async def message_at(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        needs: Needs,
+        offset: int,
+        unique_key: str | None = None,
+        *,
+        takes_encrypted: bool = False,
+        takes_dead: bool = False,
+    ) -> Buffer | None:
+        """As :meth:`MessageStore.message_at_cold`; None also where the user of ``command`` lacks what he ``needs``."""
+        look = partial(self._store.message_at_cold, offset, takes_dead=takes_dead)
+        if self._judge is not None:
+            # An encrypted batch whole: the refusal to take it apart tells of it, too, and is for its readers.
+            stored = await look(takes_encrypted=True)
+            if stored is None or not self._judge(connection, command, _demands(stored, needs)):
+                return None
+        return await look(unique_key, takes_encrypted=takes_encrypted)
+
+
+def _demands(stored: Buffer, needs: Needs) -> list[Demand]:
+    try:
+        message = decode_record(stored, check_crc=False)
+    except RecordError:  # nobody can say whose it is
+        return [Demand(Resource(ANY_TYPE), ("Get",))]
+    waits_for = find_property(message.properties, REAL_TOPIC) if message.topic in _WAITING else None
+    return needs(waits_for or message.topic)

@@ -1,0 +1,167 @@
+"""Requests for a message by its place in the log: its own topic decides, whatever the request says."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.security.demands import viewed
+from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.language import Language
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.record import iter_records
+from raptormq.protocol.signing import Credentials, sign
+from tests.broker.batches.batch_peer import create_topic, named, send_batch
+from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
+from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, pull_fields, running
+from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allow, ask, create_alice
+from tests.broker.transaction.producer import PREPARED
+
+VIEW = RequestCode.VIEW_MESSAGE_BY_ID
+DELAYED = "DELAY\x0118\x02"
+TIMED = "TIMER_DELAY_SEC\x013600\x02"
+SENDS = {
+    "plain": "",
+    "delayed": DELAYED,
+    "timed": TIMED,
+    "half": PREPARED,
+    "forged": "REAL_TOPIC\x01orders\x02",
+}
+
+
+def place_of(sent: RemotingCommand) -> int:
+    return parse_offset_id(sent.ext_fields["msgId"].split(",")[0]).physical_offset
+
+
+def nothing_at(offset: int) -> tuple[int, str]:
+    return ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
+
+
+async def test_a_message_is_seen_by_who_may_see_its_topic(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        places = {
+            (topic, kind): place_of(await peer.send(topic, kind.encode(), properties=properties))
+            for kind, properties in SENDS.items()
+            for topic in ("orders", "secret", "%RETRY%g", "%RETRY%boss")
+        }
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Get"])
+        await allow(peer, "Group:g", ["Get"])
+        for (topic, kind), place in places.items():
+            fields: dict[str, object] = {"topic": "orders", "offset": place}
+            seen = await ask(peer, ALICE, VIEW, fields)
+            if topic in ("orders", "%RETRY%g"):
+                assert bodies(seen) == [kind.encode()], (topic, kind)
+            else:
+                assert (seen.code, seen.remark, seen.body) == (*nothing_at(place), b""), (topic, kind)
+            assert bodies(await ask(peer, ROOT, VIEW, fields)) == [kind.encode()]
+        inside = place + 1
+        none = await ask(peer, ALICE, VIEW, {"topic": "orders", "offset": inside})
+        assert (none.code, none.remark) == nothing_at(inside)
+
+
+async def test_a_message_of_a_batch_is_seen_by_who_may_see_the_topic_of_the_batch(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        places = {}
+        for topic in ("orders", "secret"):
+            await create_topic(peer, topic)
+            places[topic] = place_of(await send_batch(peer, named("a", "b"), topic=topic))
+        sealed = place_of(await send_wrapped(peer, SEALED, INNER_BATCH, PROPERTIES + MARK, topic="secret"))
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Get"])
+        for inside, body in ((0, b"a"), (1, b"a"), (2, b"b")):
+            for topic, place in places.items():
+                seen = await ask(peer, ALICE, VIEW, {"topic": "orders", "offset": place + inside})
+                if topic == "orders":
+                    assert bodies(seen) == [body]
+                else:
+                    assert (seen.code, seen.remark) == nothing_at(place + inside)
+        for place in (sealed, sealed + 1):  # not even that it is encrypted, with which key
+            seen = await _view_by_go(peer, ALICE, place)
+            assert (seen.code, seen.remark) == nothing_at(place)
+            assert (await _view_by_go(peer, ROOT, place)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def _view_by_go(peer: Peer, who: Credentials, place: int) -> RemotingCommand:
+    """Ask like a client that does not take batches apart."""
+    fields = {"topic": "orders", "offset": str(place)}
+    command = RemotingCommand(VIEW, fields, language=Language.GO, version=317)
+    sign(command, who)
+    return await peer.connection.request(command, TIMEOUT)
+
+
+@pytest.mark.parametrize("may_everything", [False, True])
+async def test_a_damaged_record_belongs_to_nobody(may_everything: bool) -> None:
+    class Store:
+        async def message_at_cold(self, *_: object, **__: object) -> bytes:
+            return b"\0\0\0\4"
+
+    asked: list[str] = []
+
+    def judge(_: object, __: object, demands: list[object]) -> bool:
+        asked.extend(demand.resource.key for demand in demands)  # type: ignore[attr-defined]
+        return may_everything
+
+    records = PlacedRecords(Store(), judge)  # type: ignore[arg-type]  # all that is asked of it
+    found = await records.message_at(None, RemotingCommand(VIEW), viewed, 0)  # type: ignore[arg-type]
+    assert (asked, found is not None) == (["*"], may_everything)
+
+
+async def _reader(peer: Peer) -> None:
+    """Let alice consume orders as g."""
+    await create_alice(peer)
+    await allow(peer, "Topic:orders", ["Sub"])
+    await allow(peer, "Group:g", ["Sub"])
+
+
+@pytest.mark.parametrize("topic", ["orders", "secret", "%RETRY%g", "%RETRY%boss", "%RETRY%g_orders", "%DLQ%g"])
+async def test_a_group_takes_back_what_it_may_read(tmp_path: Path, topic: str) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.heartbeat("c", "g", "orders")
+        place = place_of(await peer.send(topic, b"body"))
+    async with running(tmp_path, SECURED | {"messageDelayLevel": "1s 1s 1s"}) as broker, connected(broker) as peer:
+        await _reader(peer)
+        fields: dict[str, object] = {"group": "g", "delayLevel": 0, "originTopic": "orders", "offset": place}
+        answer = await ask(peer, ALICE, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        if topic not in ("orders", "%RETRY%g", "%RETRY%g_orders"):
+            assert (answer.code, answer.remark) == (1, f"look message by offset failed, {place}")
+            return
+        assert (answer.code, answer.remark) == (0, None)
+        pull = pull_fields("%RETRY%g", int(topic == "%RETRY%g"), wait_ms=20_000) | {"consumerGroup": "g"}
+        (again,) = messages(await ask(peer, ALICE, RequestCode.PULL_MESSAGE, pull))
+        assert (again.body, decode_properties(again.properties)["RETRY_TOPIC"]) == (b"body", topic)
+
+
+@pytest.mark.parametrize("topic", ["orders", "secret", "%RETRY%g", "%RETRY%boss"])
+async def test_a_member_consumes_what_its_group_may_read(tmp_path: Path, topic: str) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        message_id = (await peer.send(topic, b"body")).ext_fields["msgId"]
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer, connected(broker) as admin:
+        await _reader(admin)
+        await _heartbeat(peer)
+        fields: dict[str, object] = {"consumerGroup": "g", "clientId": "c", "msgId": message_id, "topic": "orders"}
+        asking = asyncio.ensure_future(ask(admin, ALICE, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields))
+        if topic in ("secret", "%RETRY%boss"):
+            answer = await asking
+            assert (answer.code, answer.remark) == (1, f"there is no message with the id {message_id}")
+            return
+        while (asked := await peer.notices.get()).code != RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            pass
+        peer.connection.send(response_to(asked, body=b"{}"))
+        assert (await asking).code == ResponseCode.SUCCESS
+        assert [record.body for record in iter_records(asked.body)] == [b"body"]
+
+
+async def _heartbeat(peer: Peer) -> None:
+    data = HeartbeatData("c", consumers=[ConsumerData("g", subscriptions=[Subscription.parse("orders", "*", 1)])])
+    answer = await ask(peer, ALICE, RequestCode.HEART_BEAT, body=data.to_json())
+    assert answer.code == ResponseCode.SUCCESS
