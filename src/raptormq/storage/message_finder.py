@@ -76,23 +76,24 @@ class MessageFinder:
         *,
         takes_encrypted: bool = False,
         takes_dead: bool = False,
+        whole: bool = False,
         wait: bool,
     ) -> Buffer | None:
         """Return the record of the message at a log offset, None when there is none.
 
         At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for. Who
-        ``takes_encrypted`` ones gets all of an encrypted batch for each of its messages. One of a topic that was
-        deleted is for who ``takes_dead`` ones.
+        ``takes_encrypted`` ones gets all of an encrypted batch for each of its messages, who wants the ``whole`` that
+        of any batch. One of a topic that was deleted is for who ``takes_dead`` ones.
 
         Raises:
             BatchEncrypted: the message is in a batch that is encrypted.
         """
         record = self._record_at(physical, wait)
         if record is None:
-            return self._inside(physical, wait, takes_encrypted=takes_encrypted, takes_dead=takes_dead)
+            return self._inside(physical, wait, takes_encrypted=takes_encrypted, takes_dead=takes_dead, whole=whole)
         if not takes_dead and self._is_dead(record, physical):
             return None
-        if not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
+        if whole or not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
             return record
         if (closed := _closed(record)) is not None:
             raise _refusal(closed)
@@ -125,7 +126,9 @@ class MessageFinder:
                 return place < dead_ends.get(decode_record(record, check_crc=False).topic, 0)
         return False
 
-    def _inside(self, physical: int, wait: bool, *, takes_encrypted: bool, takes_dead: bool) -> Buffer | None:
+    def _inside(
+        self, physical: int, wait: bool, *, takes_encrypted: bool, takes_dead: bool, whole: bool
+    ) -> Buffer | None:
         """Return the message of the wrapper that begins up to :data:`MAX_DISTANCE` before ``physical``."""
         log = self._log
         begin = max(log.min_offset, physical - physical % log.segment_size, physical - MAX_DISTANCE)
@@ -142,6 +145,8 @@ class MessageFinder:
                     return None
                 if not takes_dead and self._is_dead(record, start):
                     return None
+                if whole:
+                    return record
                 if (closed := _closed(record, physical - start)) is not None:
                     if takes_encrypted:
                         return record

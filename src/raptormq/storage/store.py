@@ -287,16 +287,22 @@ class MessageStore:
         *,
         takes_encrypted: bool = False,
         takes_dead: bool = False,
+        whole: bool = False,
     ) -> Buffer | None:
         """Return the stored record of the message at a log offset, None when there is none.
 
         At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for; with
         ``takes_encrypted`` the whole of an encrypted one, as at the places of its messages. With ``takes_dead`` also
-        one of a topic that was deleted.
+        one of a topic that was deleted; with ``whole`` all of any batch, as it is stored.
         """
         return await self._warmed(
             lambda wait: self._finder.message_at(
-                physical_offset, unique_key, takes_encrypted=takes_encrypted, takes_dead=takes_dead, wait=wait
+                physical_offset,
+                unique_key,
+                takes_encrypted=takes_encrypted,
+                takes_dead=takes_dead,
+                whole=whole,
+                wait=wait,
             )
         )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from raptormq.broker.security.demands import viewed
 from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -16,7 +18,7 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.language import Language
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
-from raptormq.protocol.record import iter_records
+from raptormq.protocol.record import StoredMessage, encode_record, iter_records
 from raptormq.protocol.signing import Credentials, sign
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
@@ -25,6 +27,8 @@ from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allo
 from tests.broker.transaction.producer import PREPARED
 
 VIEW = RequestCode.VIEW_MESSAGE_BY_ID
+BODY_AT = 88
+"""Where the body begins in a record."""
 DELAYED = "DELAY\x0118\x02"
 TIMED = "TIMER_DELAY_SEC\x013600\x02"
 SENDS = {
@@ -165,3 +169,32 @@ async def _heartbeat(peer: Peer) -> None:
     data = HeartbeatData("c", consumers=[ConsumerData("g", subscriptions=[Subscription.parse("orders", "*", 1)])])
     answer = await ask(peer, ALICE, RequestCode.HEART_BEAT, body=data.to_json())
     assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_a_body_that_looks_like_a_record_does_not_bring_other_messages_along(
+    tmp_path: Path, in_batch: bool
+) -> None:
+    text = b"between the two"
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        first, second = [place_of(await peer.send("orders", bytes(200))) for _ in range(2)]
+        begin, end = second + (second - first), second + 3 * (second - first) - 200 + len(text)
+        looks_like = replace(messages(await peer.pull("orders", 0))[0], physical_offset=begin + BODY_AT)
+        record = _record(looks_like, end - begin - BODY_AT, in_batch=in_batch)
+        assert place_of(await peer.send("orders", record[: BODY_AT + 20].ljust(200, b"-"))) == begin
+        await peer.send("secret", text)
+        assert place_of(await peer.send("orders", record[end - begin :])) == end
+        assert text in (await peer.call(VIEW, {"offset": begin + BODY_AT})).body  # here everybody may see it
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Get"])
+        seen = await ask(peer, ALICE, VIEW, {"topic": "orders", "offset": begin + BODY_AT})
+        assert (seen.code, seen.remark, seen.body) == (*nothing_at(begin + BODY_AT), b"")
+
+
+def _record(message: StoredMessage, length: int, *, in_batch: bool) -> bytes:
+    """Return a record with so many bytes before the end of its body, or of the body of the message in its batch."""
+    if not in_batch:
+        return encode_record(replace(message, body=bytes(length)))
+    body = encode_batch([(0, bytes(length - 20), b"")])
+    return encode_record(replace(message, body=body, sys_flag=INNER_BATCH, properties="INNER_NUM\x011\x02"))

@@ -52,8 +52,8 @@ class PlacedRecords:
         """As :meth:`MessageStore.message_at_cold`; None also where the user of ``command`` lacks what he ``needs``."""
         look = partial(self._store.message_at_cold, offset, takes_dead=takes_dead)
         if self._judge is not None:
-            # An encrypted batch whole: the refusal to take it apart tells of it, too, and is for its readers.
-            stored = await look(takes_encrypted=True)
+            # Batches whole: to be told that one is encrypted, and cannot be taken apart, is for its readers, too.
+            stored = await look(whole=True)
             if stored is None or not self._judge(connection, command, _demands(stored, needs)):
                 return None
         return await look(unique_key, takes_encrypted=takes_encrypted)
@@ -61,7 +61,9 @@ class PlacedRecords:
 
 def _demands(stored: Buffer, needs: Needs) -> list[Demand]:
     try:
-        message = decode_record(stored, check_crc=False)
+        # The place may be one in the body of a message, where its sender has written what looks like a record of his
+        # own topic and is so long that it takes in others': their bytes do not have the CRC that he wrote before.
+        message = decode_record(stored)
     except RecordError:  # nobody can say whose it is
         return [Demand(Resource(ANY_TYPE), ("Get",))]
     waits_for = find_property(message.properties, REAL_TOPIC) if message.topic in _WAITING else None
