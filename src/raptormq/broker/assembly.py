@@ -346,7 +346,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
             core.statistics,
             core.config.policies,
         ),
-        TransactionHandlers(core.store, core.transactions, core.clock),
+        TransactionHandlers(core.records, core.transactions, core.clock),
         RecallHandlers(core.writer, core.topics, core.config, core.timer_rules, core.clock),
         _replies(core),
     )

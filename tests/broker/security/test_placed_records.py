@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.security.demands import viewed
+from raptormq.broker.security.demands import to_view
 from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
@@ -24,7 +24,7 @@ from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
 from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, pull_fields, running
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allow, ask, create_alice
-from tests.broker.transaction.producer import PREPARED
+from tests.broker.transaction.producer import COMMIT, PREPARED
 
 VIEW = RequestCode.VIEW_MESSAGE_BY_ID
 BODY_AT = 88
@@ -116,7 +116,7 @@ async def test_a_damaged_record_belongs_to_nobody(may_everything: bool) -> None:
         return may_everything
 
     records = PlacedRecords(Store(), judge)  # type: ignore[arg-type]  # all that is asked of it
-    found = await records.message_at(None, RemotingCommand(VIEW), viewed, 0)  # type: ignore[arg-type]
+    found = await records.message_at(None, RemotingCommand(VIEW), to_view, 0)  # type: ignore[arg-type]
     assert (asked, found is not None) == (["*"], may_everything)
 
 
@@ -169,6 +169,42 @@ async def _heartbeat(peer: Peer) -> None:
     data = HeartbeatData("c", consumers=[ConsumerData("g", subscriptions=[Subscription.parse("orders", "*", 1)])])
     answer = await ask(peer, ALICE, RequestCode.HEART_BEAT, body=data.to_json())
     assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_a_transaction_is_decided_by_who_may_send_its_message(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        halves = {topic: await peer.send(topic, b"x", properties=PREPARED) for topic in ("orders", "secret")}
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Pub"])
+        for topic, named_topic in (("secret", None), ("secret", "orders"), ("orders", None)):
+            half = halves[topic]
+            fields: dict[str, object] = {
+                "producerGroup": "producers", "tranStateTableOffset": half.ext_fields["queueOffset"],
+                "commitLogOffset": place_of(half), "commitOrRollback": COMMIT, "msgId": "K1",
+            }  # fmt: skip
+            answer = await ask(
+                peer, ALICE, RequestCode.END_TRANSACTION, fields | ({"topic": named_topic} if named_topic else {})
+            )
+            refused = (1, "Find prepared transaction message failed")
+            assert (answer.code, answer.remark) == ((0, None) if topic == "orders" else refused)
+            pulled = await ask(peer, ROOT, RequestCode.PULL_MESSAGE, pull_fields(topic, 0))
+            assert bodies(pulled) == ([b"x"] if topic == "orders" else [])
+
+
+async def test_a_transaction_is_asked_about_again_for_who_may_change_its_topic(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        ids = {
+            topic: (await peer.send(topic, b"x", properties=PREPARED)).ext_fields["msgId"]
+            for topic in ("orders", "secret")
+        }
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Update"])
+        for topic, code in (("secret", ResponseCode.SYSTEM_ERROR), ("orders", ResponseCode.SUCCESS)):
+            fields: dict[str, object] = {"topic": "orders", "msgId": ids[topic]}
+            answer = await ask(peer, ALICE, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
+            assert answer.code == code, answer.remark
 
 
 @pytest.mark.parametrize("in_batch", [False, True])

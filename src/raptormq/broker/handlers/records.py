@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from raptormq.broker.security.demands import viewed
+from raptormq.broker.security.demands import to_view
 from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -43,7 +43,7 @@ class RecordHandlers:
         with Reading(connection.answers, connection) as reading:
             await _room(reading)
             record = await self._records.message_at(
-                connection, command, viewed, header.offset, takes_encrypted=_takes_batches(command)
+                connection, command, to_view, header.offset, takes_encrypted=_takes_batches(command)
             )
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")

@@ -14,7 +14,7 @@ from functools import partial
 from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.config import Identity
 from raptormq.broker.groups import GroupTable
-from raptormq.broker.security.demands import consumed_by
+from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError, MessageError, RequestTimeout, TransportError
@@ -119,7 +119,7 @@ class RelayHandlers:
     async def _record(
         self, connection: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
     ) -> bytes:
-        message_id, needs = header.msg_id or "", partial(consumed_by, header.consumer_group)
+        message_id, needs = header.msg_id or "", partial(to_consume, header.consumer_group)
         try:
             offset = parse_offset_id(message_id).physical_offset
         except MessageError as error:

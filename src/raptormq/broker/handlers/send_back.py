@@ -17,7 +17,7 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
 from raptormq.broker.saving import TableSaver
-from raptormq.broker.security.demands import consumed_by
+from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.statistics import Statistics
 from raptormq.errors import MessageError, RecordError
@@ -81,7 +81,7 @@ class SendBackHandlers:
         self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
     ) -> StoredMessage:
         """Return the message at a place; of a batch, the one with that id."""
-        offset, needs = header.offset, partial(consumed_by, header.group)
+        offset, needs = header.offset, partial(to_consume, header.group)
         # The topic may have been deleted meanwhile; the consumer has the message all the same, and wants it again.
         data = await self._records.message_at(
             connection, command, needs, offset, unique_key=header.origin_msg_id or "", takes_dead=True

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from raptormq.broker.security.demands import to_change, to_send
+from raptormq.broker.security.placed_records import Needs, PlacedRecords
 from raptormq.broker.transaction.half import immunity_ms
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import MessageError, RecordError
@@ -25,7 +27,6 @@ from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage, decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
@@ -36,8 +37,8 @@ _HALVES = (HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 class TransactionHandlers:
     """Takes decisions."""
 
-    def __init__(self, store: MessageStore, transactions: Transactions, clock: Callable[[], int]) -> None:
-        self._store = store
+    def __init__(self, records: PlacedRecords, transactions: Transactions, clock: Callable[[], int]) -> None:
+        self._records = records
         self._transactions = transactions
         self._clock = clock
 
@@ -55,7 +56,7 @@ class TransactionHandlers:
         if header.commit_or_rollback not in (COMMIT, ROLLBACK):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{header.commit_or_rollback} is no decision: 8 or 12 is")
         await self._transactions.ready()
-        half = await self._find(header)
+        half = await self._find(connection, command, header)
         if header.commit_or_rollback == COMMIT:
             await self._transactions.commit(half)
         else:
@@ -63,7 +64,7 @@ class TransactionHandlers:
         return response_to(command)
 
     async def resume(
-        self, _: Connection, command: RemotingCommand, header: ResumeCheckRequestHeader
+        self, connection: Connection, command: RemotingCommand, header: ResumeCheckRequestHeader
     ) -> RemotingCommand:
         """323: an open transaction, or one that was given up, is asked about as if it were new."""
         try:
@@ -71,7 +72,7 @@ class TransactionHandlers:
         except MessageError:
             place = -1
         await self._transactions.ready()
-        half = await self._read(place)
+        half = await self._read(connection, command, to_change, place)
         if half is None or half.topic not in _HALVES or find_property(half.properties, names.REAL_TOPIC) is None:
             remark = f"Exception was thrown when putting message back to {HALF_TOPIC}."
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -82,15 +83,19 @@ class TransactionHandlers:
         await self._transactions.resume(half)
         return response_to(command)
 
-    async def _read(self, place: int) -> StoredMessage | None:
-        data = await self._store.message_at_cold(place)
+    async def _read(
+        self, connection: Connection, command: RemotingCommand, needs: Needs, place: int
+    ) -> StoredMessage | None:
+        data = await self._records.message_at(connection, command, needs, place)
         try:
             return decode_record(data) if data is not None else None
         except RecordError:
             return None
 
-    async def _find(self, header: EndTransactionRequestHeader) -> StoredMessage:
-        half = await self._read(header.commit_log_offset)
+    async def _find(
+        self, connection: Connection, command: RemotingCommand, header: EndTransactionRequestHeader
+    ) -> StoredMessage:
+        half = await self._read(connection, command, to_send, header.commit_log_offset)
         if half is None or half.topic != HALF_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if find_property(half.properties, names.PRODUCER_GROUP) != header.producer_group:

@@ -87,12 +87,26 @@ def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
     return [Demand(topic_or_group(topic), actions)]
 
 
-def viewed(topic: str) -> list[Demand]:
+def to_view(topic: str) -> list[Demand]:
     """Return what is needed to look at a message of ``topic``."""
     return [Demand(topic_or_group(topic), _GET)]
 
 
-def consumed_by(group: str, topic: str) -> list[Demand]:
+def to_send(topic: str) -> list[Demand]:
+    """Return what is needed to send a message to ``topic``: to a retry topic that of its group, whichever the request
+    names, which is the producer's own word.
+    """
+    if topic.startswith(RETRY_PREFIX):
+        return [Demand(group_resource(topic), _SUB)]
+    return [Demand(Resource("Topic", topic), _PUB)]
+
+
+def to_change(topic: str) -> list[Demand]:
+    """Return what is needed to administer the messages of ``topic``."""
+    return [Demand(topic_or_group(topic), ("Update",))]
+
+
+def to_consume(group: str, topic: str) -> list[Demand]:
     """Return what ``group`` needs to get a message of ``topic``, besides itself."""
     return _read_by(group, topic, _SUB)
 
@@ -105,10 +119,7 @@ def _route(request: RemotingCommand) -> list[Demand]:
 
 def _send(topic_field: str) -> Rule:
     def rule(request: RemotingCommand) -> list[Demand]:
-        topic = request.ext_fields.get(topic_field) or ""
-        if topic.startswith(RETRY_PREFIX):  # the group that the request names is the producer's own word
-            return [Demand(group_resource(topic), _SUB)]
-        return [Demand(Resource("Topic", topic), _PUB)]
+        return to_send(request.ext_fields.get(topic_field) or "")
 
     return rule
 

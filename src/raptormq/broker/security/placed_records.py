@@ -1,4 +1,4 @@
-"""Records that are asked for by their place in the log (33, 36, 309), for those who may read them.
+"""Records that are asked for by their place in the log (33, 36, 37, 309, 323), for those who may read them.
 
 The gate judges what a request names; a place names no topic, and clients may write any topic beside it. So the record
 itself tells what its reader needs. One that the reader may not have looks like one that is not there: whether there is
@@ -16,7 +16,7 @@ from raptormq.errors import RecordError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.properties import REAL_TOPIC, find_property
 from raptormq.protocol.record import decode_record
-from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
@@ -27,7 +27,7 @@ Judge = Callable[[Connection, RemotingCommand, list[Demand]], bool]
 Needs = Callable[[str], list[Demand]]
 """What a reader needs for a record of a topic."""
 
-_WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC})
+_WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
 """Topics in which messages for others wait. Only in these REAL_TOPIC counts: elsewhere clients may write it."""
 
 
