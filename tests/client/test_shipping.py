@@ -204,30 +204,6 @@ async def test_what_was_stored_is_not_sent_again_when_another_attempt_is_refused
     assert [request.ext_fields["e"] for request in peer.received[SINGLE]] == ["1"]
 
 
-async def test_nobody_waits_for_the_further_attempts_of_others() -> None:
-    """A topic that is read-only for a while is refused again and again; the others of its broker are not."""
-
-    def first_verdict(part: Part) -> PartAnswer | None:
-        codes = {1: ResponseCode.NO_PERMISSION, 2: ResponseCode.MESSAGE_ILLEGAL, 3: ResponseCode.INVALID_PARAMETER}
-        return PartAnswer(codes[part.queue_id]) if part.queue_id in codes else None
-
-    unanswered: list[tuple[Connection, RemotingCommand]] = []
-    async with ScriptedPeer() as peer, producing(peer, retries=2, send_timeout=60) as producer:
-        peer.on(SHIPPED, shipped(first_verdict), lambda *sent: unanswered.append(sent))
-        peer.on(SINGLE, stored(7))
-        at_once, again, alone, wrong = submit(producer, 0, 1, 2, 3)
-        assert (await at_once).queue_offset == 100
-        assert (await alone).queue_offset == 7
-        with pytest.raises(ServerError):
-            await wrong
-        await peer.wait_for(SHIPPED, 2)
-        assert not again.done()
-        assert producer._lane is not None
-        assert 0 < producer._lane._shared.held_bytes < 200  # those of one message, the others count no more
-        shipped()(*unanswered[0])
-        assert (await again).queue_offset == 100
-
-
 async def test_a_broker_that_is_busy_gets_the_same_request_again_and_not_more_of_them() -> None:
     async with ScriptedPeer() as peer, producing(peer, retries=2) as producer:
         peer.on(SHIPPED, refuse(ResponseCode.SYSTEM_BUSY), shipped(), refuse(ResponseCode.SYSTEM_BUSY))

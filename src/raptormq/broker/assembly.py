@@ -303,9 +303,8 @@ class _Core:
             clock,
         )
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
-        policies = config.policies
-        creator = TopicCreator(self.topics, policies)
-        self.answers = SendAnswers(store_host, policies.region_id, trace_on=policies.trace_on)
+        creator = TopicCreator(self.topics, config.policies)
+        self.answers = SendAnswers(store_host, config.policies.region_id, trace_on=config.policies.trace_on)
         self.admission = Admission(config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules)
 
 
