@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from raptormq.broker.addresses import client_address, listening_port, own_address, peer_host, store_host
+from raptormq.broker.addresses import client_address, own_address, peer_host, reserve_port, store_host
 from raptormq.errors import ConfigError
+from raptormq.transport.listening import listen
 
 
 def test_addresses_in_records() -> None:
@@ -27,14 +30,18 @@ def test_a_name_that_nobody_knows_yet_leaves_this_hosts_address_in_the_records(
     assert "cannot resolve brokerIP1 = no-such-host.invalid" in caplog.text
 
 
-def test_the_port_is_known_before_it_is_bound() -> None:
-    assert listening_port("127.0.0.1", 1234) == 1234
-    assert listening_port("127.0.0.1", 0) > 0
+async def test_a_port_that_is_reserved_is_for_the_listener_beside_it() -> None:
+    with reserve_port("127.0.0.1") as reserved:
+        port = reserved.getsockname()[1]
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        for listener in await listen("127.0.0.1", port):
+            listener.close()
 
 
 def test_a_foreign_address_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
-        listening_port("192.0.2.1", 0)
+        reserve_port("192.0.2.1")
 
 
 def test_addresses_of_clients() -> None:

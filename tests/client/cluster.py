@@ -82,6 +82,14 @@ class Cluster:
             await admin.create_topic(topic, queues, queues)
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def _start(self) -> None:
         for number in range(self._name_server_count):
             folder = self._folder / f"namesrv-{number}"
             config = NameServerConfig.from_pairs(
@@ -97,11 +105,13 @@ class Cluster:
             self.servers.append(server)
         for number in range(len(self.brokers)):
             await self.start_broker(number)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
         for broker in self.brokers:
             if broker is not None:
                 await broker.stop()

@@ -22,23 +22,24 @@ def own_address() -> str:
             return "127.0.0.1"
 
 
-def listening_port(bind_address: str, port: int) -> int:
-    """Return the port to listen on: ``port``, or one that is free now for 0.
+def reserve_port(bind_address: str) -> socket.socket:
+    """Return a socket on a port that is free now and stays so while the socket is open: a listener can be bound beside
+    it, and nobody else is given the port.
 
-    It has to be known before the socket is bound, because records and message ids hold it.
+    The port has to be known before the listener is bound, because records and message ids hold it.
 
     Raises:
         ConfigError: the address to listen on is not one of this host.
     """
-    if port:
-        return port
     family = socket.AF_INET6 if ":" in bind_address else socket.AF_INET
+    reserved = socket.socket(family, socket.SOCK_STREAM)
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((bind_address, 0))
-            return int(probe.getsockname()[1])
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((bind_address, 0))
     except OSError as error:
+        reserved.close()
         raise ConfigError(f"cannot listen on {bind_address}: {error.strerror}") from error
+    return reserved
 
 
 def client_address(host: str, port: int) -> str:

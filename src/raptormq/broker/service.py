@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from raptormq.broker.addresses import client_address, listening_port, store_host
+from raptormq.broker.addresses import client_address, reserve_port, store_host
 from raptormq.broker.assembly import Assembly, assemble
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.health_server import HealthServer
@@ -39,7 +39,7 @@ class Broker:
     ) -> None:
         self.config = config
         self._clock = clock
-        self._port = listening_port(config.network.bind_address, config.network.listen_port)
+        self._port = config.network.listen_port
         host = store_host(config.network.advertised_host, self._port)
         self._store = MessageStore(store_config(config, host), fs=filesystem, clock=clock)
         self._pages = Pages(config, self._store)
@@ -52,7 +52,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port clients connect to."""
+        """The port clients connect to; with 0 as the setting, known once it is started."""
         return self._port
 
     @property
@@ -72,13 +72,22 @@ class Broker:
             StorageError: the store cannot be opened.
             ConfigError: a port is in use, or a setting is malformed.
         """
+        network = self.config.network
+        reserved = reserve_port(network.bind_address) if not network.listen_port else None
         try:
+            if reserved is not None:
+                self._port = reserved.getsockname()[1]
+                self._store_host = store_host(network.advertised_host, self._port)
+                self._store.set_store_host(self._store_host)
             await self._start_health()
             await self._open_store()
             await self._serve()
         except BaseException:
             await self.stop()
             raise
+        finally:
+            if reserved is not None:
+                reserved.close()
 
     async def _start_health(self) -> None:
         """Serve probes and metrics before anything else, so that a long recovery can be watched."""
