@@ -68,7 +68,7 @@ class Cluster:
         await broker.start()
         self.brokers[number] = broker
         for server in self.servers:
-            await _listed(server.address, f"broker-{number}", broker.address)
+            await listed(server.address, f"broker-{number}", broker.address)
         return broker
 
     async def stop_broker(self, number: int) -> None:
@@ -119,7 +119,8 @@ class Cluster:
             await server.stop()
 
 
-async def _listed(name_server: str, broker_name: str, address: str) -> None:
+async def listed(name_server: str, broker_name: str, address: str) -> None:
+    """Wait until a name server lists a broker."""
     async with AdminClient(name_servers=name_server) as admin:
         while True:
             info = await admin.cluster_info()

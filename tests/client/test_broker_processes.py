@@ -16,7 +16,6 @@ from typing import Self
 import pytest
 
 from raptormq.client import (
-    AdminClient,
     ClientConfig,
     ConsumeFromWhere,
     ConsumerConfig,
@@ -29,7 +28,8 @@ from raptormq.client import (
     SendStatus,
 )
 from raptormq.errors import RaptorMQError, TransportError
-from tests.client.cluster import Cluster
+from tests.client.cluster import Cluster, listed
+from tests.client.eventually import eventually
 
 pytestmark = pytest.mark.client
 
@@ -204,19 +204,15 @@ async def test_a_frozen_broker_keeps_no_new_subscription_from_the_others(tmp_pat
         another_broker(tmp_path, cluster.name_servers, free_port) as frozen,
         Producer("p", name_servers=cluster.name_servers) as producer,
     ):
-        async with AdminClient(name_servers=cluster.name_servers) as admin:
-            while len((await admin.cluster_info()).brokers) < 2:
-                await asyncio.sleep(0.01)
+        await listed(cluster.name_servers, "another", f"127.0.0.1:{free_port}")
         for topic in ("a", "b"):
             await cluster.create_topic(topic)
         queues = [queue for queue in await producer.queues("b") if queue.broker_name != "another"]
         patient = ClientConfig(cluster.name_servers, request_timeout=300)
         async with PushConsumer("g", client_config=patient) as consumer:
             consumer.subscribe("a", "*", listener)
-            while {(each.topic, each.broker_name) for each in consumer.assignment} != {
-                (topic, broker) for topic in ("a", "%RETRY%g") for broker in ("broker-0", "another")
-            }:
-                await asyncio.sleep(0.01)
+            places = {(topic, broker) for topic in ("a", "%RETRY%g") for broker in ("broker-0", "another")}
+            await eventually(lambda: {(each.topic, each.broker_name) for each in consumer.assignment} == places)
             frozen.send_signal(signal.SIGSTOP)
             consumer.subscribe("b", "*", listener)
             await producer.send(Message("b", b"x"), queue=queues[0])

@@ -13,6 +13,7 @@ from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queu
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
+from tests.client.eventually import eventually
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
 
 QUEUES = [MessageQueue("t", "broker-0", number) for number in range(3)]
@@ -65,9 +66,10 @@ async def test_a_broker_without_claims_is_read_all_the_same(reply: Reply) -> Non
         peer.on(UNLOCK, reply)
         instance = await connected(peer)
         claims = QueueClaims(instance, "g")
-        while not (ours := await claims.claim(QUEUES)):
-            await asyncio.sleep(0.01)  # one that says nothing is waited for in the background
-        assert ours == set(QUEUES)
+        at_once = await claims.claim(QUEUES)
+        assert at_once == (set() if reply is silence else set(QUEUES))  # which is waited for in the background
+        await eventually(lambda: not claims._late)
+        assert await claims.claim(QUEUES) == set(QUEUES)
         await claims.release(QUEUES)
         await instance.release()
 
@@ -86,8 +88,8 @@ async def test_a_broker_that_does_not_answer_holds_up_no_other_one() -> None:
         assert len(frozen.received[LOCK]) == 1
         for connection in list(frozen.connections):
             connection.abort()  # it is given up, and read without claims
-        while await claims.claim(both[1:]) != set(both[1:]):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: not claims._late)
+        assert await claims.claim(both[1:]) == set(both[1:])
         assert len(frozen.received[LOCK]) == 1
         await instance.release()
 
@@ -101,8 +103,7 @@ async def test_what_a_broker_says_late_counts_for_who_asks_again(granted: int) -
         claims = QueueClaims(instance, "g")
         assert await claims.claim(QUEUES[:2]) == set()
         answer(body=encode_locked_queues(QUEUES[:granted]))(*late[0])
-        while len(claims._late):
-            await asyncio.sleep(0.001)
+        await eventually(lambda: not claims._late)
         assert await claims.claim(QUEUES) == {*QUEUES[:granted], QUEUES[2]}
         await instance.release()
 
@@ -125,8 +126,7 @@ async def test_what_could_not_be_given_back_is_claimed_no_more_and_given_back_la
         assert QueueLockRequest.from_json(renewal.body).queues == QUEUES[:1]
         [*_, second] = await peer.wait_for(UNLOCK, 2)
         assert sorted(QueueLockRequest.from_json(second.body).queues) == QUEUES[1:]
-        while claims._owed:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: not claims._owed)
         await claims.claim(QUEUES)
         claims.renew_soon()
         await peer.wait_for(LOCK, 4)

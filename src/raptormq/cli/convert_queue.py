@@ -70,9 +70,8 @@ def convert_queue(
         addresses = await _masters(admin, topic)
         states, refusals = await _ask_all(admin, addresses, topic, action, to)
         if action != "status":
-            left = {name: address for name, address in addresses.items() if name in states}
             with bars() as show:
-                refusals += await _watch(admin, left, topic, states, show)
+                refusals += await _watch(admin, addresses, topic, states, show)
         return states, refusals
 
     with _explained_interrupt(topic, watching=to is not None):
@@ -115,20 +114,19 @@ async def _ask_all(
     admin: AdminClient, addresses: dict[str, str], topic: str, action: str, to: str | None
 ) -> tuple[States, list[str]]:
     """Return what the brokers answer, and why the others do not: one that is frozen keeps no other from the order."""
-    states: States = {}
-    failures: dict[str, str] = {}
 
-    async def ask(name: str, address: str) -> None:
+    async def ask(name: str, address: str) -> QueueConversionState | str:
         try:
-            states[name] = await admin.convert_queue(address, topic, action, to)
+            return await admin.convert_queue(address, topic, action, to)
         except ServerError as error:
-            failures[name] = f"{name}: {error}"
+            return f"{name}: {error}"
         except TransportError as error:
             known = "" if action == "status" else f"; it may have got the order: {_status_of(topic)} shows it"
-            failures[name] = f"{name}: {error}{known}"
+            return f"{name}: {error}{known}"
 
-    await asyncio.gather(*(ask(*each) for each in addresses.items()))
-    return dict(sorted(states.items())), [failures[name] for name in sorted(failures)]
+    answers = await asyncio.gather(*(ask(*each) for each in addresses.items()))
+    states = {name: each for name, each in zip(addresses, answers, strict=True) if not isinstance(each, str)}
+    return states, [each for each in answers if isinstance(each, str)]
 
 
 async def _watch(
@@ -137,7 +135,7 @@ async def _watch(
     """Ask again and again until no broker is at work any more, and keep ``states`` up to date; return which ones, no
     longer in there, cannot be asked.
     """
-    failures: dict[str, str] = {}
+    failures: list[str] = []
 
     async def look(name: str, address: str) -> None:
         try:
@@ -145,14 +143,14 @@ async def _watch(
         except TransportError as error:
             del states[name]
             goes_on = f"it goes on with what it was told when it is back: {_status_of(topic)} shows it"
-            failures[name] = f"{name}: {error}; {goes_on}"
+            failures.append(f"{name}: {error}; {goes_on}")
 
     while any(state.is_under_way for state in states.values()):
         show(states)
         await asyncio.sleep(POLL_S)
         await asyncio.gather(*(look(name, addresses[name]) for name in states))
     show(states)
-    return [failures[name] for name in sorted(failures)]
+    return sorted(failures)
 
 
 def _status_of(topic: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background
+from raptormq.client.heartbeats import PATIENCE_S
 from raptormq.client.instance import ClientInstance
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
@@ -24,9 +25,6 @@ from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 
 log = logging.getLogger(__name__)
-
-_PATIENCE_S = 1.0
-"""A broker that is there has answered by then; the others of a topic know the same members, but for a moment."""
 
 
 class GroupMembers:
@@ -71,7 +69,7 @@ class GroupMembers:
         asked = _addresses(found)
         late = {self._asking[at] for at in asked if not self._asking[at].done()}
         if late:
-            _, late = await asyncio.wait(late, timeout=_PATIENCE_S)
+            _, late = await asyncio.wait(late, timeout=PATIENCE_S)  # the others know the same members, but for a moment
         while late and not any(at in self._answers for at in asked):
             _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
         heard = [at for at in asked if at in self._answers]

@@ -24,7 +24,7 @@ from raptormq.transport.pool import ConnectionPool
 log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(0.5, 30.0)
-_PATIENCE_S = 1.0
+PATIENCE_S = 1.0
 """A broker that is there has answered by then; one that is gone can neither be pulled from nor ask anything."""
 
 
@@ -89,7 +89,7 @@ class Heartbeats:
         background. Failures are logged.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await self._tell_all()
         except TimeoutError:
             self.soon()

@@ -35,15 +35,16 @@ async def route_of(name_servers: NameServers, topic: str) -> TopicRoute | None:
         TransportError: none answers.
         ServerError, BodyError: none has a good answer.
     """
-    found = await _good_answers(name_servers, lambda: route_request(topic), route_in, patiently=True)
-    return _together(found, TopicRoute.with_others_of)
+    return _together(await routes_told(name_servers, topic, patiently=True), TopicRoute.with_others_of)
 
 
-async def routes_told(name_servers: NameServers, topic: str) -> dict[str, TopicRoute | None]:
+async def routes_told(
+    name_servers: NameServers, topic: str, *, patiently: bool = False
+) -> dict[str, TopicRoute | None]:
     """Return where a topic is by address of each name server that has a good answer, first the one that is believed;
     raises as `route_of`.
     """
-    return await _good_answers(name_servers, lambda: route_request(topic), route_in)
+    return await _good_answers(name_servers, lambda: route_request(topic), route_in, patiently=patiently)
 
 
 async def cluster_of(name_servers: NameServers, *, patiently: bool = False) -> ClusterInfo:

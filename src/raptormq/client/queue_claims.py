@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from raptormq.client.answers import require_success
 from raptormq.client.background import background, cancel_all
+from raptormq.client.heartbeats import PATIENCE_S
 from raptormq.client.instance import ClientInstance
 from raptormq.errors import RaptorMQError, TransportError
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
@@ -36,8 +37,6 @@ from raptormq.transport.event_wait import set_within
 log = logging.getLogger(__name__)
 
 _RENEWAL_S = 20.0
-_PATIENCE_S = 1.0
-"""A look at which queues are to be read waits no longer for any broker."""
 _AT_ONCE = 250
 """Queues of one request: 10,000 would keep the broker from everything else for 70 ms."""
 
@@ -119,7 +118,7 @@ class QueueClaims:
             return list(held)
         claiming = asyncio.create_task(self._claim_at(address, asked))
         try:
-            await asyncio.wait([claiming], timeout=_PATIENCE_S)
+            await asyncio.wait([claiming], timeout=PATIENCE_S)
         except asyncio.CancelledError:
             claiming.cancel()
             raise

@@ -17,6 +17,7 @@ from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
 from tests.broker.harness import Peer, bodies, connected, held, running, saved
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allow, ask, create_alice
+from tests.client.eventually import eventually
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 CODE = RequestCode.CONVERT_QUEUE
@@ -225,8 +226,7 @@ async def test_nothing_is_left_of_an_order_that_was_refused_because_it_could_not
         assert (await call(peer, "start", "BatchCQ")).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert await order(peer, "status") == QueueConversionState("t", "SimpleCQ", "none")
         disk.faults.clear()
-        while json.loads(saved(file))["conversions"]:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: not json.loads(saved(file))["conversions"])
         while (await call(peer, "start", "BatchCQ")).code != ResponseCode.SUCCESS:
             await asyncio.sleep(0.01)  # that there is room is noticed within a second
         assert (await ended(peer)).phase == "done"

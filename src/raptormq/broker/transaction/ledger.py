@@ -40,7 +40,7 @@ class Ledger:
         self._earlier: dict[int, tuple[int, ...]] = {}
         """The reverse."""
         self._copies: dict[int, int] = {}
-        """And where in the log: the queue shows it later."""
+        """Where in the log those are, by their offsets now: the queue may show them later."""
         self._untold: set[int] = set()
         """Where open halves are of which nobody was told that they are there."""
 
