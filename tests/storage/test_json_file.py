@@ -44,7 +44,7 @@ def test_the_backup_is_read_when_the_file_is_damaged_or_gone() -> None:
     volume.remove(PATH)
     assert JsonFile(PATH, volume).load() == {"version": 1}
     volume.open(f"{PATH}.bak").truncate(5)
-    with pytest.raises(StoreDamaged, match="nor its backup can be read"):
+    with pytest.raises(StoreDamaged, match=r"nor its backup can be read: .*; put .* or remove both"):
         JsonFile(PATH, volume).load()
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from raptormq.errors import ConversionRefused
+from raptormq.errors import ConversionRefused, StoreDamaged
+from raptormq.storage import MessageStore
+from raptormq.storage.filesystem import write_file
 from raptormq.storage.queue_types import declared_topics
 from tests.storage.batch_stores import batch
 from tests.storage.conversions import (
@@ -187,23 +189,25 @@ def test_the_topic_table_is_right_again_when_a_refused_conversion_is_forgotten()
     assert declared_topics(volume, store.config.paths).batch == {TOPIC}
 
 
+async def until_half(store: MessageStore, volume: MemoryFileSystem) -> None:
+    """Convert a topic of 600 messages to BatchCQ up to its middle."""
+    await order(store, to_batch=True)
+    working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
+    while (progress := store.converter.progress(TOPIC)) is None or progress.done < 300:
+        await asyncio.sleep(0)
+    working.cancel()
+    with suppress(asyncio.CancelledError):
+        await working
+    store._queues.flush(10)
+
+
 @pytest.mark.parametrize("crash", [True, False])
 def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
     volume, clock = MemoryFileSystem(), Clock()
     store = filled(volume, is_batch=False, count=600, clock=clock)
     before = contents(store)
 
-    async def until_half() -> None:
-        await order(store, to_batch=True)
-        working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
-        while (progress := store.converter.progress(TOPIC)) is None or progress.done < 300:
-            await asyncio.sleep(0)
-        working.cancel()
-        with suppress(asyncio.CancelledError):
-            await working
-        store._queues.flush(10)
-
-    asyncio.run(until_half())
+    asyncio.run(until_half(store, volume))
     if crash:
         clock.now += 60_000
         put(store, message("later", topic="other"))
@@ -220,6 +224,28 @@ def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
     ended = asyncio.run(finish(store, Table(volume, is_batch=False)))
     assert ended is not None
     assert ended.phase == "done"
+    assert contents(store) == before
+
+
+def test_a_start_without_the_ledger_builds_the_queues_of_the_type_that_was_declared() -> None:
+    volume = MemoryFileSystem()
+    store = filled(volume, is_batch=False, count=600)
+    before = contents(store)
+    asyncio.run(until_half(store, volume))
+    store.close()
+    ledger = "/store/config/queueConversions.json"
+    for path in ledger, f"{ledger}.bak":
+        write_file(volume, path, b"damaged")
+    with pytest.raises(StoreDamaged, match="remove both"):
+        open_store(volume)
+
+    for path in ledger, f"{ledger}.bak":
+        volume.remove(path)
+    store = open_store(volume)
+    assert contents(store) == before
+    assert not store.is_batch_topic(TOPIC)
+    assert queue_bytes(volume, BATCH) == {}
+    assert convert(store, volume, to_batch=True).phase == "done"
     assert contents(store) == before
 
 

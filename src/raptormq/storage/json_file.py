@@ -55,7 +55,8 @@ class JsonFile:
             if path == self.path:
                 self._is_sound = False
         if damaged is not None:
-            raise StoreDamaged(f"neither {self.path} nor its backup can be read: {damaged}") from damaged
+            remedy = "put a sound copy in its place, or remove both to start without what it said"
+            raise StoreDamaged(f"neither {self.path} nor its backup can be read: {damaged}; {remedy}") from damaged
         return None
 
     def save(self, value: dict[str, Any]) -> None:
