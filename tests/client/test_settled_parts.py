@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from raptormq.client import Message
 from raptormq.errors import ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.queue_batches import Part, PartAnswer
 from raptormq.transport.connection import Connection
-from tests.client.scripted_peer import ScriptedPeer, stored
-from tests.client.test_shipping import SHIPPED, SINGLE, producing, shipped, submit
+from tests.client.eventually import eventually
+from tests.client.scripted_peer import ScriptedPeer, refuse, stored
+from tests.client.test_shipping import QUEUES, SHIPPED, SINGLE, parts_of, producing, shipped, submit
 
 
 async def test_nobody_waits_for_the_further_attempts_of_others() -> None:
@@ -35,3 +37,34 @@ async def test_nobody_waits_for_the_further_attempts_of_others() -> None:
         assert 0 < producer._lane._shared.held_bytes < 200  # those of one message, the others count no more
         shipped()(*unanswered[0])
         assert (await again).queue_offset == 100
+
+
+async def test_there_is_no_further_attempt_for_those_who_gave_up() -> None:
+    """A part is sent again for the one who still waits for it, a callback too; without anybody nothing is."""
+    unanswered: list[tuple[Connection, RemotingCommand]] = []
+    told: list[object] = []
+    async with ScriptedPeer() as peer, producing(peer, retries=3, send_timeout=60) as producer:
+        peer.on(SHIPPED, lambda *sent: unanswered.append(sent))
+        early, gone, gone_too, half_gone, stays = submit(producer, 0, 0, 0, 1, 1)
+        early.cancel()
+        producer.send_with_callback(Message("t", b"to 2"), told.append, queue=QUEUES[2])
+        await peer.wait_for(SHIPPED)
+        for future in (gone, gone_too, half_gone):
+            future.cancel()
+        shipped(lambda _: PartAnswer(ResponseCode.SYSTEM_BUSY))(*unanswered[0])
+        await peer.wait_for(SHIPPED, 2)
+        assert sorted(part.queue_id for part in parts_of(peer.received[SHIPPED][1])) == [1, 2]
+        shipped()(*unanswered[1])
+        assert (await stays).queue_offset == 101
+
+        both = submit(producer, 0, 1)
+        await peer.wait_for(SHIPPED, 3)
+        for future in both:
+            future.cancel()
+        refuse(ResponseCode.SYSTEM_BUSY)(*unanswered[2])
+        lane = producer._lane
+        assert lane is not None
+        await eventually(lambda: not lane._tasks)
+        assert lane._shared.held_bytes == 0
+    assert len(told) == 1
+    assert len(peer.received[SHIPPED]) == 3

@@ -35,6 +35,8 @@ Parcel = tuple[Outgoing, MessageQueue]
 Outcome = SendResult | Exception
 Settle = Callable[[int, Outcome], None]
 """Called once for a parcel, by its number, when it is certain what became of it."""
+IsWanted = Callable[[int], bool]
+"""Whether anybody still waits for a parcel, by its number."""
 Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
 
 
@@ -44,7 +46,7 @@ class Ships(Protocol):
     def serves(self, broker_name: str) -> bool:
         """Whether the broker is worth a try."""
 
-    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle) -> None:
+    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle, is_wanted: IsWanted) -> None:
         """Take out and settle one after the other; raises `ServerError` when the broker takes no such request."""
 
 
@@ -91,8 +93,11 @@ class Departures:
                 else:
                     lone.create_task(self._alone_or_failed(batch, deadline))
 
+            def is_wanted(number: int) -> bool:
+                return sealed[number].is_wanted()
+
             try:
-                await self._shipping.send(parcels, self._config.send_timeout, settle)
+                await self._shipping.send(parcels, self._config.send_timeout, settle, is_wanted)
             except RaptorMQError:
                 pass  # what is left, sent alone, says why to its senders
             except Exception:

@@ -141,6 +141,10 @@ class OpenBatch:
             self.waiters = [self.waiters[index] for index in wanted]
             self.message_ids = [self.message_ids[index] for index in wanted] if self.message_ids else []
 
+    def is_wanted(self) -> bool:
+        """Whether anybody still wants to know what becomes of it."""
+        return not all(map(is_given_up, self.waiters))
+
     def take_waiters(self) -> list[Waiter]:
         """Return who is not told yet; the caller tells all of them."""
         waiters, self.waiters = self.waiters, []

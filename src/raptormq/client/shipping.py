@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_later
-from raptormq.client.departures import Outcome, Parcel, Settle
+from raptormq.client.departures import IsWanted, Outcome, Parcel, Settle
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.refusals import Refusals
@@ -65,9 +65,9 @@ class Shipping:
         """Whether the broker is worth a try."""
         return broker_name not in self._refusals
 
-    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle) -> None:
+    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle, is_wanted: IsWanted) -> None:
         """Send parcels for one broker. Each is taken out and settled as soon as no further attempt would change what
-        became of it: nobody waits for another topic, which may be read-only.
+        became of it, or nobody wants one: nobody waits for another topic, which may be read-only.
 
         Raises:
             ServerError: the broker does not take the request, it answered nothing of what is left; `serves` tells why.
@@ -90,9 +90,10 @@ class Shipping:
                 else:
                     del parcels[number]
                     settle(number, outcome)
-            if failed and not await self._another(parcels, failed, attempts, deadline):
-                parcels.clear()
-                for number, cause in failed.items():
+            goes_on = bool(failed) and await self._another(parcels, failed, attempts, deadline)
+            for number, cause in failed.items():
+                if not (goes_on and is_wanted(number)):
+                    del parcels[number]
                     settle(number, cause)
 
     async def _another(
