@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from raptormq.client import departures
+from raptormq.client.departures import Parcel, Settle
 from raptormq.client.outgoing import Outgoing, prepare_merged
 from raptormq.client.results import SendResult
 from raptormq.client.shipping import Shipping
@@ -98,6 +99,33 @@ async def test_the_limit_covers_a_request_for_several_queues_and_its_batches_too
     lane.flush()
     await asyncio.gather(*futures)
     assert broker.timeouts == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("as_a_whole", [True, False], ids=["the request", "a part of it"])
+async def test_what_was_refused_too_late_to_be_sent_in_parts_tells_the_refusal(
+    monkeypatch: pytest.MonkeyPatch, as_a_whole: bool
+) -> None:
+    broker, now = Broker(), [100.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+    refusal = ServerError(ResponseCode.MESSAGE_ILLEGAL, "not in this form", "b:1")
+
+    class Late:
+        def serves(self, _: str) -> bool:
+            return True
+
+        async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle, _: object) -> None:
+            now[0] += timeout
+            if as_a_whole:
+                raise refusal
+            for number in list(parcels):
+                del parcels[number]
+                settle(number, refusal)
+
+    lane = make_lane(broker, shipping=cast("Shipping", Late()))
+    futures = [add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
+    lane.flush()
+    assert await asyncio.gather(*futures, return_exceptions=True) == [refusal] * 3
+    assert not broker.sent
 
 
 @pytest.mark.parametrize("queues", [(0, 0), (0, 0, 1)], ids=["alone", "together"])

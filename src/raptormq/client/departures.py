@@ -91,19 +91,21 @@ class Departures:
                 if self._settle(batch, outcome):
                     self._release(batch)
                 else:
-                    lone.create_task(self._alone_or_failed(batch, deadline))
+                    refusal = outcome if isinstance(outcome, Exception) else None
+                    lone.create_task(self._alone_or_failed(batch, deadline, refusal))
 
             def is_wanted(number: int) -> bool:
                 return sealed[number].is_wanted()
 
+            refused: RaptorMQError | None = None
             try:
                 await self._shipping.send(parcels, self._config.send_timeout, settle, is_wanted)
-            except RaptorMQError:
-                pass  # what is left, sent alone, says why to its senders
+            except RaptorMQError as error:
+                refused = error  # what is left, sent alone, says why to its senders
             except Exception:
                 log.exception("a request for several queues has failed, its batches are sent one by one")
             for number in parcels:
-                lone.create_task(self._alone_or_failed(sealed[number], deadline))
+                lone.create_task(self._alone_or_failed(sealed[number], deadline, refused))
 
     def _parcels(self, sealed: Sequence[OpenBatch]) -> dict[int, Parcel]:
         """Give the messages their ids and return what is ready to send, by the number of its batch."""
@@ -158,10 +160,15 @@ class Departures:
             _share_out(outcome, batch)
         return True
 
-    async def _alone_or_failed(self, batch: OpenBatch, deadline: float) -> None:
-        """Send one batch; whatever happens, the others go on."""
+    async def _alone_or_failed(self, batch: OpenBatch, deadline: float, refusal: Exception | None) -> None:
+        """Send one batch, and where no time is left tell its senders the `refusal` of what it was a part of; whatever
+        happens, the others go on.
+        """
         try:
-            await self.alone(batch, deadline)
+            if refusal is None or self._clock() < deadline:
+                await self.alone(batch, deadline)
+            else:
+                fail(batch.take_waiters(), refusal)
         except Exception as error:  # noqa: BLE001 - its senders get it
             fail(batch.take_waiters(), error)
         self._release(batch)
