@@ -153,14 +153,16 @@ class QueueBatchHandlers:
         return [RemotingCommand(0, common | {"b": topic, "j": "0"}, opaque=request.opaque) for topic in topics]
 
     def _refuse_surplus(self, work: _Request, topics: list[str]) -> None:
-        """Refuse what is for topics beyond the new ones that a request may make: thousands would hold all others up."""
+        """Refuse what is for topics beyond the new ones that a request may make: thousands would hold all others up.
+        The code is one that clients take for what it is: sent by itself it may be stored.
+        """
         if len(topics) <= MAX_NEW_TOPICS:
             return
         unknown = [place for place, topic in enumerate(topics) if not self._knows_topic(topic)]
         surplus = frozenset(unknown[MAX_NEW_TOPICS:])
         if surplus:
-            remark = f"topic not exist, and one request makes at most {MAX_NEW_TOPICS}"
-            refusal = PartAnswer(ResponseCode.TOPIC_NOT_EXIST, text=remark)
+            remark = f"topic not exist, and one request makes at most {MAX_NEW_TOPICS}: send it by itself"
+            refusal = PartAnswer(ResponseCode.MESSAGE_ILLEGAL, text=remark)
             for index, part in enumerate(work.parts):
                 if part.topic_index in surplus:
                     work.answers[index] = refusal
