@@ -89,8 +89,8 @@ class PopHandlers:
                 code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)
             finally:
                 self._waiters.disarm(waiter)
-            if popped.rest and popped.records:
-                self._waiters.wake(header.topic, header.consumer_group, -1)
+            if connection.is_closed or (popped.rest and popped.records):
+                self._waiters.wake(header.topic, header.consumer_group, header.queue_id)
             return self._answer(connection, command, header, code, popped)
 
     async def _pop_or_wait(
@@ -193,6 +193,8 @@ class PopHandlers:
                 found = await self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
         finally:
             self._waiters.disarm(waiter)
+        if connection.is_closed:
+            self._waiters.wake(header.topic, header.consumer_group, header.queue_id)
         return response_to(command, header=NotificationResponseHeader(found))
 
     def polling_info(

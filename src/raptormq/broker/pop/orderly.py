@@ -54,6 +54,16 @@ class OrderlyPops:
         del self._times[place]
         return run.offsets[-1] + 1
 
+    def forget(self, place: Place) -> None:
+        """An administrator has moved the group: what it has popped does not hold it up, and says nothing any more."""
+        self._runs.pop(place, None)
+        self._times.pop(place, None)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: one of the same name that is made later is not held up by what it had."""
+        for place in [place for place in self._runs if place[0] == topic]:
+            self.forget(place)
+
     def change(self, place: Place, offset: int, pop_time: int, visible_at: int) -> None:
         """Let a message be visible again at another time."""
         run = self._runs.get(place)

@@ -236,7 +236,9 @@ class Popper:
         topic, group, queue_id = place
         offsets = self._store.consumer_offsets
         offset = self._resets.take(topic, group, queue_id)
-        if offset is None:
+        if offset is not None:
+            self._orderly.forget(place)
+        else:
             offset = offsets.get(topic, group, queue_id)
         if offset is None:
             low, high = await self._store.queue_bounds(topic, queue_id)
