@@ -11,7 +11,7 @@ import pytest
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import SysFlag
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
@@ -142,6 +142,27 @@ async def test_properties_that_are_not_utf8_are_replaced_on_topics_of_both_types
             assert (properties[0]["k"], properties[1]["KEYS"]) == ("ä", "\ufffd k")
             fields = {"topic": topic, "key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
             assert bodies(await peer.call(RequestCode.QUERY_MESSAGE, fields)) == [b"b"]
+
+
+@pytest.mark.parametrize("tag", [b"\xff", b"A\xff\xfe", b"\xed\xa0\x80"])
+@pytest.mark.parametrize("properties", ["UNIQ_KEY\x01BATCH\x02", "UNIQ_KEY\x01BATCH\x02KEYS\x01k\x02"])
+async def test_a_common_tag_that_is_not_utf8_harms_nobody(tmp_path: Path, tag: bytes, properties: str) -> None:
+    """The broker writes the tag that all messages have into the record of the batch, which has to stay readable."""
+    fields = send_fields("b", 0, properties) | {"m": "true"}
+    bad = encode_batch((0, body, b"TAGS\x01%b\x02" % tag) for body in (b"1", b"2"))
+    volume = MemoryFileSystem()
+    async with running(tmp_path, filesystem=volume) as broker, connected(broker) as peer:
+        await create_topic(peer)
+        await send_batch(peer, named("before"), "UNIQ_KEY\x01ONE\x02")
+        assert (await peer.call(RequestCode.SEND_BATCH_MESSAGE, fields, bad)).code == 0
+        await send_batch(peer, named("after"), "UNIQ_KEY\x01TWO\x02")
+        survivor = volume.after_kill()
+    async with running(tmp_path, filesystem=survivor) as broker, connected(broker) as peer:
+        whole = messages(await peer.pull("b", 0))
+        one_by_one = bodies(await old_pull(peer, 0))
+    assert [each.body for record in whole for each in unwrap(record)] == [b"before", b"1", b"2", b"after"]
+    assert "TAGS" not in decode_properties(whole[1].properties)
+    assert one_by_one == [b"before", b"1", b"2", b"after"]
 
 
 async def test_what_a_producer_says_of_the_length_of_hosts_is_not_stored(tmp_path: Path) -> None:
