@@ -12,6 +12,8 @@ from raptormq.broker.service import Broker
 from raptormq.protocol.command import RemotingCommand
 from tests.broker.harness import Peer, connected, running, settings
 
+_HALF_A_CHARACTER = r"'utf-8' codec can't encode character '\ud800' in position 27: surrogates not allowed"
+
 
 async def update(peer: Peer, **pairs: object) -> RemotingCommand:
     body = "".join(f"{key}={value}\n" for key, value in pairs.items())
@@ -95,6 +97,7 @@ async def test_a_change_is_in_the_file_and_another_start_has_it(tmp_path: Path) 
         ({"fileReservedTme": "1"}, 29, "unknown setting fileReservedTme, did you mean fileReservedTime?"),
         ({"brokerConfigPath": "/tmp/x"}, 16, "Can not update config in black list."),
         ({"initAuthenticationUser": "{}"}, 29, "setting initAuthenticationUser: its credentials are not usable"),
+        ({"brokerName": "x\\ud800"}, 29, _HALF_A_CHARACTER),
     ],
 )
 async def test_what_is_refused_changes_nothing(tmp_path: Path, pairs: dict[str, str], code: int, remark: str) -> None:

@@ -97,12 +97,15 @@ class PopRevival:
             except Exception:  # pops wait: what an earlier run has handed out would not come back
                 logger.exception("the revive log cannot be read, it is tried again")
                 await asyncio.sleep(_RETRY_MS / 1000)
+        told = ""  # a disk may be full for hours
         while True:
             try:
                 await self.revive_due()
                 self._commit()
+                told = ""
             except StorageError as error:
-                logger.warning("popped messages could not be brought back, it is tried again: %s", error)
+                if told != (told := str(error)):
+                    logger.warning("popped messages could not be brought back, it is tried again: %s", error)
             except Exception:
                 logger.exception("popped messages could not be brought back; trying again")
             await asyncio.sleep(LONGEST_PAUSE_S)
