@@ -51,6 +51,7 @@ class Outer:
         ("a=1\na=2\n", {"a": "2"}),
         ("long=one,\\\n    two\nnext=3", {"long": "one,two", "next": "3"}),
         ("path=C\\:\\\\dir\nuni=\\u00e9", {"path": "C:\\dir", "uni": "é"}),
+        ("pair=\\ud83d\\ude00", {"pair": "\U0001f600"}),
         ("empty=\nalone", {"empty": "", "alone": ""}),
         ("end=1\\", {"end": "1"}),
         ("a=1\r\nb=2\r\n", {"a": "1", "b": "2"}),
@@ -63,6 +64,12 @@ def test_properties_text(text: str, pairs: dict[str, str]) -> None:
 def test_bad_unicode_escape_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"bad escape \\uzz"):
         parse_properties("a=\\uzz")
+
+
+@pytest.mark.parametrize("text", ["a=x\\ud800", "a\\udc00=x", "a=\\ude00\\ud83d"])
+def test_half_a_character_is_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"stands for half a character in settings file: '[ax\\ucde0-9]+'"):
+        parse_properties(text)
 
 
 def test_missing_file_and_binary_file_are_config_errors(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ def parse_properties(text: str) -> dict[str, str]:
 
     ``#`` and ``!`` start a comment line, ``=`` or ``:`` (or white space) ends the key, a backslash at the end of a
     line joins the next one and elsewhere escapes a character (``\\uXXXX`` included).
+
+    Raises:
+        ConfigError: an escape is none, or stands for half a character.
     """
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -114,7 +117,11 @@ def _unescape(text: str) -> str:
             out.append(chr(int(digits, 16)))
         except ValueError:
             raise ConfigError(f"bad escape \\u{digits} in settings file") from None
-    return "".join(out)
+    joined = "".join(out)
+    try:
+        return joined.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may make one character
+    except UnicodeDecodeError:
+        raise ConfigError(f"an escape stands for half a character in settings file: {joined!a}") from None
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from raptormq.broker.service import Broker
 from raptormq.protocol.command import RemotingCommand
 from tests.broker.harness import Peer, connected, running, settings
 
-_HALF_A_CHARACTER = r"'utf-8' codec can't encode character '\ud800' in position 27: surrogates not allowed"
+_HALF_A_CHARACTER = r"an escape stands for half a character in settings file: 'x\ud800'"
 
 
 async def update(peer: Peer, **pairs: object) -> RemotingCommand:

@@ -31,14 +31,13 @@ class SettingsHandlers:
         """25: ``key=value`` lines; all of them or none. The remark names those that need a new start."""
         try:
             pairs = parse_properties(command.body.decode("utf-8"))
-            "".join([*pairs, *pairs.values()]).encode()  # an escape may stand for half a character, which no file holds
             if self._config.forbidden(pairs):
                 raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
             if not pairs:
                 return response_to(command)
             logger.info("%s changes settings: %s", connection.peer_name, ", ".join(sorted(pairs)))
             waiting = self._config.update(pairs)
-        except (ConfigError, UnicodeError) as error:
+        except (ConfigError, UnicodeDecodeError) as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         await self._settling.settled()
         remark = f"in force with the next start: {', '.join(sorted(waiting))}" if waiting else None
