@@ -26,7 +26,6 @@ from tests.client.cluster import Cluster
 from tests.client.one_key import OneKey
 
 QUEUES = 40
-AUTO = ProducerConfig(auto_batch=True)
 
 
 class Requests:
@@ -119,7 +118,10 @@ async def test_a_topic_that_does_not_exist_fails_its_senders_and_no_others(tmp_p
 async def test_messages_to_many_new_topics_are_sent_as_without_batches(tmp_path: Path) -> None:
     """A request makes so many topics and no more; what is over goes by itself."""
     names = [f"new{number}" for number in range(3 * MAX_NEW_TOPICS + 2)]
-    async with Cluster(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers, config=AUTO) as producer:
+    async with (
+        Cluster(tmp_path) as cluster,
+        Producer("p", name_servers=cluster.name_servers, auto_batch=True) as producer,
+    ):
         await producer.send(Message("known", b"x"))  # the broker is known to take requests for several queues
         sent = [producer.submit(Message(name, b"x"), queue=MessageQueue(name, "broker-0", 0)) for name in names]
         assert [each.queue.topic for each in await asyncio.gather(*sent)] == names

@@ -193,7 +193,7 @@ def assemble(
     core.running_config.listen(lambda changed: _settings_changed(core, registrar, changed))
     for topic_changed in (registrar.topic_changed, pulls.topic_changed, resets.topic_changed):
         core.topics.listen(topic_changed)
-    core.topics.listen(lambda topic: None if topic in core.topics.configs else core.statistics.forget(topic))
+    core.topics.listen_to_deletions(core.statistics.forget)
     return Assembly(
         router,
         core.topics,

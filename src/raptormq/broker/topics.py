@@ -35,6 +35,10 @@ class TopicTable:
         """Call ``listener`` with the name of every topic that is created, changed or deleted."""
         self._listeners.append(listener)
 
+    def listen_to_deletions(self, listener: Listener) -> None:
+        """Call ``listener`` with the name of every topic that is deleted."""
+        self.listen(lambda topic: None if topic in self.configs else listener(topic))
+
     def get(self, topic: str) -> TopicConfig | None:
         """Return the configuration of a topic."""
         return self.configs.get(topic)

@@ -89,6 +89,7 @@ class PopHandlers:
                 code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)
             finally:
                 self._waiters.disarm(waiter)
+            # What has woken a client that is gone is for another one.
             if connection.is_closed or (popped.rest and popped.records):
                 self._waiters.wake(header.topic, header.consumer_group, header.queue_id)
             return self._answer(connection, command, header, code, popped)

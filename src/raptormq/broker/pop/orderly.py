@@ -50,12 +50,11 @@ class OrderlyPops:
         run.visible_at.pop(offset, None)
         if run.visible_at:
             return min(run.visible_at)
-        del self._runs[place]
-        del self._times[place]
+        self.forget(place)
         return run.offsets[-1] + 1
 
     def forget(self, place: Place) -> None:
-        """An administrator has moved the group: what it has popped does not hold it up, and says nothing any more."""
+        """Let nothing that was popped hold the queue up; acknowledgements of it say nothing any more."""
         self._runs.pop(place, None)
         self._times.pop(place, None)
 

@@ -237,7 +237,7 @@ class Popper:
         offsets = self._store.consumer_offsets
         offset = self._resets.take(topic, group, queue_id)
         if offset is not None:
-            self._orderly.forget(place)
+            self._orderly.forget(place)  # else the next acknowledgement would undo the reset
         else:
             offset = offsets.get(topic, group, queue_id)
         if offset is None:

@@ -64,7 +64,7 @@ class Popping:
         )
         self._peeks = PeekHandlers(popper, ready, topics, groups, policies)
         self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
-        topics.listen(lambda topic: None if topic in topics.configs else orderly.forget_topic(topic))
+        topics.listen_to_deletions(orderly.forget_topic)
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""

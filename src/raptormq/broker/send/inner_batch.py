@@ -86,15 +86,13 @@ def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, l
     if keyed is not None:
         count, keys, tag = keyed
         if len(keys) == count * len(unique_key) and not has_keys and unique_key.isascii():
-            return count, [], keys + unique_key.encode(), _text_or_none(tag)
+            return count, [], keys + unique_key.encode(), _legible(tag)
     texts, tag = _texts_and_tag(body)
-    return len(texts), texts, b"", _text_or_none(tag)
+    return len(texts), texts, b"", _legible(tag)
 
 
-def _text_or_none(tag: bytes) -> bytes:
+def _legible(tag: bytes) -> bytes:
     """Leave out a tag that is no UTF-8: nobody can ask for it, and a record whose properties have it cannot be read."""
-    if tag.isascii():
-        return tag
     try:
         tag.decode()
     except UnicodeDecodeError:
