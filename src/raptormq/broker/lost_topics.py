@@ -1,7 +1,9 @@
-"""Topics whose table was lost: ``config/topics.json`` and its backup are gone, but there are queues.
+"""Topics whose table was lost: ``config/topics.json`` is gone or damaged, but there are queues. Its backup, where there
+is one, may be a change behind.
 
-Without this their messages would be hidden until somebody made the topics again by hand. How many queues a topic had
-for reading and writing is not known any more: it gets as many as have ever had a message.
+Without this their messages would be hidden until somebody made the topics again by hand, and what is delayed for them
+dropped when it is due. How many queues a topic had for reading and writing is not known any more: it gets as many as
+have ever had a message.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def with_lost_topics(tables: Tables, store: MessageStore) -> Tables:
-    """Return ``tables`` with the topics that ``store`` has queues of, if there was no table of topics."""
+    """Return ``tables`` with the topics that ``store`` has queues of, unless their last table was read."""
     if tables.topics_known:
         return tables
     topics = tables.topics
@@ -27,5 +29,5 @@ def with_lost_topics(tables: Tables, store: MessageStore) -> Tables:
         attributes = {QUEUE_TYPE: BATCH_CQ} if store.is_batch_topic(topic) else {}
         topics.put(TopicConfig(topic, count, count, READ_WRITE, attributes=attributes))
     if lost:
-        logger.warning("topics.json is gone: %d topics were made again from their queues", len(lost))
+        logger.warning("topics.json is gone or damaged: %d topics were made again from their queues", len(lost))
     return tables

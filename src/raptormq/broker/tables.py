@@ -34,7 +34,7 @@ class Tables:
     timers_file: TimerProgressFile
     security: SecurityTables
     topics_known: bool
-    """False when there was no table of topics: a first start, or it was lost."""
+    """False when the last table of topics was not there: a first start, or it was lost or damaged."""
 
     @property
     def savers(self) -> tuple[TableSaver, ...]:
@@ -63,8 +63,7 @@ def load_tables(
     topics_file = JsonFile(str(folder / "topics.json"), filesystem)
     groups_file = JsonFile(str(folder / "subscriptionGroup.json"), filesystem)
     try:
-        saved_topics = topics_file.load()
-        topics = TopicTable(TopicConfigTable.from_dict(saved_topics or {}), clock)
+        topics = TopicTable(TopicConfigTable.from_dict(topics_file.load() or {}), clock)
         groups = GroupTable(groups_file.load(), clock)
     except BodyError as error:
         raise StoreDamaged(f"a table in {folder} does not have the expected shape: {error}") from error
@@ -79,7 +78,7 @@ def load_tables(
         TableSaver(delays_file, delays.to_dict),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
         load_security(config, filesystem),
-        saved_topics is not None,
+        topics_file.is_newest,
     )
     topics.listen(tables.topics_saver.save_soon)
     groups.listen(tables.groups_saver.save_soon)

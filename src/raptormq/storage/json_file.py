@@ -34,6 +34,8 @@ class JsonFile:
         self._filesystem: FileSystem = filesystem or RealFileSystem()
         self._is_sound = True
         """False when the file was found damaged or empty: it must not take the place of the backup."""
+        self.is_newest = False
+        """Whether :meth:`load` returned what was saved last; the backup may be a change behind."""
 
     def load(self) -> dict[str, Any] | None:
         """Return the object in the file or, failing that, in the backup; None when there is neither.
@@ -48,7 +50,9 @@ class JsonFile:
             try:
                 data = read_file(self._filesystem, path)
                 if data:
-                    return loads_object(data)
+                    contents = loads_object(data)
+                    self.is_newest = path == self.path
+                    return contents
             except BodyError as error:
                 damaged = damaged or error
                 logger.warning("%s is damaged: %s", path, error)

@@ -15,7 +15,7 @@ class DeclaredTopics(NamedTuple):
     """Topics in the table."""
 
     names: frozenset[str] | None
-    """None without a table."""
+    """None without a table, or with an old one."""
     batch: frozenset[str]
     """Those with ``queue.type=BatchCQ``."""
 
@@ -26,7 +26,8 @@ def declared_topics(filesystem: FileSystem, paths: StorePaths) -> DeclaredTopics
     Raises:
         StoreDamaged: neither the table nor its backup can be read.
     """
-    table = (JsonFile(f"{paths.config}/topics.json", filesystem).load() or {}).get("topicConfigTable")
+    file = JsonFile(f"{paths.config}/topics.json", filesystem)
+    table = (file.load() or {}).get("topicConfigTable")
     if not isinstance(table, dict):
         return DeclaredTopics(None, frozenset())
     batch: set[str] = set()
@@ -34,4 +35,4 @@ def declared_topics(filesystem: FileSystem, paths: StorePaths) -> DeclaredTopics
         attributes = config.get("attributes") if isinstance(config, dict) else None
         if isinstance(attributes, dict) and attributes.get(QUEUE_TYPE) == BATCH_CQ:
             batch.add(topic)
-    return DeclaredTopics(frozenset(table), frozenset(batch))
+    return DeclaredTopics(frozenset(table) if file.is_newest else None, frozenset(batch))
