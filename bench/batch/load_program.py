@@ -71,7 +71,7 @@ def _omb(installed: Path, workload: Workload, system: System, address: str, fold
         [*_jvm(folder), "-cp", class_path, "io.openmessaging.benchmark.Benchmark", *arguments],
         omb.BEGINS,
         omb.ENDS,
-        omb.TIMEOUT_S,
+        workload.timing.timeout_seconds,
         lambda _: omb.read_result(output),
         installed,
         omb.DONE,

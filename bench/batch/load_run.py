@@ -27,17 +27,19 @@ class _Meter:
     lag: IndexLag | None
     load_pid: int = 0
     costs: Costs | None = None
+    _is_measuring: bool = False
     _broker_began: float = 0.0
     _load_began: float = 0.0
     _stolen_before: float = 0.0
 
     def line(self, line: str) -> None:
         if self.program.begins in line:
+            self._is_measuring = True
             self._broker_began, self._load_began = cpu_seconds(self.broker_pid), cpu_seconds(self.load_pid)
             self._stolen_before = stolen_seconds()
             if self.lag is not None:
                 self.lag.begin()
-        elif self.program.ends in line:
+        elif self._is_measuring and self.program.ends in line:  # before, it is the end of a warm-up
             used = memory(self.broker_pid)
             self.costs = Costs(
                 cpu_seconds(self.broker_pid) - self._broker_began,

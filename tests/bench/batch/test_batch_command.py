@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -35,17 +37,27 @@ def test_the_benchmark_itself_has_a_plan_and_results_of_its_own(
     monkeypatch.setattr(measure, "builds_for", lambda steps: Builds(None, None))
     monkeypatch.setattr(measure, "measure", lambda steps, builds: [run(FULL_SPEED)])
     monkeypatch.setattr(machine, "touch_memory", lambda: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=60e9))
     runner = CliRunner()
     listed = runner.invoke(command, ["--list"]).output
     assert "full-speed" in listed
     assert "own-" not in listed
-    refused = runner.invoke(command, ["--quick"])
-    assert (refused.exit_code, "a run takes a minute" in refused.output) == (2, True)
+    for wrong in (["--quick"], ["--warm-up", "30"], ["--seconds", "90"]):
+        refused = runner.invoke(command, wrong)
+        assert (refused.exit_code, "times are whole minutes" in refused.output) == (2, True)
     for arguments in (["--only", "full-speed"], ["--redraw"]):
         kept = runner.invoke(command, [*arguments, "--into", str(tmp_path)])
         assert kept.exit_code == 0, kept.output
         assert (tmp_path / "batch_omb.md").read_text().startswith("The load is the OpenMessaging Benchmark itself")
     assert {path.name for path in tmp_path.iterdir()} == {"batch_omb.md", "batch_omb.json"}
+
+
+def test_the_benchmark_itself_needs_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(omb.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=59e9))
+    refused = CliRunner().invoke(command, ["--only", "full-speed"])
+    assert refused.exit_code == 2
+    assert "has 59 GB free and a run may need 60" in refused.output
 
 
 def test_results_are_kept_and_drawn_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from bench.batch import omb
 from bench.batch.load_program import load_program
 from bench.batch.plan import FULL_SPEED, PUBLISH, SINGLE
 from bench.batch.systems import Builds, System
-from bench.batch.workload import Client
+from bench.batch.workload import Client, Timing
 from tests.interop.rocketmq_java import ProcessError
 
 RESULT = {
@@ -37,6 +37,11 @@ def test_the_drivers_get_the_settings_of_the_workload() -> None:
     assert kafka["topicConfig"] == ""
     load = yaml.safe_load(omb.workload_file(PUBLISH))
     assert (load["subscriptionsPerTopic"], load["producerRate"], load["partitionsPerTopic"]) == (0, 10_000_000, 16)
+
+
+def test_a_run_has_whole_minutes_of_warm_up_and_measuring() -> None:
+    load = yaml.safe_load(omb.workload_file(replace(FULL_SPEED, timing=Timing(warm_up_seconds=120, seconds=60))))
+    assert (load["warmupDurationMinutes"], load["testDurationMinutes"]) == (2, 1)
 
 
 def test_rates_of_ten_seconds_become_counts(tmp_path: Path) -> None:
