@@ -244,6 +244,10 @@ class MessageStore:
         queue = self._queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    def dead_end(self, topic: str) -> int:
+        """Return where in the log the records of a deleted topic of this name end; 0 when it has none."""
+        return self._queues.dead_ends.get(topic, 0)
+
     async def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset that is still there and the offset after the last one; zeros for a queue without
         messages. The first one has to be looked for after each retention, in items that may have to be fetched.

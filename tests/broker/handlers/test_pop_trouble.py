@@ -124,6 +124,13 @@ async def popped_again(peer: Peer, topic: str) -> list[bytes]:
             return found
 
 
+def forget_deletions(root: Path) -> None:
+    """Leave a store like one of Apache RocketMQ: no ledger of deleted topics, and all of the revive log to be read."""
+    config = root / "config"
+    (config / "deletedTopics.json").unlink()
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"u@consumers": {"0": 1}}}))
+
+
 async def test_an_encrypted_batch_in_place_of_what_was_popped_keeps_nobody_from_coming_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +141,8 @@ async def test_an_encrypted_batch_in_place_of_what_was_popped_keeps_nobody_from_
         await create_topic(peer, "t")
         assert (await send_wrapped(peer, SEALED, INNER_BATCH, PROPERTIES + MARK, topic="t")).code == 0
         clock.run()
+    forget_deletions(tmp_path)
+    async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         clock.move(MINUTE)
         assert await popped_again(peer, "u") == [b"u"]
     assert "message 0 of t cannot be brought back: messages 0 to 2 of the queue are encrypted" in caplog.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raptormq.broker.pop.outstanding import Outstanding
@@ -66,6 +68,18 @@ def test_a_bounded_number_is_due_at_a_time() -> None:
         table.add(checkpoint(start, pop_time=100 - start), (0, start))
     assert [each.start_offset for each, _ in table.due(10_000, 2)] == [4, 2]
     assert [each.start_offset for each, _ in table.due(10_000, 2)] == [0]
+
+
+def test_nothing_of_a_deleted_topic_is_left() -> None:
+    table = Outstanding(3)
+    of_u = replace(checkpoint(0), topic="u")
+    for place, each in enumerate((checkpoint(0), of_u, checkpoint(2))):
+        table.add(each, (1, place))
+    table.forget_topic("t")
+    table.forget_topic("not popped")
+    assert (len(table), table.oldest_place(1)) == (1, 1)
+    assert not table.waits_for(checkpoint(0).key, [0])
+    assert table.due(1_500, 10) == [(of_u, [0, 1])]
 
 
 def test_old_entries_do_not_pile_up() -> None:

@@ -12,12 +12,13 @@ import itertools
 from dataclasses import replace
 
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.pop.outstanding import Key, Outstanding
+from raptormq.broker.pop.outstanding import Key, Outstanding, Place
 from raptormq.protocol.bodies.pop import CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.properties import TAGS, UNIQUE_KEY, encode_properties
 from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import SYSTEM_PREFIX
 from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.store import MessageStore
 
 REVIVE_QUEUES = 8
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -33,7 +34,10 @@ def revive_topic(cluster: str) -> str:
 class CheckPoints:
     """Writes down what is popped and what is done."""
 
-    def __init__(self, writer: InternalWriter, outstanding: Outstanding, cluster: str, store_host: bytes) -> None:
+    def __init__(
+        self, store: MessageStore, writer: InternalWriter, outstanding: Outstanding, cluster: str, store_host: bytes
+    ) -> None:
+        self._store = store
         self._writer = writer
         self._outstanding = outstanding
         self._topic = revive_topic(cluster)
@@ -56,8 +60,8 @@ class CheckPoints:
         """True while a checkpoint is in the log that :class:`Outstanding` does not know yet."""
         return self._writing > 0
 
-    async def write(self, checkpoint: CheckPoint, revive_queue: int) -> None:
-        """Return when the checkpoint is stored.
+    async def write(self, checkpoint: CheckPoint, revive_queue: int) -> bool:
+        """Return when the checkpoint is stored; False when its topic was deleted meanwhile, so that it says nothing.
 
         Raises:
             StorageError: it is not.
@@ -68,9 +72,18 @@ class CheckPoints:
         self._writing += 1
         try:
             result = await self._writer.stored([record])
-            self._outstanding.add(checkpoint, (revive_queue, result.queue_offsets[0]))
+            return self.note(checkpoint, (revive_queue, result.queue_offsets[0]), result.start_offset)
         finally:
             self._writing -= 1
+
+    def note(self, checkpoint: CheckPoint, place: Place, log_offset: int) -> bool:
+        """Wait for the acknowledgements of a checkpoint that is in the log; False when it is of a topic that was
+        deleted behind it, so that its offsets are those of other messages, if there are any.
+        """
+        if log_offset < self._store.dead_end(checkpoint.topic):
+            return False
+        self._outstanding.add(checkpoint, place)
+        return True
 
     async def take_over(self, ack: Ack, checkpoint: CheckPoint, revive_queue: int, now_ms: int) -> None:
         """Let a checkpoint of its own take over the message that waits for ``ack``. What is acknowledged while that is

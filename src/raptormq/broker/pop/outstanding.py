@@ -49,35 +49,38 @@ class Outstanding:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: dict[Key, _Open] = {}
+        self._open: dict[str, dict[Key, _Open]] = {}
+        """By topic."""
+        self._count = 0
         self._by_time: list[tuple[int, int, Key]] = []
         self._sequence = itertools.count()
         self._places: dict[int, dict[int, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._open)
+        return self._count
 
     @property
     def is_full(self) -> bool:
         """True while nothing more may be popped."""
-        return len(self._open) >= self._most
+        return self._count >= self._most
 
     def add(self, checkpoint: CheckPoint, place: Place) -> None:
         """Wait for the acknowledgements of a checkpoint."""
-        if checkpoint.key in self._open or not checkpoint.offsets:
+        if self._entry(checkpoint.key) is not None or not checkpoint.offsets:
             return
-        self._open[checkpoint.key] = _Open(checkpoint, place)
+        self._open.setdefault(checkpoint.topic, {})[checkpoint.key] = _Open(checkpoint, place)
+        self._count += 1
         heapq.heappush(self._by_time, (checkpoint.revive_time, next(self._sequence), checkpoint.key))
         self._places.setdefault(place[0], {})[place[1]] = None
 
     def waits_for(self, key: Key, offsets: Iterable[int]) -> bool:
         """Return whether one of ``offsets`` is not acknowledged yet."""
-        entry = self._open.get(key)
+        entry = self._entry(key)
         return entry is not None and bool(entry.left & entry.bits(offsets))
 
     def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
         """Note that messages are done; False when they need not be any more, or never had to be."""
-        entry = self._open.get(key)
+        entry = self._entry(key)
         if entry is None:
             return False
         before = entry.left
@@ -90,7 +93,7 @@ class Outstanding:
         """Return the queue of the revive log that a checkpoint is in, and which of its offsets nobody has acknowledged
         until now; None when it is forgotten.
         """
-        entry = self._open.get(checkpoint.key)
+        entry = self._entry(checkpoint.key)
         return None if entry is None else (entry.place[0], entry.offsets())
 
     def due(self, now_ms: int, most: int) -> list[tuple[CheckPoint, list[int]]]:
@@ -99,29 +102,42 @@ class Outstanding:
         """
         found: list[tuple[CheckPoint, list[int]]] = []
         while self._by_time and self._by_time[0][0] <= now_ms and len(found) < most:
-            entry = self._open.get(heapq.heappop(self._by_time)[2])
+            entry = self._entry(heapq.heappop(self._by_time)[2])
             if entry is not None:
                 found.append((entry.checkpoint, entry.offsets()))
-        if len(self._by_time) > 2 * len(self._open) + 1000:  # mostly acknowledged long ago
-            self._by_time = [item for item in self._by_time if item[2] in self._open]
+        if len(self._by_time) > 2 * self._count + 1000:  # mostly acknowledged long ago
+            self._by_time = [item for item in self._by_time if self._entry(item[2]) is not None]
             heapq.heapify(self._by_time)
         return found
 
     def again(self, checkpoint: CheckPoint, at_ms: int) -> None:
         """Let a checkpoint that could not be revived be due once more."""
-        if checkpoint.key in self._open:
+        if self._entry(checkpoint.key) is not None:
             heapq.heappush(self._by_time, (at_ms, next(self._sequence), checkpoint.key))
 
     def done(self, checkpoint: CheckPoint) -> None:
         """Forget a checkpoint whose messages are visible again."""
-        entry = self._open.get(checkpoint.key)
+        entry = self._entry(checkpoint.key)
         if entry is not None:
+            self._forget(entry)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: nothing of it comes back, and its handles say nothing of one that is made later."""
+        for entry in list(self._open.get(topic, {}).values()):
             self._forget(entry)
 
     def oldest_place(self, queue_id: int) -> int | None:
         """Return the first offset of a queue of the revive log that is still needed, None when none is."""
         return next(iter(self._places.get(queue_id, ())), None)
 
+    def _entry(self, key: Key) -> _Open | None:
+        of_topic = self._open.get(key[0])
+        return of_topic.get(key) if of_topic is not None else None
+
     def _forget(self, entry: _Open) -> None:
-        del self._open[entry.checkpoint.key]
+        of_topic = self._open[entry.checkpoint.topic]
+        del of_topic[entry.checkpoint.key]
+        if not of_topic:
+            del self._open[entry.checkpoint.topic]
+        self._count -= 1
         self._places[entry.place[0]].pop(entry.place[1], None)

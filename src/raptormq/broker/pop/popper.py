@@ -183,7 +183,10 @@ class Popper:
 
     async def _take(self, asked: PopRequest, place: Place, popped: Popped, reading: Reading) -> None:
         topic, _, queue_id = place
+        dead_end = self._store.dead_end(topic)
         offset = await self._start(place, from_oldest=asked.from_oldest)
+        if not self._commit(place, offset, dead_end):
+            return
         if asked.orderly and self._orderly.is_blocked(place, popped.pop_time):
             return  # its messages are no reason to try again: an acknowledgement is
         wanted = asked.wanted if topic == asked.topic else EVERYTHING
@@ -191,9 +194,10 @@ class Popper:
         result = await self._read(topic, queue_id, offset, most, wanted, reading)
         if result is not None and result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
             offset = result.next_offset
-            self._store.consumer_offsets.commit(topic, asked.group, queue_id, offset)
+            if not self._commit(place, offset, dead_end):
+                return
             result = await self._read(topic, queue_id, offset, most, wanted, reading)
-        if result is None:
+        if result is None or self._store.dead_end(topic) > dead_end:
             popped.rest += await self._rest(place)
             return
         reading.has(popped.copied + result.copied_bytes)
@@ -220,7 +224,8 @@ class Popper:
             checkpoint = CheckPoint(
                 topic, group, queue_id, start, popped.pop_time, asked.invisible_ms, tuple(offsets), self._broker_name
             )
-            await self._checkpoints.write(checkpoint, popped.revive_queue)
+            if not await self._checkpoints.write(checkpoint, popped.revive_queue):
+                return
             self._store.consumer_offsets.commit(topic, group, queue_id, result.next_offset)
         popped.starts.append(start_info(topic, queue_id, start))
         popped.offsets.append(offsets_info(topic, queue_id, offsets))
@@ -244,8 +249,17 @@ class Popper:
             low, high = await self._store.queue_bounds(topic, queue_id)
             oldest = from_oldest or topic_kind(topic) != "0"
             offset = low if oldest or await is_young(self._store, topic, queue_id) else max(high - 1, 0)
-        offsets.commit(topic, group, queue_id, offset)
         return offset
+
+    def _commit(self, place: Place, offset: int, dead_end: int) -> bool:
+        """Let the group go on from there; False when the topic was deleted since its :meth:`MessageStore.dead_end` was
+        ``dead_end``: then the offset is none of a topic that was made again.
+        """
+        topic, group, queue_id = place
+        if self._store.dead_end(topic) > dead_end:
+            return False
+        self._store.consumer_offsets.commit(topic, group, queue_id, offset)
+        return True
 
     async def _rest(self, place: Place) -> int:
         topic, group, queue_id = place

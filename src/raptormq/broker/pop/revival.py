@@ -43,7 +43,7 @@ _HANDLE_BYTES = 512
 """Room for the property that a popped message of a retry topic is acknowledged by."""
 _UNREADABLE = (RecordError, BatchEncrypted, BatchTooLarge)
 """What will be no different the next time. No pop hands out messages of such batches: one there is of a topic that was
-deleted and made again.
+deleted and made again without an entry in the ledger of deletions (Apache RocketMQ has none).
 """
 _GO_ON = frozenset({GetStatus.FOUND, GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING})
 
@@ -134,7 +134,8 @@ class PopRevival:
         tag = find_property(record.properties, names.TAGS)
         try:
             if tag == CHECKPOINT_TAG:
-                self._outstanding.add(CheckPoint.from_json(record.body), (queue_id, record.queue_offset))
+                place = queue_id, record.queue_offset
+                self._checkpoints.note(CheckPoint.from_json(record.body), place, record.physical_offset)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = Ack.from_json(record.body)
                 self._outstanding.acknowledge(ack.key, ack.offsets)

@@ -49,7 +49,7 @@ class Popping:
     ) -> None:
         identity, policies = config.identity, config.policies
         outstanding, orderly = Outstanding(config.pulling.max_outstanding_pops), OrderlyPops()
-        checkpoints = CheckPoints(writer, outstanding, identity.cluster_name, store_host)
+        checkpoints = CheckPoints(store, writer, outstanding, identity.cluster_name, store_host)
         self.waiters = Waiters(config.pulling.max_held)
         self.revival = PopRevival(
             store, writer, topics, topics_saver, groups, outstanding, checkpoints,
@@ -65,6 +65,7 @@ class Popping:
         self._peeks = PeekHandlers(popper, ready, topics, groups, policies)
         self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
         topics.listen_to_deletions(orderly.forget_topic)
+        topics.listen_to_deletions(outstanding.forget_topic)
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""

@@ -1,0 +1,133 @@
+"""A topic that is deleted and made again: what was popped of the first is not looked for in the second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.pop import popper
+from raptormq.broker.service import Broker
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.answer_budget import Reading
+from tests.broker.handlers.test_pop import HOUR, MINUTE, ack, handle_of, pop
+from tests.broker.handlers.test_pop_returns import SYNC, slow_flushes
+from tests.broker.handlers.test_pop_trouble import change, popped_again
+from tests.broker.harness import Peer, bodies, connected, running
+from tests.clock import Clock
+
+
+async def delete_topic(peer: Peer) -> None:
+    assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
+
+
+async def pop_old_and_new(peer: Peer, clock: Clock) -> RemotingCommand:
+    """Pop from a topic, and for longer from its successor; return the first answer."""
+    await peer.send("t", b"old")
+    old = await pop(peer)
+    await delete_topic(peer)
+    clock.move(1)  # a pop of the same offset in the same millisecond has the same name
+    await peer.send("t", b"new")
+    new = await pop(peer, invisibleTime=2 * MINUTE)
+    clock.move(1)
+    assert bodies(old) + bodies(new) == [b"old", b"new"]
+    return old
+
+
+async def expect_nothing_of_t(peer: Peer, clock: Clock) -> None:
+    """Let a minute pass, and what was popped of another topic come back behind what was popped before."""
+    await peer.send("u", b"u")
+    await pop(peer, topic="u")
+    clock.move(MINUTE)
+    assert await popped_again(peer, "u") == [b"u"]
+    assert bodies(await pop(peer, queueId=-1)) == []
+
+
+@asynccontextmanager
+async def old_and_new(root: Path, clock: Clock, restarts: int) -> AsyncIterator[tuple[Peer, RemotingCommand]]:
+    """A broker where a message was popped of a topic, and one of its successor: a peer, and the first answer. The
+    whole revive log is read in each start.
+    """
+    async with running(root, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("v", [b"%d" % number for number in range(8)])
+        for _ in range(8):
+            await pop(peer, topic="v", maxMsgNums=1, invisibleTime=HOUR)
+        old = await pop_old_and_new(peer, clock)
+        if not restarts:
+            yield peer, old
+            return
+    for last in [False] * (restarts - 1) + [True]:
+        async with running(root, clock=clock) as broker, connected(broker) as peer:
+            if last:
+                yield peer, old
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+async def test_what_was_popped_of_a_deleted_topic_brings_nothing_of_its_successor_back(
+    tmp_path: Path, restarts: int
+) -> None:
+    clock = Clock()
+    async with old_and_new(tmp_path, clock, restarts) as (peer, _):
+        await expect_nothing_of_t(peer, clock)
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+async def test_a_handle_of_a_deleted_topic_changes_nothing_of_its_successor(tmp_path: Path, restarts: int) -> None:
+    clock = Clock()
+    async with old_and_new(tmp_path, clock, restarts) as (peer, old):
+        assert (await change(peer, handle_of(old, 0), 0)).code == 0
+        assert (await ack(peer, handle_of(old, 0), 0)).code == 0
+        await expect_nothing_of_t(peer, clock)
+        clock.move(MINUTE)  # nor is it done
+        assert await popped_again(peer, "t") == [b"new"]
+
+
+def slow_grants(_: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let what has been read wait for the second event; the first tells that something does."""
+    granting, granted = asyncio.Event(), asyncio.Event()
+
+    async def waiting(_: Reading, __: int) -> bool:
+        granting.set()
+        return await granted.wait()
+
+    monkeypatch.setattr(Reading, "granted_mapped", waiting)
+    return granting, granted
+
+
+def slow_starts(_: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let a group that begins at the end wait for the second event; the first tells that one does."""
+    starting, may_start = asyncio.Event(), asyncio.Event()
+
+    async def waiting(*_: object) -> bool:
+        starting.set()
+        await may_start.wait()
+        return False
+
+    monkeypatch.setattr(popper, "is_young", waiting)
+    return starting, may_start
+
+
+@pytest.mark.parametrize("slow", [slow_flushes, slow_grants, slow_starts])
+async def test_a_pop_that_a_deletion_overtakes_takes_nothing_of_the_successor(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slow: Callable[[Broker, pytest.MonkeyPatch], tuple[asyncio.Event, asyncio.Event]],
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, SYNC, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"old"] * 3)
+        waits, may_go_on = slow(broker, monkeypatch)
+        popping = asyncio.ensure_future(pop(peer, initMode=1))
+        await waits.wait()
+        await delete_topic(peer)
+        await peer.send("t", b"new")
+        may_go_on.set()
+        assert bodies(await popping) == []
+        new = await pop(peer)
+        assert bodies(new) == [b"new"]
+        assert (await ack(peer, handle_of(new, 0), 0)).code == 0
+        await expect_nothing_of_t(peer, clock)
