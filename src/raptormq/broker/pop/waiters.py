@@ -7,6 +7,8 @@ more than it may take wakes the next.
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from raptormq.protocol.pop_handle import pop_retry_topic
@@ -14,20 +16,27 @@ from raptormq.transport.event_wait import set_within
 
 _Key = tuple[str, str]
 """Topic and group."""
+_ANY = -1
 
 
 class Waiter:
     """One waiting pop; armed anew for every try."""
 
     def __init__(self, topic: str, group: str, queue_id: int) -> None:
+        """A ``queue_id`` below 0 is any queue."""
+        queue_id = max(queue_id, _ANY)
         retries = (pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True))
-        self.keys: tuple[_Key, ...] = tuple((each, group) for each in (topic, *retries))
-        self.queue_id = queue_id
+        self.places: tuple[tuple[_Key, int], ...] = (
+            ((topic, group), queue_id), *(((each, group), _ANY) for each in retries)
+        )  # fmt: skip
+        """What it waits for: a queue of its topic, and any of the retry topics."""
+        self.turn = 0
+        """The lower the longer it waits; 0 while nothing can wake it."""
         self.woken = asyncio.Event()
 
-    def wants(self, topic: str, queue_id: int) -> bool:
-        """True when a message of this queue is for it: a retry topic's always is."""
-        return self.queue_id < 0 or queue_id < 0 or self.queue_id == queue_id or topic != self.keys[0][0]
+
+_Line = OrderedDict[Waiter, None]
+"""Those who wait for a queue, or for any: a plain dictionary looks at each that has gone before it finds the first."""
 
 
 class Waiters:
@@ -35,7 +44,8 @@ class Waiters:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._groups: dict[str, dict[str, dict[Waiter, None]]] = {}
+        self._groups: dict[str, dict[str, dict[int, _Line]]] = {}
+        self._turns = itertools.count(1)
         self._count = 0
 
     def __len__(self) -> int:
@@ -48,27 +58,33 @@ class Waiters:
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """Return how many wait for a queue; below 0 those that wait for any."""
-        waiting = self._groups.get(topic, {}).get(group, ())
-        return sum(1 for waiter in waiting if waiter.queue_id == max(queue_id, -1))
+        return len(self._groups.get(topic, {}).get(group, {}).get(max(queue_id, _ANY), ()))
 
     def arm(self, waiter: Waiter) -> None:
         """Let arrivals wake it from now on."""
         waiter.woken.clear()
-        for topic, group in waiter.keys:
-            self._groups.setdefault(topic, {}).setdefault(group, {})[waiter] = None
+        if waiter.turn:
+            return
+        waiter.turn = next(self._turns)
+        for (topic, group), queue_id in waiter.places:
+            lines = self._groups.setdefault(topic, {}).setdefault(group, {})
+            lines.setdefault(queue_id, OrderedDict())[waiter] = None
 
     def disarm(self, waiter: Waiter) -> None:
         """Forget it."""
-        for topic, group in waiter.keys:
-            groups = self._groups.get(topic)
-            waiting = groups.get(group) if groups is not None else None
-            if groups is None or waiting is None:
-                continue
-            waiting.pop(waiter, None)
-            if not waiting:
-                del groups[group]
-                if not groups:
-                    del self._groups[topic]
+        if not waiter.turn:
+            return
+        waiter.turn = 0
+        for (topic, group), queue_id in waiter.places:
+            groups = self._groups[topic]
+            lines = groups[group]
+            del lines[queue_id][waiter]
+            if not lines[queue_id]:
+                del lines[queue_id]
+                if not lines:
+                    del groups[group]
+                    if not groups:
+                        del self._groups[topic]
 
     async def wait(self, waiter: Waiter, seconds: float) -> None:
         """Return when it is woken or time is up."""
@@ -88,8 +104,10 @@ class Waiters:
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
         """Wake the waiter of a group that has waited longest for a queue (-1: any)."""
-        for waiter in self._groups.get(topic, {}).get(group, ()):
-            if waiter.wants(topic, queue_id):
-                self.disarm(waiter)
-                waiter.woken.set()
-                return
+        lines = self._groups.get(topic, {}).get(group, {})
+        wanted = lines if queue_id < 0 else (queue_id, _ANY)
+        firsts = [next(iter(lines[each])) for each in wanted if each in lines]
+        if firsts:
+            waiter = min(firsts, key=lambda first: first.turn)
+            self.disarm(waiter)
+            waiter.woken.set()

@@ -1,0 +1,96 @@
+"""Waiting pops: who is woken, in which order, and what that costs."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import pytest
+
+from raptormq.broker.pop.waiters import Waiter, Waiters
+
+RETRY = "%RETRY%g_t"
+
+
+def armed(waiters: Waiters, *queues: int, group: str = "g") -> list[Waiter]:
+    found = [Waiter("t", group, queue) for queue in queues]
+    for each in found:
+        waiters.arm(each)
+    return found
+
+
+def woken_by(waiters: Waiters, all_waiters: list[Waiter], topic: str, queue_id: int) -> list[int]:
+    """Let a message arrive; return the numbers of those whom it wakes, and no other."""
+    before = [waiter.woken.is_set() for waiter in all_waiters]
+    waiters.arrived([(topic, queue_id, 1, 0)])
+    return [number for number, waiter in enumerate(all_waiters) if waiter.woken.is_set() != before[number]]
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "order"),
+    [("t", 0, [1, 2, 4]), ("t", 1, [0, 1, 4]), ("t", 7, [1, 4]), (RETRY, 0, [0, 1, 2, 3, 4]), ("u", 0, [])],
+)
+def test_the_one_that_waits_longest_is_woken_of_those_that_want_the_queue(
+    topic: str, queue_id: int, order: list[int]
+) -> None:
+    waiters = Waiters(10)
+    found = armed(waiters, 1, -1, 0, 2, -1)
+    assert [woken_by(waiters, found, topic, queue_id) for _ in range(5)] == [
+        *([number] for number in order), *[[]] * (5 - len(order))
+    ]  # fmt: skip
+
+
+def test_whoever_waits_longest_for_any_queue_is_woken_by_what_may_be_in_any() -> None:
+    waiters = Waiters(10)
+    found = armed(waiters, 3, -1, 2)
+    for number in range(3):
+        waiters.wake("t", "g", -1)
+        assert [waiter.woken.is_set() for waiter in found] == [each <= number for each in range(3)]
+
+
+def test_one_of_each_group_is_woken() -> None:
+    waiters = Waiters(10)
+    found = armed(waiters, 0, 0) + armed(waiters, 0, -1, group="h")
+    assert woken_by(waiters, found, "t", 0) == [0, 2]
+
+
+def test_who_looks_again_keeps_its_place_unless_it_was_woken() -> None:
+    waiters = Waiters(10)
+    found = armed(waiters, 0, 0, 0)
+    waiters.arm(found[0])  # as an orderly pop does from time to time
+    assert woken_by(waiters, found, "t", 0) == [0]
+    waiters.arm(found[0])
+    assert [woken_by(waiters, found, "t", 0) for _ in range(3)] == [[1], [2], [0]]
+
+
+def test_they_are_counted_by_their_queue_and_nothing_is_left_of_them() -> None:
+    waiters = Waiters(10)
+    found = armed(waiters, 0, 1, 1, -1, -2)
+    assert [waiters.count("t", "g", queue) for queue in (0, 1, 2, -1, -7)] == [1, 2, 0, 2, 2]
+    assert (waiters.count("u", "g", 0), waiters.count("t", "h", 0)) == (0, 0)
+    for each in found * 2:
+        waiters.disarm(each)
+    assert waiters._groups == {}
+
+
+def calls_of_an_arrival(others: int) -> int:
+    """How many functions an arrival calls while others wait for another queue."""
+    waiters = Waiters(10_000)
+    armed(waiters, *[1] * others, 0)
+    calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        waiters.arrived([("t", 0, 1, 0)])
+    finally:
+        sys.setprofile(None)
+    assert waiters.count("t", "g", 0) == 0
+    return calls
+
+
+def test_an_arrival_looks_at_nobody_who_waits_for_another_queue() -> None:
+    assert calls_of_an_arrival(1_000) == calls_of_an_arrival(1)
