@@ -8,17 +8,36 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.protocol.codes import RequestCode
+from raptormq.broker.service import Broker
+from raptormq.errors import StorageError
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from tests.broker.handlers.test_pop import ack, handle_of, pop
+from tests.broker.handlers.test_pop import MINUTE, ack, handle_of, pop
+from tests.broker.handlers.test_pop_returns import SYNC
 from tests.broker.handlers.test_resets import reset
 from tests.broker.harness import Peer, bodies, connected, held, running
+from tests.clock import Clock
 
 WAIT_MS = 60_000
 
 
 async def waiting_pop(peer: Peer) -> RemotingCommand:
     return await pop(peer, queueId=-1, pollTime=WAIT_MS)
+
+
+def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let the next pop wait for the second event, and then fail; the first tells that it does."""
+    failing, may_fail = asyncio.Event(), asyncio.Event()
+    durable = broker._store.durable
+
+    async def fail(_: int) -> None:
+        monkeypatch.setattr(broker._store, "durable", durable)
+        failing.set()
+        await may_fail.wait()
+        raise StorageError("Input/output error")
+
+    monkeypatch.setattr(broker._store, "durable", fail)
+    return failing, may_fail
 
 
 async def waiting_notification(peer: Peer) -> RemotingCommand:
@@ -46,8 +65,7 @@ async def test_who_is_gone_takes_no_message_from_those_who_wait(
 
 
 async def test_what_a_pop_leaves_is_for_those_who_wait_for_its_queue(tmp_path: Path) -> None:
-    settings = {"flushDiskType": "SYNC_FLUSH"}
-    async with running(tmp_path, settings) as broker, connected(broker) as peer, connected(broker) as producer:
+    async with running(tmp_path, SYNC) as broker, connected(broker) as peer, connected(broker) as producer:
         await producer.send("t", b"0")
         await pop(peer)
         other = asyncio.ensure_future(pop(peer, queueId=1, pollTime=WAIT_MS))
@@ -57,6 +75,40 @@ async def test_what_a_pop_leaves_is_for_those_who_wait_for_its_queue(tmp_path: P
         await producer.send_list("t", [b"1", b"2"], 0)
         async with asyncio.timeout(20):
             assert sorted(bodies(each)[0] for each in await asyncio.gather(*tasks)) == [b"1", b"2"]
+        other.cancel()
+
+
+async def test_what_a_pop_leaves_of_the_retry_topic_is_for_those_who_wait_for_other_queues(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, SYNC, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"1", b"2"])
+        assert len(bodies(await pop(peer))) == 2
+        tasks = [asyncio.ensure_future(pop(peer, queueId=each, maxMsgNums=1, pollTime=WAIT_MS)) for each in range(2)]
+        await held(peer, 2)
+        clock.move(MINUTE)
+        async with asyncio.timeout(20):
+            assert sorted(bodies(each)[0] for each in await asyncio.gather(*tasks)) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("queue_id", [0, -1])
+async def test_what_a_pop_could_not_take_is_for_those_who_went_past_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue_id: int
+) -> None:
+    async with running(tmp_path, SYNC) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        await pop(peer, queueId=queue_id)
+        other = asyncio.ensure_future(pop(peer, queueId=1, pollTime=WAIT_MS))
+        await held(peer, 1)
+        failing, may_fail = failing_flush(broker, monkeypatch)
+        await peer.send("t", b"1")
+        fails = asyncio.ensure_future(pop(peer, queueId=queue_id))
+        await failing.wait()
+        waiting = asyncio.ensure_future(pop(peer, queueId=queue_id, pollTime=WAIT_MS))
+        await held(peer, 1)
+        may_fail.set()
+        assert (await fails).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        async with asyncio.timeout(20):
+            assert bodies(await waiting) == [b"1"]
         other.cancel()
 
 

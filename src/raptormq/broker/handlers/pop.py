@@ -89,8 +89,7 @@ class PopHandlers:
                 code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)
             finally:
                 self._waiters.disarm(waiter)
-            # What has woken a client that is gone is for another one.
-            if connection.is_closed or (popped.rest and popped.records):
+            if connection.is_closed:  # what has woken it is for another one
                 self._waiters.wake(header.topic, header.consumer_group, header.queue_id)
             return self._answer(connection, command, header, code, popped)
 
@@ -107,8 +106,14 @@ class PopHandlers:
                 return ResponseCode.POLLING_FULL, Popped(self._clock(), 0)
             self._waiters.arm(waiter)  # before the look, so that nothing arrives unseen in between
             popped = await self._popper.pop(asked, reading)
+            if popped.records or popped.failure is not None:
+                self._waiters.disarm(waiter)
+                for topic, queue_id in popped.left:  # others may have gone past them meanwhile
+                    self._waiters.wake(topic, asked.group, queue_id)
             if popped.records:
                 return ResponseCode.SUCCESS, popped
+            if popped.failure is not None:
+                raise popped.failure
             left = until - loop.time()
             if left <= 0:
                 return ResponseCode.POLLING_TIMEOUT, popped

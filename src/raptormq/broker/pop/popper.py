@@ -67,12 +67,19 @@ class Popped:
     starts: list[str] = field(default_factory=list)
     offsets: list[str] = field(default_factory=list)
     order_counts: list[str] = field(default_factory=list)
-    rest: int = 0
-    """Messages that are left in the queues."""
+    left: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Messages that are left, by topic and queue, where there are any."""
+    failure: StorageError | None = None
+    """Why a queue could not be read, or what was taken of it not be written down."""
     size: int = 0
     """Length of the records."""
     copied: int = 0
     """What of it is not in the mapped log."""
+
+    @property
+    def rest(self) -> int:
+        """Messages that are left in all queues."""
+        return sum(self.left.values())
 
 
 class Popper:
@@ -107,28 +114,24 @@ class Popper:
     async def pop(self, asked: PopRequest, reading: Reading) -> Popped:
         """Take up to ``max_count`` messages. A queue that cannot be read, or not without memory that there is not, is
         left to those who come later.
-
-        Raises:
-            StorageError: nothing was found, and a queue could not be read, or what was taken not be written down.
         """
-        failure: StorageError | None = None
         queue = POP_ORDER_REVIVE_QUEUE if asked.orderly else self._checkpoints.next_queue()
         popped = Popped(self._clock(), queue)
         for topic, queue_id in self._places(asked):
             place = topic, asked.group, queue_id
             if place in self._busy or len(popped.records) >= asked.max_count:
-                popped.rest += await self._rest(place)
-                continue
-            self._busy.add(place)
-            try:
-                await self._take(asked, place, popped, reading)
-            except StorageError as error:  # what has been taken already would be invisible for nothing
-                failure = failure or error
-                popped.rest += await self._rest(place)
-            finally:
-                self._busy.discard(place)
-        if failure is not None and not popped.records:
-            raise failure
+                left = await self._rest(place)
+            else:
+                self._busy.add(place)
+                try:
+                    left = await self._take(asked, place, popped, reading)
+                except StorageError as error:  # what has been taken already would be invisible for nothing
+                    popped.failure = popped.failure or error
+                    left = await self._rest(place)
+                finally:
+                    self._busy.discard(place)
+            if left:
+                popped.left[topic, queue_id] = left
         return popped
 
     async def peek(
@@ -181,35 +184,34 @@ class Popper:
         first = random.randrange(count) if count else 0
         return [(first + number) % count for number in range(count)]
 
-    async def _take(self, asked: PopRequest, place: Place, popped: Popped, reading: Reading) -> None:
+    async def _take(self, asked: PopRequest, place: Place, popped: Popped, reading: Reading) -> int:
+        """Take messages of a queue; return how many are left that somebody could take."""
         topic, _, queue_id = place
         dead_end = self._store.dead_end(topic)
         offset = await self._start(place, from_oldest=asked.from_oldest)
         if not self._commit(place, offset, dead_end):
-            return
+            return 0
         if asked.orderly and self._orderly.is_blocked(place, popped.pop_time):
-            return  # its messages are no reason to try again: an acknowledgement is
+            return 0  # its messages are no reason to try again: an acknowledgement is
         wanted = asked.wanted if topic == asked.topic else EVERYTHING
         most = asked.max_count - len(popped.records)
         result = await self._read(topic, queue_id, offset, most, wanted, reading)
         if result is not None and result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
             offset = result.next_offset
             if not self._commit(place, offset, dead_end):
-                return
+                return 0
             result = await self._read(topic, queue_id, offset, most, wanted, reading)
         if result is None or self._store.dead_end(topic) > dead_end:
-            popped.rest += await self._rest(place)
-            return
+            return await self._rest(place)
         reading.has(popped.copied + result.copied_bytes)
         if popped.records and popped.size + result.total_bytes > MAX_ANSWER_BYTES:
             reading.has(popped.copied)
-            popped.rest += max(0, result.max_offset - offset)
-            return
+            return max(0, result.max_offset - offset)
         if result.message_count:
             await self._hand_out(asked, place, offset, result, popped)
         elif result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
             self._store.consumer_offsets.commit(topic, asked.group, queue_id, result.next_offset)
-        popped.rest += max(0, result.max_offset - max(result.next_offset, offset))
+        return max(0, result.max_offset - max(result.next_offset, offset))
 
     async def _hand_out(self, asked: PopRequest, place: Place, start: int, result: GetResult, popped: Popped) -> None:
         topic, group, queue_id = place
