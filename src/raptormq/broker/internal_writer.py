@@ -42,6 +42,14 @@ class InternalWriter:
             StorageError: as :meth:`write`, or the flush failed.
         """
         result = self.write(records)
-        if self._sync_flush:
-            await self._store.durable(result.end_offset)
+        await self.on_disk(result)
         return result
+
+    async def on_disk(self, written: AppendResult) -> None:
+        """Under SYNC_FLUSH wait until a group is on disk.
+
+        Raises:
+            StorageError: the flush failed.
+        """
+        if self._sync_flush:
+            await self._store.durable(written.end_offset)

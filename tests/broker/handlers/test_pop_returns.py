@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from raptormq.broker.pop.checkpoints import REVIVE_GROUP, revive_topic
 from raptormq.broker.service import Broker
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -18,7 +21,7 @@ from raptormq.storage.wishes import Wishes
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
 from tests.broker.handlers.test_pop_trouble import change
-from tests.broker.harness import Peer, bodies, connected, held, messages, running
+from tests.broker.harness import Peer, bodies, connected, held, messages, running, saved
 from tests.clock import Clock
 
 QUEUE_TYPES = ("SimpleCQ", "BatchCQ")
@@ -104,6 +107,21 @@ def slow_flushes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[async
     return flushing, flushed
 
 
+def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let the next pop wait for the second event, and then fail; the first tells that it does."""
+    failing, may_fail = asyncio.Event(), asyncio.Event()
+    durable = broker._store.durable
+
+    async def fail(_: int) -> None:
+        monkeypatch.setattr(broker._store, "durable", durable)
+        failing.set()
+        await may_fail.wait()
+        raise StorageError("Input/output error")
+
+    monkeypatch.setattr(broker._store, "durable", fail)
+    return failing, may_fail
+
+
 def slow_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """Let reads of "t" wait for the second event; the first tells that one does."""
     reading, may_read = asyncio.Event(), asyncio.Event()
@@ -162,6 +180,7 @@ async def test_an_acknowledgement_that_is_answered_after_one_that_failed_is_know
 
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
+SAVED_OFTEN = SYNC | {"flushConsumerOffsetInterval": "50"}
 
 
 async def test_what_is_acknowledged_while_its_time_is_changed_is_done(
@@ -181,6 +200,57 @@ async def test_what_is_acknowledged_while_its_time_is_changed_is_done(
         clock.move(2 * MINUTE)
         assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []
     await expect_nothing_after_starts(tmp_path, clock)
+
+
+def saved_offsets(root: Path, key: str) -> dict[str, int]:
+    """How far a group had come in a topic, by queue, for a start after a crash now."""
+    content = saved(root / "config" / "consumerOffset.json")
+    found: dict[str, int] = json.loads(content)["offsetTable"].get(key, {}) if content else {}
+    return found
+
+
+async def saved_progress(root: Path, done: dict[int, int]) -> None:
+    """Return when a start after a crash would read what is behind these places of the revive log."""
+    wanted = {str(queue): offset for queue, offset in done.items()}
+    async with asyncio.timeout(20):
+        while saved_offsets(root, f"{revive_topic('DefaultCluster')}@{REVIVE_GROUP}") != wanted:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_crash_while_checkpoints_are_written_loses_nothing_and_little_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, before, after = Clock(), tmp_path / "before", tmp_path / "after"
+    async with running(before, SAVED_OFTEN, clock=clock) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"%d" % number for number in range(9)])
+        for number in range(8):
+            handle = handle_of(await pop(peer, maxMsgNums=1), number)
+            assert (await ack(peer, handle, number)).code == 0
+        flushing, flushed = slow_flushes(broker, monkeypatch)
+        popping = asyncio.ensure_future(pop(peer))
+        await flushing.wait()
+        await saved_progress(before, dict.fromkeys(range(8), 1))  # the last acknowledgement before the one under way
+        flushed.set()
+        assert bodies(await popping) == [b"8"]
+        while saved_offsets(before, "t@consumers") != {"0": 9}:
+            await asyncio.sleep(0.02)
+        shutil.copytree(before, after)  # what a killed broker would leave
+    clock.move(MINUTE)
+    async with running(after, clock=clock) as broker, connected(broker) as peer:
+        assert [message.body for message in await come_back(peer, 1)] == [b"8"]
+        assert bodies(await pop(peer, queueId=-1)) == []
+
+
+async def test_a_pop_that_failed_does_not_keep_a_start_at_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, SAVED_OFTEN) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        failing_flush(broker, monkeypatch)[1].set()
+        assert (await pop(peer)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert bodies(popped := await pop(peer)) == [b"x"]
+        assert (await ack(peer, handle_of(popped, 0), 0)).code == 0
+        await saved_progress(tmp_path, {0: 0, 1: 1})
 
 
 @pytest.mark.parametrize("apart_ms", [0, 2])

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
-from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from tests.broker.handlers.test_pop import MINUTE, ack, handle_of, pop
-from tests.broker.handlers.test_pop_returns import SYNC
+from tests.broker.handlers.test_pop_returns import SYNC, failing_flush
 from tests.broker.handlers.test_resets import reset
 from tests.broker.harness import Peer, bodies, connected, held, running
 from tests.clock import Clock
@@ -23,21 +21,6 @@ WAIT_MS = 60_000
 
 async def waiting_pop(peer: Peer) -> RemotingCommand:
     return await pop(peer, queueId=-1, pollTime=WAIT_MS)
-
-
-def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let the next pop wait for the second event, and then fail; the first tells that it does."""
-    failing, may_fail = asyncio.Event(), asyncio.Event()
-    durable = broker._store.durable
-
-    async def fail(_: int) -> None:
-        monkeypatch.setattr(broker._store, "durable", durable)
-        failing.set()
-        await may_fail.wait()
-        raise StorageError("Input/output error")
-
-    monkeypatch.setattr(broker._store, "durable", fail)
-    return failing, may_fail
 
 
 async def waiting_notification(peer: Peer) -> RemotingCommand:

@@ -62,6 +62,35 @@ def test_the_oldest_place_is_the_first_that_is_still_needed() -> None:
     assert table.oldest_place(1) == 4
 
 
+def test_a_place_is_needed_from_when_it_is_written_to_when_it_is_given_up_or_done() -> None:
+    table = Outstanding(100)
+    for place in range(4):
+        table.keep((1, place))
+    table.add(checkpoint(2), (1, 2))  # before those that were written earlier
+    assert table.oldest_place(1) == 0
+    table.add(checkpoint(0), (1, 0))
+    table.give_up((1, 1))
+    table.done(checkpoint(0))
+    assert table.oldest_place(1) == 2
+    table.done(checkpoint(2))
+    assert table.oldest_place(1) == 3
+    table.give_up((1, 3))
+    assert table.oldest_place(1) is None
+
+
+@pytest.mark.parametrize("other", [checkpoint(0), checkpoint(2, count=0)])
+def test_a_place_whose_checkpoint_is_known_or_empty_is_not_needed(other: CheckPoint) -> None:
+    table = Outstanding(100)
+    for _ in range(2):  # a start that failed begins anew
+        table.add(checkpoint(0), (1, 0))
+    for each in (other, other):
+        table.keep((1, 1))
+        table.add(each, (1, 1))
+    assert table.oldest_place(1) == 0
+    table.done(checkpoint(0))
+    assert (len(table), table.oldest_place(1)) == (0, None)
+
+
 def test_a_bounded_number_is_due_at_a_time() -> None:
     table = Outstanding(100)
     for start in range(0, 6, 2):

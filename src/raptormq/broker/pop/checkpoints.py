@@ -42,7 +42,6 @@ class CheckPoints:
         self._outstanding = outstanding
         self._topic = revive_topic(cluster)
         self._host = store_host
-        self._writing = 0
         self._taken_over: set[tuple[Key, tuple[int, ...]]] = set()
         self._turn = itertools.cycle(range(REVIVE_QUEUES))
 
@@ -55,11 +54,6 @@ class CheckPoints:
         """True while too much waits for acknowledgements for anything more to be popped."""
         return self._outstanding.is_full
 
-    @property
-    def is_writing(self) -> bool:
-        """True while a checkpoint is in the log that :class:`Outstanding` does not know yet."""
-        return self._writing > 0
-
     async def write(self, checkpoint: CheckPoint, revive_queue: int) -> bool:
         """Return when the checkpoint is stored; False when its topic was deleted meanwhile, so that it says nothing.
 
@@ -69,12 +63,16 @@ class CheckPoints:
         unique = _unique(checkpoint.key, checkpoint.start_offset, checkpoint.broker_name, CHECKPOINT_TAG)
         due = checkpoint.revive_time - _ACK_INTERVAL_MS
         record = self._record(revive_queue, CHECKPOINT_TAG, checkpoint.to_json(), unique, due, checkpoint.pop_time)
-        self._writing += 1
+        written = self._writer.write([record])
+        place, noted = (revive_queue, written.queue_offsets[0]), False
+        self._outstanding.keep(place)  # what is done with must not go past it
         try:
-            result = await self._writer.stored([record])
-            return self.note(checkpoint, (revive_queue, result.queue_offsets[0]), result.start_offset)
+            await self._writer.on_disk(written)
+            noted = self.note(checkpoint, place, written.start_offset)
         finally:
-            self._writing -= 1
+            if not noted:
+                self._outstanding.give_up(place)
+        return noted
 
     def note(self, checkpoint: CheckPoint, place: Place, log_offset: int) -> bool:
         """Wait for the acknowledgements of a checkpoint that is in the log; False when it is of a topic that was

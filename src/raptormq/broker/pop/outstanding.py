@@ -66,12 +66,23 @@ class Outstanding:
 
     def add(self, checkpoint: CheckPoint, place: Place) -> None:
         """Wait for the acknowledgements of a checkpoint."""
-        if self._entry(checkpoint.key) is not None or not checkpoint.offsets:
+        entry = self._entry(checkpoint.key)
+        if entry is not None or not checkpoint.offsets:
+            if entry is None or entry.place != place:
+                self.give_up(place)
             return
         self._open.setdefault(checkpoint.topic, {})[checkpoint.key] = _Open(checkpoint, place)
         self._count += 1
         heapq.heappush(self._by_time, (checkpoint.revive_time, next(self._sequence), checkpoint.key))
+        self.keep(place)
+
+    def keep(self, place: Place) -> None:
+        """Count a place as needed; each is behind those of its queue that have been before."""
         self._places.setdefault(place[0], {})[place[1]] = None
+
+    def give_up(self, place: Place) -> None:
+        """Count a place no more that no checkpoint was added for."""
+        self._places.get(place[0], {}).pop(place[1], None)
 
     def waits_for(self, key: Key, offsets: Iterable[int]) -> bool:
         """Return whether one of ``offsets`` is not acknowledged yet."""
@@ -140,4 +151,4 @@ class Outstanding:
         if not of_topic:
             del self._open[entry.checkpoint.topic]
         self._count -= 1
-        self._places[entry.place[0]].pop(entry.place[1], None)
+        self.give_up(entry.place)

@@ -143,12 +143,12 @@ class PopRevival:
             logger.warning("record %d of queue %d of the revive log: %s", record.queue_offset, queue_id, error)
 
     def _commit(self) -> None:
-        if self._checkpoints.is_writing or not self.ready.is_set():
+        if not self.ready.is_set():
             return
         offsets = self._store.consumer_offsets
         for queue_id in range(REVIVE_QUEUES):
-            oldest = self._outstanding.oldest_place(queue_id)
-            done = (self._store.queue_end(self._revive_topic, queue_id) if oldest is None else oldest) - 1
+            oldest, end = self._outstanding.oldest_place(queue_id), self._store.queue_end(self._revive_topic, queue_id)
+            done = (end if oldest is None else min(oldest, end)) - 1
             known = offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
             if done >= 0 and (known is None or done > known):
                 offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done)
