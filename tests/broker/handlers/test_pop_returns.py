@@ -274,3 +274,25 @@ async def test_a_message_whose_time_is_changed_twice_at_once_comes_back_once(
         clock.move(2 * MINUTE)
         assert [message.body for message in await come_back(peer, 1)] == [b"once"]
         assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []
+
+
+async def test_a_message_whose_time_is_changed_while_it_comes_back_comes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, SYNC, clock=clock) as broker, connected(broker) as peer:
+        await peer.send("t", b"once")
+        handle = handle_of(await pop(peer), 0)
+        flushing, flushed = slow_flushes(broker, monkeypatch)
+        changing = asyncio.ensure_future(change(peer, handle, MINUTE))
+        await flushing.wait()
+        flushing.clear()
+        clock.move(MINUTE)
+        await flushing.wait()  # the copy is written, behind the checkpoint of the change
+        flushed.set()
+        assert (await changing).code == 0
+        (back,) = await come_back(peer, 1)
+        await acknowledge(peer, back)
+        clock.move(2 * MINUTE)
+        assert bodies(await pop(peer, queueId=-1, pollTime=600)) == []
+    await expect_nothing_after_starts(tmp_path, clock)

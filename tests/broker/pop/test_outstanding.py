@@ -51,6 +51,18 @@ def test_a_checkpoint_that_could_not_be_revived_is_due_again() -> None:
     assert table.due(3_000, 10) == [(checkpoint(0), [0, 1])]
 
 
+def test_what_comes_back_is_not_waited_for_unless_it_has_to_come_again() -> None:
+    table = Outstanding(100)
+    table.add(checkpoint(0), (1, 0))
+    table.comes_back(checkpoint(0))
+    table.comes_back(checkpoint(2))
+    assert not table.waits_for(checkpoint(0).key, [0])
+    assert not table.acknowledge(checkpoint(0).key, [0, 1])
+    table.again(checkpoint(0), 3_000)
+    assert table.acknowledge(checkpoint(0).key, [1])
+    assert table.due(3_000, 1) == [(checkpoint(0), [0])]
+
+
 def test_the_oldest_place_is_the_first_that_is_still_needed() -> None:
     table = Outstanding(100)
     for start in range(0, 6, 2):

@@ -19,13 +19,15 @@ Place = tuple[int, int]
 
 
 class _Open:
-    __slots__ = ("checkpoint", "left", "place")
+    __slots__ = ("checkpoint", "is_back", "left", "place")
 
     def __init__(self, checkpoint: CheckPoint, place: Place) -> None:
         self.checkpoint = checkpoint
         self.place = place
         self.left = (1 << len(checkpoint.offsets)) - 1
         """A bit for each of the checkpoint's offsets that is not acknowledged."""
+        self.is_back = False
+        """True while the copies of what is left wait for the disk: acknowledgements of it come too late."""
 
     def bits(self, offsets: Iterable[int]) -> int:
         """Return the bits of those offsets that are the checkpoint's."""
@@ -87,12 +89,12 @@ class Outstanding:
     def waits_for(self, key: Key, offsets: Iterable[int]) -> bool:
         """Return whether one of ``offsets`` is not acknowledged yet."""
         entry = self._entry(key)
-        return entry is not None and bool(entry.left & entry.bits(offsets))
+        return entry is not None and not entry.is_back and bool(entry.left & entry.bits(offsets))
 
     def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
         """Note that messages are done; False when they need not be any more, or never had to be."""
         entry = self._entry(key)
-        if entry is None:
+        if entry is None or entry.is_back:
             return False
         before = entry.left
         entry.left &= ~entry.bits(offsets)
@@ -121,9 +123,15 @@ class Outstanding:
             heapq.heapify(self._by_time)
         return found
 
+    def comes_back(self, checkpoint: CheckPoint) -> None:
+        """What is left of a checkpoint is not waited for any more: until :meth:`done`, or :meth:`again`."""
+        if (entry := self._entry(checkpoint.key)) is not None:
+            entry.is_back = True
+
     def again(self, checkpoint: CheckPoint, at_ms: int) -> None:
         """Let a checkpoint that could not be revived be due once more."""
-        if self._entry(checkpoint.key) is not None:
+        if (entry := self._entry(checkpoint.key)) is not None:
+            entry.is_back = False
             heapq.heappush(self._by_time, (at_ms, next(self._sequence), checkpoint.key))
 
     def done(self, checkpoint: CheckPoint) -> None:
