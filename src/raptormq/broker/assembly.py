@@ -374,7 +374,7 @@ def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:
     return (
         UserHandlers(security.users, security.acls, security.users_saver, security.acls_saver),
         AclHandlers(security.users, security.acls, security.acls_saver),
-        TopicHandlers(core.store, core.topics, core.settling, config.identity, config.policies),
+        TopicHandlers(core.store, core.topics, core.groups, core.settling, config.identity, config.policies),
         GroupHandlers(core.store, core.groups, core.topics, core.settling, pulls.reset),
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),

@@ -131,3 +131,26 @@ async def test_a_pop_that_a_deletion_overtakes_takes_nothing_of_the_successor(
         assert bodies(new) == [b"new"]
         assert (await ack(peer, handle_of(new, 0), 0)).code == 0
         await expect_nothing_of_t(peer, clock)
+
+
+@pytest.mark.parametrize("v2", ["false", "true"])
+async def test_what_has_come_back_goes_with_the_topic(tmp_path: Path, v2: str) -> None:
+    clock, form = Clock(), {"enableRetryTopicV2": v2}
+    async with running(tmp_path, form, clock=clock) as broker, connected(broker) as peer:
+        for topic in ("t", "u"):
+            await peer.send(topic, b"old")
+            await pop(peer, topic=topic)
+        clock.move(MINUTE)
+        assert await popped_again(peer, "u") == [b"old"]
+        await delete_topic(peer)
+        await peer.send("t", b"new")
+        assert bodies(await pop(peer, queueId=-1)) == [b"new"]
+
+
+async def test_the_retry_topic_of_another_group_stays(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.heartbeat("client", "consumers_t", "u")
+        await peer.send("t", b"x")
+        await pop(peer)
+        await delete_topic(peer)
+        assert (await peer.call(RequestCode.GET_TOPIC_CONFIG, {"topic": "%RETRY%consumers_t"})).code == 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 from raptormq.broker.attributes import apply_attributes
 from raptormq.broker.checks import require_topic
 from raptormq.broker.config import Identity, Policies
+from raptormq.broker.groups import GroupTable
 from raptormq.broker.queue_ages import last_stored_at
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import MAX_QUEUES, TopicTable
@@ -19,8 +20,9 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader, TotalTopicResponseHeader
 from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.pop_handle import pop_retry_topic
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
-from raptormq.protocol.topic_names import is_system_topic, topic_fault
+from raptormq.protocol.topic_names import RETRY_PREFIX, is_system_topic, topic_fault
 from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
@@ -33,10 +35,17 @@ class TopicHandlers:
     """Creates, changes, deletes and describes topics."""
 
     def __init__(
-        self, store: MessageStore, topics: TopicTable, settling: Settling, identity: Identity, policies: Policies
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        settling: Settling,
+        identity: Identity,
+        policies: Policies,
     ) -> None:
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._settling = settling
         self._identity = identity
         self._policies = policies
@@ -116,19 +125,32 @@ class TopicHandlers:
         return is_system_topic(topic) or topic in (identity.cluster_name, identity.broker_name)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """215: forget a topic, its queues and the offsets of its consumers; the log keeps the records until they age
-        out."""
+        """215: forget a topic, its queues and the offsets of its consumers, and what pops have left of it; the log
+        keeps the records until they age out."""
         topic = header.topic
         if not topic.strip():
             raise _invalid("The specified topic is blank.")
         if self._is_own(topic):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")
-        was_known = self._topics.delete(topic)
-        if was_known or self._store.queue_ids(topic):
-            self._store.delete_topic(topic)
+        for each in (topic, *self._retry_topics(topic)):
+            was_known = self._topics.delete(each)
+            if was_known or self._store.queue_ids(each):
+                self._store.delete_topic(each)
         await self._store.deletions_saved()
         await self._settling.settled()  # of a topic that is gone, too: the attempt before may have met a full disk
         return response_to(command)
+
+    def _retry_topics(self, topic: str) -> list[str]:
+        """Return the topics of what was popped of ``topic`` and not acknowledged in time: in one that is made later it
+        would be delivered as its own.
+        """
+        found: list[str] = []
+        for group in self._store.consumer_offsets.groups_of_topic(topic):
+            first, second = pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True)
+            if self._groups.get(first.removeprefix(RETRY_PREFIX)) is None:  # else it has the retries of that group, too
+                found.append(first)
+            found.append(second)
+        return [each for each in found if each != topic and each in self._topics.configs]
 
     def config(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
         """351: one topic's configuration."""
