@@ -37,7 +37,14 @@ class Broker:
         """Ends the silence for what was sent in it."""
         self.kinds = QueueKinds(brokers=lambda _topic: (QUEUE.broker_name,))
 
-    async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
+    async def send(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        key: str | None,
+        timeout: float,
+        _is_wanted: Callable[[], bool],
+    ) -> SendResult:
         assert key is None
         self.timeouts.append(timeout)
         self.sent.append(outgoing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -159,11 +160,16 @@ async def test_what_one_batch_raises_is_no_matter_of_those_that_it_was_to_leave_
         """Has no memory for one queue, and lets the other one wait."""
 
         async def send(
-            self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
+            self,
+            outgoing: Outgoing,
+            queue: MessageQueue | None,
+            key: str | None,
+            timeout: float,
+            is_wanted: Callable[[], bool],
         ) -> SendResult:
             if queue is not None and queue.queue_id == 0:
                 raise MemoryError
-            return await super().send(outgoing, queue, key, timeout)
+            return await super().send(outgoing, queue, key, timeout, is_wanted)
 
     class Refusing:
         def serves(self, _: str) -> bool:

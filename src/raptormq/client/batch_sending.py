@@ -14,6 +14,7 @@ Neighbours: `queue_kinds` knows topics, `delivery` sends. Source: RocketMQ `Hook
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from raptormq.client.config import ProducerConfig
@@ -38,22 +39,29 @@ class BatchSending:
         self._kinds = delivery.queue_kinds
         self._config = config
 
-    async def send(self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float) -> SendResult:
+    async def send(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        key: str | None,
+        timeout: float,
+        is_wanted: Callable[[], bool],
+    ) -> SendResult:
         """Send; arguments and errors are those of `Delivery.deliver`."""
         smaller = self._wrapped(outgoing, queue) or self._singly_compressed(outgoing, queue)
         if smaller is None:
-            return await self._delivery.deliver(outgoing, queue, key, timeout)
+            return await self._delivery.deliver(outgoing, queue, key, timeout, is_wanted)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         try:
-            result = await self._delivery.deliver(smaller, queue, key, timeout)
+            result = await self._delivery.deliver(smaller, queue, key, timeout, is_wanted)
             if not (smaller.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
                 return result
             # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
         except ServerError as error:
-            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL or not is_wanted():
                 raise
-        return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0))
+        return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0), is_wanted)
 
     def form(self, outgoing: Outgoing, queue: MessageQueue) -> Outgoing:
         """Return what is to be sent in the form in which it travels, as a part of a larger request.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
@@ -61,9 +61,14 @@ class Delivery:
         self._common_fields: dict[MessageQueue, dict[str, str]] = {}
 
     async def deliver(
-        self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        key: str | None,
+        timeout: float,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> SendResult:
-        """Send until a broker has stored the message, attempts or time are used up.
+        """Send until a broker has stored the message, attempts or time are used up, or nobody wants another attempt.
 
         Raises:
             MessageError: `queue` is none, or of another topic; or the message, encrypted, is too large.
@@ -78,8 +83,7 @@ class Delivery:
         clock = self._loop.time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._instance.in_flight
-        size = len(outgoing.body)
-        tried: set[str] = set()
+        size, tried = len(outgoing.body), set[str]()
         attempts = Attempts(self._config.retries, deadline, clock)
         while True:
             target: MessageQueue | None = None
@@ -106,15 +110,15 @@ class Delivery:
                 pause = None
                 if may_succeed_later(error) or (queue is None and await self._is_no_more(target, error, deadline)):
                     is_free = target is not None and target.broker_name not in tried and queue is None and key is None
-                    found_nobody = self.found_nobody(outgoing.topic, error)
-                    pause = attempts.another(found_nobody=found_nobody, elsewhere=is_free)
+                    pause = attempts.another(found_nobody=self.found_nobody(outgoing.topic, error), elsewhere=is_free)
                 if pause is None:
                     raise
                 if target is not None:
                     tried.add(target.broker_name)
-            if pause:  # there is nowhere else to go
-                await asyncio.sleep(pause)
-                await self.refresh(outgoing.topic, (deadline - clock()) / 2)
+                if pause:  # there is nowhere else to go
+                    await self._pause(pause, outgoing.topic, deadline)
+                if not is_wanted():
+                    raise
 
     def sealed(self, outgoing: Outgoing) -> Outgoing:
         """Return a message, or a batch of messages each, encrypted where this producer does so.
@@ -251,6 +255,10 @@ class Delivery:
                 return await self._routes.find_for_sending(topic, self._config.default_topic_queues)
         except TimeoutError:
             raise RequestTimeout(f"no name server answered where topic {topic} is within the send's time") from None
+
+    async def _pause(self, seconds: float, topic: str, deadline: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.refresh(topic, (deadline - self._loop.time()) / 2)
 
     async def refresh(self, topic: str, left: float) -> None:
         """Look whether the brokers have moved, when there is nowhere else to go."""

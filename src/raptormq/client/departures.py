@@ -37,7 +37,8 @@ Settle = Callable[[int, Outcome], None]
 """Called once for a parcel, by its number, when it is certain what became of it."""
 IsWanted = Callable[[int], bool]
 """Whether anybody still waits for a parcel, by its number."""
-Send = Callable[[Outgoing, MessageQueue | None, str | None, float], Awaitable[SendResult]]
+Send = Callable[[Outgoing, MessageQueue | None, str | None, float, Callable[[], bool]], Awaitable[SendResult]]
+"""`raptormq.client.delivery.Delivery.deliver`, or what does the same with another form."""
 
 
 class Ships(Protocol):
@@ -189,7 +190,7 @@ class Departures:
             deadline = self._deadline()
         if merged is not None:
             try:
-                result = await self._send_until(deadline, merged, queue)
+                result = await self._send_until(deadline, merged, queue, batch.is_wanted)
                 if not (sys_flag and stored_as_one(result, len(batch))):
                     _share_out(result, batch)
                     return
@@ -200,6 +201,7 @@ class Departures:
                 knows_none = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 if not knows_none and not (sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL):
                     raise
+            batch.leave_out_cancelled()
         await asyncio.gather(*self._singles(batch, deadline))
 
     def _singles(self, batch: OpenBatch, deadline: float) -> Iterator[Coroutine[Any, Any, None]]:
@@ -222,17 +224,19 @@ class Departures:
             outgoing = prepare_single(
                 topic, (flag, body, properties.decode()), sys_flag, message_id, now_ms, self._config
             )
-            result = await self._send_until(deadline, outgoing, queue)
+            result = await self._send_until(deadline, outgoing, queue, lambda: batch.is_wanted_at(index))
         except Exception as error:  # noqa: BLE001 - its sender gets it, the other messages go on
             batch.tell(index, error)
         else:
             batch.tell(index, result)
 
-    def _send_until(self, deadline: float, outgoing: Outgoing, queue: MessageQueue | None) -> Awaitable[SendResult]:
+    def _send_until(
+        self, deadline: float, outgoing: Outgoing, queue: MessageQueue | None, is_wanted: Callable[[], bool]
+    ) -> Awaitable[SendResult]:
         left = deadline - self._clock()
         if left <= 0:
             raise RequestTimeout("no time was left to send in parts what the broker refused as a whole")
-        return self._send(outgoing, queue, None, left)
+        return self._send(outgoing, queue, None, left, is_wanted)
 
 
 def _has_company(batch: OpenBatch) -> bool:

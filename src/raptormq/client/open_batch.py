@@ -145,6 +145,10 @@ class OpenBatch:
         """Whether anybody still wants to know what becomes of it."""
         return not all(map(is_given_up, self.waiters))
 
+    def is_wanted_at(self, index: int) -> bool:
+        """Whether the sender of one message still wants to know, unless all have been told."""
+        return index < len(self.waiters) and not is_given_up(self.waiters[index])
+
     def take_waiters(self) -> list[Waiter]:
         """Return who is not told yet; the caller tells all of them."""
         waiters, self.waiters = self.waiters, []

@@ -233,7 +233,8 @@ class Producer(Startable):
         """
         self._running()
         outgoing = prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
-        return await self._send_batch(outgoing, queue, key, self._seconds(timeout))
+        wait = self._seconds(timeout)
+        return await self._send_batch(outgoing, queue, key, wait, lambda: True)  # who gives up cancels this
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
         """Send without waiting for the broker: fast, and nobody knows whether the message was stored.
