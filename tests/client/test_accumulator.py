@@ -222,6 +222,34 @@ async def test_a_batch_that_an_open_producer_shares_outlives_the_close_of_the_ot
             await future
 
 
+async def test_one_whose_close_is_given_up_waits_for_nothing_any_more() -> None:
+    broker, lane = shared_lane()
+    future = add(lane, Message("t", b"x"))
+    first = asyncio.create_task(lane.leave(60))
+    await eventually(lambda: len(broker.sent) == 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert not future.done()  # the second one may have messages in the same batch
+    await lane.leave(0.01)
+    assert isinstance(future.exception(), ClientClosed)
+
+
+async def test_when_the_close_of_the_last_one_is_given_up_nothing_stays_pending() -> None:
+    broker, lane = shared_lane()
+    futures = [add(lane, Message("t", b"x", tag)) for tag in "AB"]
+    both = [asyncio.create_task(lane.leave(60)) for _ in range(2)]
+    await eventually(lambda: len(broker.sent) == 2)
+    both[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await both[1]
+    assert len(lane._tasks) == 2  # the first one still waits
+    both[0].cancel()
+    await eventually(lambda: not lane._tasks)
+    assert all(isinstance(future.exception(), ClientClosed) for future in futures)
+    assert lane._shared.held_bytes == 0
+
+
 async def test_a_lane_that_its_last_producer_leaves_takes_no_other_one() -> None:
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True

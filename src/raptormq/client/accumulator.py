@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, overload
 
-from raptormq.client.background import cancel_all
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import as_bytes, check_parts, check_place, misfit
 from raptormq.client.departures import Departures, Send, Ships
@@ -258,7 +257,7 @@ class Lane:
 
         A batch may have messages of everybody who used the lane when it left. So what has no answer by then fails, with
         `ClientClosed`, only when nobody uses the lane any more and nobody else who has left still waits for it: after
-        the last one nothing stays pending.
+        the last one, cancelled or not, nothing stays pending.
         """
         self.flush()
         self.users -= 1
@@ -269,11 +268,17 @@ class Lane:
         own = list(self._tasks)
         for task in own:
             self._tasks[task] += 1
-        _, unanswered = await asyncio.wait(own, timeout=timeout)
-        for task in unanswered:
-            self._tasks[task] -= 1
-        if not self.users:
-            await cancel_all(task for task in unanswered if not self._tasks[task])
+        try:
+            await asyncio.wait(own, timeout=timeout)
+        finally:  # who is cancelled waits no more either
+            unanswered = self._tasks.keys() & own
+            for task in unanswered:
+                self._tasks[task] -= 1
+            given_up = [] if self.users else [task for task in unanswered if not self._tasks[task]]
+            for task in given_up:
+                task.cancel()
+        if given_up:
+            await asyncio.wait(given_up)
 
     def _close(self, batch: OpenBatch) -> None:
         """Take a batch out of the open ones and send it by itself."""
