@@ -9,6 +9,7 @@ another broker)::
     |- ProtocolError            the peer's bytes are not what the protocol allows
     |  |- FrameError            length prefix or header length out of bounds
     |  |- CommandError          header bytes are neither JSON nor ROCKETMQ binary
+    |  |  `- TextError          but for text that UTF-8 cannot hold they are
     |  |- HeaderError           a header field is missing or of the wrong type
     |  |- BodyError             a JSON body does not have the expected shape
     |  `- RecordError           a stored or batched message is cut, damaged or lies about its size
@@ -59,6 +60,14 @@ class FrameError(ProtocolError):
 
 class CommandError(ProtocolError):
     """A frame's header cannot be decoded."""
+
+
+class TextError(CommandError):
+    """A header has text that UTF-8 cannot hold; ``code``, ``opaque`` and ``flag`` are those of its command."""
+
+    def __init__(self, cause: ValueError, code: int, opaque: int, flag: int) -> None:
+        super().__init__(f"the header has text that UTF-8 cannot hold: {cause}")
+        self.code, self.opaque, self.flag = code, opaque, flag
 
 
 class HeaderError(ProtocolError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from raptormq.errors import CommandError
+from raptormq.errors import CommandError, TextError
 from raptormq.protocol.json_header import Fields
 
 MAX_CODE = 0x7FFF
@@ -27,8 +27,10 @@ def decode(data: bytes) -> Fields:
     """Decode header bytes.
 
     Raises:
-        CommandError: a length points outside the header, or text is not UTF-8.
+        CommandError: a length points outside the header.
+        TextError: text is not UTF-8.
     """
+    code = opaque = flag = 0
     try:
         code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(data)
         position = _FIXED.size
@@ -42,7 +44,9 @@ def decode(data: bytes) -> Fields:
         if ext_length < 0 or end > len(data):
             raise CommandError(f"header map of {ext_length} bytes does not fit")
         return code, language, version, opaque, flag, remark, _decode_entries(data, position, end)
-    except (struct.error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise TextError(error, code, opaque, flag) from error
+    except struct.error as error:
         raise CommandError(f"binary header is damaged: {error}") from error
 
 

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
-from raptormq.errors import CommandError
+from raptormq.errors import CommandError, TextError
 from raptormq.protocol import binary_header, json_header, schema
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.frame import Frame, join_frame
@@ -93,11 +93,18 @@ def response_to(
     )
 
 
+def refusal(error: TextError, serialize_type: int) -> RemotingCommand:
+    """Build the response to a request that could not be decoded because of its text."""
+    asked = RemotingCommand(error.code, opaque=error.opaque, serialize_type=serialize_type)
+    return response_to(asked, ResponseCode.SYSTEM_ERROR, str(error))
+
+
 def decode(frame: Frame) -> RemotingCommand:
     """Decode what :class:`~raptormq.protocol.frame.FrameDecoder` returns.
 
     Raises:
         CommandError: the header is not in the encoding that it claims.
+        TextError: it is, but for text that UTF-8 cannot hold.
     """
     serialize_type, header, body = frame
     if serialize_type == 0:

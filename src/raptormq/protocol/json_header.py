@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from raptormq.errors import CommandError
+from raptormq.errors import CommandError, TextError
 from raptormq.protocol.language import BY_CODE, BY_NAME, Language
 
 Fields = tuple[int, int, int, int, int, str | None, dict[str, str]]
@@ -34,11 +34,12 @@ def decode(data: bytes) -> Fields:
 
     Raises:
         CommandError: not a JSON object, or a field of the wrong type.
+        TextError: a key or value is no text, and nothing else is wrong.
     """
     try:
         fields: Any = orjson.loads(data)
     except ValueError as error:
-        raise CommandError(f"header is not JSON: {error}") from error
+        raise _not_json(data, error) from error
     if type(fields) is not dict:
         raise CommandError("header is not a JSON object")
     try:
@@ -62,6 +63,20 @@ def decode(data: bytes) -> Fields:
             ext_fields = {key: _text(value) for key, value in ext_fields.items() if value is not None}
     language = BY_NAME.get(language_name, Language.OTHER) if type(language_name) is str else Language.OTHER
     return code, language, version, opaque, flag, remark, ext_fields
+
+
+def _not_json(data: bytes, error: ValueError) -> CommandError:
+    """Return the error for a header that is not JSON, or would be if its text were other text.
+
+    Raises:
+        CommandError: more is wrong with it.
+    """
+    # All escapes for halves of characters, pairs or not, become others.
+    legible = data.decode(errors="replace").encode().replace(rb"\ud", rb"\uf").replace(rb"\uD", rb"\uF")
+    if legible == data:
+        return CommandError(f"header is not JSON: {error}")
+    code, _, _, opaque, flag, _, _ = decode(legible)
+    return TextError(error, code, opaque, flag)
 
 
 def _check_integers(**integers: Any) -> None:

@@ -18,7 +18,7 @@ from socket import socket
 from ssl import SSLError
 from typing import Protocol, cast
 
-from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError
+from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, TextError
 from raptormq.protocol import command
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""
-_RESPONSE = int(CommandFlag.RESPONSE)
+_RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 _LARGE_BODY_BYTES = 8192
 """Copying so much costs more than another buffer in the write."""
 _BYTES_PER_TURN = 256_000
@@ -127,7 +127,11 @@ class Connection(asyncio.Protocol):
         requests: list[RemotingCommand] = []
         try:
             for frame in self.frames.feed(data):
-                received = command.decode(frame)
+                try:
+                    received = command.decode(frame)
+                except TextError as error:
+                    self._unread(error, frame[0])
+                    continue
                 if received.flag & _RESPONSE:
                     self._requests.answered(received)
                 else:
@@ -148,6 +152,12 @@ class Connection(asyncio.Protocol):
                 self._flush_scheduled = scheduled
             if self._out:
                 self._flush()
+
+    def _unread(self, error: TextError, serialize_type: int) -> None:
+        if error.flag & _RESPONSE:
+            self._requests.failed(error.opaque, error)
+        elif not error.flag & _ONEWAY:
+            self.send(command.refusal(error, serialize_type))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what still waits."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from raptormq.errors import BufferFull, ConnectionClosed, RequestTimeout
+from raptormq.errors import BufferFull, CommandError, ConnectionClosed, RequestTimeout
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import sign
 from raptormq.transport.connection_limits import ConnectionLimits
@@ -96,6 +96,12 @@ class OwnRequests:
         future = self.pending.take(response.opaque)
         if future is not None and not future.done():  # else it timed out or was cancelled: nobody waits
             future.set_result(response)
+
+    def failed(self, opaque: int, error: CommandError) -> None:
+        """Tell who waits for an answer that it came and cannot be read."""
+        future = self.pending.take(opaque)
+        if future is not None and not future.done():
+            future.set_exception(error)
 
     def fail(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
         """Give everything up."""
