@@ -12,9 +12,11 @@ from raptormq.client import (
     ClientConfig,
     ConsumeFromWhere,
     ConsumerConfig,
+    Delay,
     Message,
     MessageExt,
     Producer,
+    ProducerConfig,
     PullConsumer,
     PushConsumer,
 )
@@ -22,8 +24,10 @@ from raptormq.client.ending import Ending
 from raptormq.client.instance import _instances
 from raptormq.errors import ClientError
 from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import Connection
 from tests.client.cluster import Cluster
-from tests.client.scripted_peer import ScriptedPeer, route, silence
+from tests.client.scripted_peer import ScriptedPeer, route, silence, stored
 
 
 async def test_an_end_goes_on_when_who_waits_for_it_gives_up() -> None:
@@ -161,3 +165,39 @@ async def test_producers_and_others_end_when_nobody_waits() -> None:
         assert not _instances[asyncio.get_running_loop()]
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
+
+
+async def test_a_producer_waits_for_single_sends_and_for_batches_at_the_same_time() -> None:
+    unanswered: list[tuple[Connection, RemotingCommand]] = []
+    config = ProducerConfig(auto_batch=True, batch_max_delay_ms=30_000)
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(RequestCode.SEND_MESSAGE_V2, lambda *sent: unanswered.append(sent))
+        peer.on(RequestCode.SEND_BATCH_MESSAGE, stored())
+        client = ClientConfig(peer.address, close_timeout=60)
+        async with Producer("p", config=config, client_config=client) as producer:
+            alone = producer.submit(Message("t", b"x", delay=Delay.by(60)))
+            batched = [producer.submit(Message("t", b"x")) for _ in range(2)]
+            closing = asyncio.create_task(producer.close())
+            await peer.wait_for(RequestCode.SEND_MESSAGE_V2)
+            await peer.wait_for(RequestCode.SEND_BATCH_MESSAGE)
+            stored(7)(*unanswered[0])
+            await closing
+        assert alone.result().queue_offset == 7
+        assert all(future.done() for future in batched)
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_single_send_that_is_given_up_while_the_producer_begins_to_close(turns: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(RequestCode.SEND_MESSAGE_V2, silence)
+        async with Producer("p", client_config=ClientConfig(peer.address, close_timeout=60)) as producer:
+            alone = producer.submit(Message("t", b"x"))
+            await peer.wait_for(RequestCode.SEND_MESSAGE_V2)
+            closing = asyncio.create_task(producer.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            alone.cancel()
+            await closing
+        assert alone.cancelled()

@@ -106,7 +106,7 @@ class _Blocking(Generic[W]):
     def __init__(self, wrapped: W, config: ClientConfig, longest_s: float = 0.0) -> None:
         self._wrapped = wrapped
         self._wait_s = longest_s + _MAX_REQUESTS * config.request_timeout + _MARGIN_S
-        self._close_wait_s = self._wait_s + 2 * config.close_timeout  # a producer waits for single sends, then batches
+        self._close_wait_s = self._wait_s + config.close_timeout
         self._thread: LoopThread | None = None
 
     def start(self) -> Self:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Unpack
 
 from raptormq.client.accumulator import Lane
+from raptormq.client.background import finish_all
 from raptormq.client.batch_sending import BatchSending
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.content import as_messages
@@ -130,10 +131,12 @@ class Producer(Startable):
             await self._ending.run(self._end(instance, lane))
 
     async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
+        waits: list[Awaitable[object]] = []
         if self._alone:
-            await asyncio.wait(self._alone, timeout=self._client_config.close_timeout)
+            waits.append(asyncio.wait(tuple(self._alone), timeout=self._client_config.close_timeout))
         if lane is not None:
-            await lane.leave(self._client_config.close_timeout)
+            waits.append(lane.leave(self._client_config.close_timeout))
+        await finish_all(waits)
         self._announced.clear()
         await instance.leave_producers(self._group)
         await instance.release()
