@@ -74,6 +74,18 @@ def test_what_is_no_entry_is_left_out_with_a_warning(value: object, caplog: pyte
     assert "no conversion" in caplog.text
 
 
+@pytest.mark.parametrize("topic", ["", ".", "..", "../config", "a/0", "a\0", "x" * 128])
+def test_what_is_no_name_of_a_topic_is_left_out_with_a_warning(topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    volume = MemoryFileSystem()
+    read = ledger(volume)
+    entry = {"to": "BatchCQ", "state": "building", "offset": 0}
+    write_file(volume, PATH, json.dumps({"conversions": {topic: entry, "good": entry}}).encode())
+    with caplog.at_level(logging.WARNING):
+        read.load()
+    assert list(read.entries) == ["good"]
+    assert f"no conversion: {topic[:90]!r}"[:-1] in caplog.text
+
+
 def test_a_file_that_is_not_json_is_damage() -> None:
     volume = MemoryFileSystem()
     read = ledger(volume)

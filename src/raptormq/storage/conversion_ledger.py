@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
+from raptormq.protocol.topic_names import topic_fault
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.paths import StorePaths
@@ -72,7 +73,8 @@ class ConversionLedger(TopicLedger[Entry]):
         await self.save(background)
 
     def _decode(self, topic: str, value: object) -> Entry | None:
-        if not isinstance(value, dict):
+        # The folders of a topic that the table does not have are removed, so "" or "../config" must not pass for one.
+        if topic_fault(topic) is not None or not isinstance(value, dict):
             return None
         to, state, offset, dead_end = (value.get(key) for key in ("to", "state", "offset", "deadEnd"))
         if to not in (BATCH_CQ, SIMPLE_CQ) or state not in _STATES or not isinstance(offset, int):

@@ -58,7 +58,7 @@ class TopicLedger(ABC, Generic[T]):
         for topic, value in found.items() if isinstance(found, dict) else ():
             entry = self._decode(topic, value)
             if entry is None:
-                logger.warning("%s: no %s: %s", self.path, self.entry_name, str(value)[:200])
+                logger.warning("%s: no %s: %.100r: %.200s", self.path, self.entry_name, topic, value)
             else:
                 self.entries[topic] = entry
         return self.entries
