@@ -43,6 +43,12 @@ def test_bare_numeric_keys_and_object_keys_are_read() -> None:
     }
 
 
+@pytest.mark.parametrize("body", [b"{", b'{"a":1,', b'{"topic": "or', b"[1,"])
+def test_a_body_that_ends_in_the_middle_is_said_to_be_cut(body: bytes) -> None:
+    with pytest.raises(BodyError, match=r"^the body is not JSON: it is cut$"):
+        loads(body)
+
+
 @given(st.dictionaries(st.builds(MessageQueue, names, names, st.integers(0, 99)), st.integers(), max_size=4))
 def test_object_keyed_maps_round_trip(table: dict[MessageQueue, int]) -> None:
     written = dump_object_keyed((queues.queue_to_dict(queue), str(value)) for queue, value in table.items())

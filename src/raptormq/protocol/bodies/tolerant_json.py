@@ -35,8 +35,10 @@ def loads(data: bytes) -> Any:
         pass
     try:
         return orjson.loads(_Rewriter(data).rewrite())
-    except (ValueError, IndexError) as error:
+    except ValueError as error:
         raise BodyError(f"the body is not JSON: {error}") from None
+    except IndexError:
+        raise BodyError("the body is not JSON: it is cut") from None
 
 
 def loads_object(data: bytes) -> dict[str, Any]:
