@@ -231,6 +231,31 @@ async def test_a_broker_that_does_not_answer_is_told_of_and_keeps_no_other_from_
     assert done.returncode == 2
 
 
+GIVEN_UP = QueueConversionState("t", "SimpleCQ", "none")
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (answer(17, remark="topic[t] not exist"), "code 17 from {address}: topic[t] not exist"),
+        (
+            answer(body=GIVEN_UP.to_json()),
+            "SimpleCQ, nothing to convert any more: the conversion was given up, or the topic made again, meanwhile",
+        ),
+    ],
+)
+async def test_a_topic_that_is_deleted_or_given_up_meanwhile_is_told_of(raptormq: Run, ended: Reply, said: str) -> None:
+    async with ScriptedPeer() as server, ScriptedPeer() as first, ScriptedPeer() as second:
+        server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, first, second))
+        first.on(RequestCode.CONVERT_QUEUE, answer(body=AT_WORK.to_json()), ended)
+        still = answer(body=AT_WORK.to_json())
+        second.on(RequestCode.CONVERT_QUEUE, still, still, still, answer(body=CONVERTED.to_json()))
+        done = await asyncio.to_thread(raptormq, "convert-queue", "t", "--to", "BatchCQ", "-n", server.address)
+    assert done.stderr.decode() == f"raptormq: broker-0: {said.format(address=first.address)}\n"
+    assert done.stdout.decode() == "broker-1: BatchCQ, 7 messages, switched at log offset 9\n"
+    assert done.returncode == 2
+
+
 def test_an_interrupt_leaves_the_brokers_at_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

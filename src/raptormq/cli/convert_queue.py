@@ -21,6 +21,7 @@ from raptormq.protocol.topic_names import check_topic
 MASTER_ID = 0
 POLL_S = 0.2
 SHOWN_DIGITS = 16
+_GONE = " any more: the conversion was given up, or the topic made again, meanwhile"
 
 States = dict[str, QueueConversionState]
 """By the name of the broker."""
@@ -78,7 +79,7 @@ def convert_queue(
         states, refusals = with_admin(name_servers, timeout_s, run)
     lines = {name: f"{name}: {_words(state)}" for name, state in states.items()}
     missed = [name for name, state in states.items() if to not in (None, state.queue_type)]
-    refusals += [lines[name] for name in missed]
+    refusals += [f"{lines[name]}{_GONE if states[name].phase == 'none' else ''}" for name in missed]
     if output == "json":
         print_json({name: _as_json(state) for name, state in states.items()})
     else:
@@ -140,6 +141,9 @@ async def _watch(
     async def look(name: str, address: str) -> None:
         try:
             states[name] = await admin.convert_queue(address, topic, "status")
+        except ServerError as error:  # somebody has deleted the topic
+            del states[name]
+            failures.append(f"{name}: {error}")
         except TransportError as error:
             del states[name]
             goes_on = f"it goes on with what it was told when it is back: {_status_of(topic)} shows it"
