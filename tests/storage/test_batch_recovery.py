@@ -29,10 +29,10 @@ from tests.storage.stores import (
 FOLDER = "/store/batchconsumequeue/batches/0"
 
 
-def declare(volume: FileSystem, topic: str = "batches") -> None:
-    """Let the broker's table say that the topic is BatchCQ."""
+def declare(volume: FileSystem, topic: str = "batches", queue_type: str = "BatchCQ") -> None:
+    """Let the broker's table say of which type the topic is."""
     volume.make_folders("/store/config")
-    table = {topic: {"topicName": topic, "attributes": {"queue.type": "BatchCQ"}}}
+    table = {topic: {"topicName": topic, "attributes": {"queue.type": queue_type}}}
     JsonFile("/store/config/topics.json", volume).save({"topicConfigTable": table})
 
 
@@ -112,6 +112,31 @@ def test_without_the_table_the_log_itself_tells_the_type() -> None:
     survivor.remove_tree("/store/batchconsumequeue")
 
     assert bodies(read_batches(reopened(survivor))) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("old_table", [False, True])
+def test_the_log_tells_the_type_of_topics_that_do_not_begin_with_a_batch(old_table: bool, crash: bool) -> None:
+    volume = MemoryFileSystem()
+    store = open_batch_store(volume)
+    store.set_batch_topic("others")
+    put(store, message("a", "batches"), message("x", "others"))
+    for _ in range(11):  # more than the walk looks at together
+        put(store, *(message("s", "single") for _ in range(100)))
+    put(store, batch(["b", "c"]), batch(["y", "z"], "others"), message("d", "batches"))
+    if not crash:
+        store.close()
+    survivor = volume.after_kill()
+    survivor.remove_tree("/store/batchconsumequeue")
+    if old_table:
+        declare(survivor, "batches", queue_type="SimpleCQ")
+
+    store = reopened(survivor)
+
+    assert queue_bounds(store, "batches", 0) == (0, 4)
+    assert bodies(read_batches(store)) == ["a", "b", "c", "d"]
+    assert queue_bounds(store, "others", 0) == (0, 3)
+    assert survivor.names("/store/consumequeue") == ["single"]
 
 
 def test_queues_of_the_wrong_type_are_built_again() -> None:

@@ -89,6 +89,8 @@ class Recovery:
     """Those that the broker knows, None without its table."""
     concurrent: bool = False
     """Other processes parse the log."""
+    _misjudged: set[str] = field(default_factory=set)
+    """Topics that have batches, and queues of SimpleCQ because no file says that they are of BatchCQ."""
 
     def run(self) -> RecoveryReport:
         """Recover; on return the log takes writes at its end and the queues agree with it.
@@ -106,8 +108,7 @@ class Recovery:
         try:
             report = self._complete()
         except QueueFilesMissing as missing:
-            logger.warning("all queues are built again from the log: %s", missing)
-            report = self._rebuild()
+            report = self._rebuild(missing)
         if not report.clean:
             self.log.sync_from(report.start_offset)
         self.log.start_at(report.end_offset, cut=not report.clean or self.log.has_bytes_at(report.end_offset))
@@ -136,15 +137,19 @@ class Recovery:
         self._replay(report, check if start > log_min else None)
         return report
 
-    def _rebuild(self) -> RecoveryReport:
-        """Build all queues from the whole log."""
+    def _rebuild(self, missing: QueueFilesMissing) -> RecoveryReport:
+        """Build all queues from the whole log; a second time where that tells of topics that are of BatchCQ."""
+        logger.warning("all queues are built again from the log: %s", missing)
         # Should this process die, half of them would look like all of them to a start that believes the checkpoint.
         self.checkpoint_file.save(Checkpoint())
         self.marker.mark()
         self.queues.clear()
         report = RecoveryReport(clean=False, rebuilt=True, start_offset=self.log.min_offset)
         load_queues(self.filesystem, self.queues, report.start_offset, report.start_offset, rebuild=True)
-        self._replay(report, None)
+        try:
+            self._replay(report, None)
+        except QueueFilesMissing as misjudged:
+            return self._rebuild(misjudged)
         return report
 
     def _switched_at(self) -> int:
@@ -191,7 +196,8 @@ class Recovery:
         """Walk the log from ``report.start_offset`` on.
 
         Raises:
-            QueueFilesMissing: ``check``, None for a walk through the whole log, has found a queue that lacks something.
+            QueueFilesMissing: ``check``, None for a walk through the whole log, has found a queue that lacks something,
+                or there are batches in queues that cannot hold them.
         """
         self.dispatcher.dispatched_offset = report.start_offset
         self.dispatcher.expected_end = self.log.estimated_end()
@@ -208,6 +214,11 @@ class Recovery:
                     written = report.records
         finally:
             self.dispatcher.expected_end = 0
+        if self._misjudged:
+            self.queues.batch_topics |= self._misjudged
+            topics = ", ".join(sorted(self._misjudged))
+            self._misjudged.clear()
+            raise QueueFilesMissing(f"batches tell that topics are of BatchCQ: {topics:.200}")
         report.end_offset = scanner.end_offset
         report.damaged = scanner.damaged
 
@@ -238,12 +249,19 @@ class Recovery:
     def _find_queues(self, batch: AppendResult) -> None:
         find, dead = self.queues.find_or_make, self.queues.dead_ends
         for record, place in zip(batch.records, batch.physical_offsets, strict=True):
-            is_new = record.sys_flag & _INNER_BATCH and not self.queues.queue_ids(record.topic)
-            if is_new and place >= dead.get(record.topic, 0) and record.topic not in self.queues.conversions:
-                self.queues.batch_topics.add(record.topic)  # created so shortly before a crash that no file says so
+            if record.sys_flag & _INNER_BATCH and place >= dead.get(record.topic, 0):
+                self._judge(record.topic)
         batch.queues = [
             None
             if record.sys_flag & NOT_IN_QUEUE or place < dead.get(record.topic, 0)
             else find(record.topic, record.queue_id)
             for record, place in zip(batch.records, batch.physical_offsets, strict=True)
         ]
+
+    def _judge(self, topic: str) -> None:
+        """``topic``, which has a batch, is of BatchCQ, also where no file says so: it was made shortly before a crash,
+        or the table was lost, or is an older one.
+        """
+        queues = self.queues
+        if topic not in queues.batch_topics and topic not in queues.conversions:
+            (self._misjudged if queues.queue_ids(topic) else queues.batch_topics).add(topic)
