@@ -36,7 +36,9 @@ class Conversions:
         topics.listen(self._topic_changed)
 
     def start(self) -> None:
-        """Begin; what an earlier run has begun goes on."""
+        """Begin; what an earlier run has begun goes on. A topic table from before a conversion follows."""
+        for topic in self._store.topics():
+            self.set(topic, is_batch=self._store.is_batch_topic(topic))
         for topic, is_batch in self.converter.types().items():
             if topic in self._topics.configs:
                 self.set(topic, is_batch=is_batch)

@@ -106,6 +106,21 @@ async def test_a_deleted_topic_is_not_converted_when_it_is_made_again(tmp_path: 
         assert bodies(await peer.pull("t", 0)) == [b"new"]
 
 
+async def test_a_table_from_before_the_conversion_follows_the_queues(tmp_path: Path) -> None:
+    table = tmp_path / "config" / "topics.json"
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await send(peer, "a")
+        old = saved(table)
+        await order(peer, "start", "BatchCQ")
+        await ended(peer)
+        assert (await send_batch(peer, named("b", "c"), topic="t")).code == 0
+    table.write_bytes(old)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert await queue_type(peer) == "BatchCQ"
+        assert (await order(peer, "status")).queue_type == "BatchCQ"
+        assert bodies(await old_pull(peer, 0, topic="t")) == [b"a", b"b", b"c"]
+
+
 @pytest.mark.parametrize("state", ["building", "switched"])
 async def test_a_conversion_of_a_topic_that_is_gone_is_forgotten(tmp_path: Path, state: str) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
