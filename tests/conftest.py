@@ -12,6 +12,7 @@ import logging
 import random
 import signal
 import socket
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -44,8 +45,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run_bounded(pyfuncitem.obj, arguments))
+    with warnings.catch_warnings(record=True) as left_open:
+        # An error, as other warnings are, would keep uvloop from closing what is left open; its loop waits for that.
+        warnings.filterwarnings("always", "unclosed resource", ResourceWarning)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run_bounded(pyfuncitem.obj, arguments))
+    assert not left_open, "; ".join(str(warning.message) for warning in left_open)
     return True
 
 
