@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker import registration
+from raptormq.broker import registration, service
 from raptormq.broker.registration import parse_name_servers
 from raptormq.errors import ConfigError
 from raptormq.protocol.bodies.route import decode_registration
@@ -59,6 +59,32 @@ class NameServer:
 
     async def next(self) -> tuple[RegisterBrokerRequestHeader, TopicConfigTable]:
         return await asyncio.wait_for(self.registrations.get(), 20)
+
+
+async def test_a_broker_is_announced_when_its_name_servers_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "SETTLE_S", 600.0)
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    class Slow(NameServer):
+        async def register(  # type: ignore[override]
+            self, connection: Connection, command: RemotingCommand, header: RegisterBrokerRequestHeader
+        ) -> RemotingCommand:
+            asked.set()
+            await may_answer.wait()
+            return super().register(connection, command, header)
+
+    server = await Slow().started()
+    async with running(tmp_path, {"namesrvAddr": server.address}) as broker:
+        announced = asyncio.ensure_future(broker.announced())
+        await asked.wait()
+        await asyncio.sleep(0)  # it has begun to wait
+        assert not announced.done()
+        may_answer.set()
+        await announced
+        assert assembly_of(broker).registrar.registered_count == 1
+    await server.server.stop()
 
 
 async def test_a_broker_announces_itself_and_says_goodbye(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ class Registrar:
         return set().union(*self._taken_by.values())
 
     def start(self) -> None:
-        """Register now and from now on."""
+        """Register now, which :meth:`settled` waits for, and from now on."""
+        self._change_count += 1
         if self._servers:
             self._task = asyncio.get_running_loop().create_task(self._run())
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from raptormq.broker.addresses import client_address, reserve_port, store_host
-from raptormq.broker.assembly import Assembly, assemble
+from raptormq.broker.assembly import SETTLE_S, Assembly, assemble
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.health_server import HealthServer
 from raptormq.broker.maintenance import Maintenance
@@ -140,6 +140,11 @@ class Broker:
         self._maintenance.start()
         assembly.registrar.start()
         logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
+
+    async def announced(self) -> None:
+        """Wait until the name servers know this broker, at most :data:`~raptormq.broker.assembly.SETTLE_S`."""
+        if self._assembly is not None:
+            await self._assembly.registrar.settled(SETTLE_S)
 
     async def stop(self) -> None:
         """Leave the name servers, answer who waits, and close the store cleanly; takes less than 5 s.
