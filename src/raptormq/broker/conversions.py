@@ -36,7 +36,9 @@ class Conversions:
         topics.listen(self._topic_changed)
 
     def start(self) -> None:
-        """Begin; what an earlier run has begun goes on. A topic table from before a conversion follows."""
+        """Begin; what an earlier run has begun goes on. A topic table that was lost, or is from before a conversion,
+        learns what type the queues are of.
+        """
         for topic in self._store.topics():
             self.set(topic, is_batch=self._store.is_batch_topic(topic))
         for topic, is_batch in self.converter.types().items():

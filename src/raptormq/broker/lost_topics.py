@@ -3,7 +3,7 @@ is one, may be a change behind.
 
 Without this their messages would be hidden until somebody made the topics again by hand, and what is delayed for them
 dropped when it is due. How many queues a topic had for reading and writing is not known any more: it gets as many as
-have ever had a message.
+have ever had a message. Their type follows in :meth:`raptormq.broker.conversions.Conversions.start`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 
 from raptormq.broker.tables import Tables
 from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig
-from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -26,8 +25,7 @@ def with_lost_topics(tables: Tables, store: MessageStore) -> Tables:
     lost = sorted(topic for topic in store.topics() if topic not in topics.configs)
     for topic in lost:
         count = max(store.queue_ids(topic)) + 1
-        attributes = {QUEUE_TYPE: BATCH_CQ} if store.is_batch_topic(topic) else {}
-        topics.put(TopicConfig(topic, count, count, READ_WRITE, attributes=attributes))
+        topics.put(TopicConfig(topic, count, count, READ_WRITE))
     if lost:
         logger.warning("topics.json is gone or damaged: %d topics were made again from their queues", len(lost))
     return tables

@@ -22,6 +22,7 @@ from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
 from tests.broker.handlers.test_pop_trouble import change
 from tests.broker.harness import Peer, bodies, connected, held, messages, running, saved
+from tests.client.eventually import eventually
 from tests.clock import Clock
 
 QUEUE_TYPES = ("SimpleCQ", "BatchCQ")
@@ -212,9 +213,7 @@ def saved_offsets(root: Path, key: str) -> dict[str, int]:
 async def saved_progress(root: Path, done: dict[int, int]) -> None:
     """Return when a start after a crash would read what is behind these places of the revive log."""
     wanted = {str(queue): offset for queue, offset in done.items()}
-    async with asyncio.timeout(20):
-        while saved_offsets(root, f"{revive_topic('DefaultCluster')}@{REVIVE_GROUP}") != wanted:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: saved_offsets(root, f"{revive_topic('DefaultCluster')}@{REVIVE_GROUP}") == wanted)
 
 
 async def test_a_crash_while_checkpoints_are_written_loses_nothing_and_little_is_read_again(
@@ -232,8 +231,7 @@ async def test_a_crash_while_checkpoints_are_written_loses_nothing_and_little_is
         await saved_progress(before, dict.fromkeys(range(8), 1))  # the last acknowledgement before the one under way
         flushed.set()
         assert bodies(await popping) == [b"8"]
-        while saved_offsets(before, "t@consumers") != {"0": 9}:
-            await asyncio.sleep(0.02)
+        await eventually(lambda: saved_offsets(before, "t@consumers") == {"0": 9})
         shutil.copytree(before, after)  # what a killed broker would leave
     clock.move(MINUTE)
     async with running(after, clock=clock) as broker, connected(broker) as peer:
