@@ -13,7 +13,7 @@ SUITES := tests/interop tests/faults tests/spark $(SIMULATIONS)
 UNIT_TESTS = $(call PYTEST,1200) --numprocesses=2 --dist=worksteal $(addprefix --ignore=,$(SUITES)) -m 'not client'
 TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples tests)
 
-.PHONY: help install format lint test test-unit coverage test-interop test-faults test-simulation test-spark test-client demo e2e bench image soak lock clean
+.PHONY: help install format lint test test-unit coverage test-interop test-faults test-simulation test-spark test-client mutants demo e2e bench image soak lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -58,6 +58,9 @@ test-interop: install ## the official clients for Java, Node.js and Go against o
 test-spark: install ## the Spark source in a local session (1200 s)
 	@$(INSTALL) commands java
 	$(call PYTEST,1200) --timeout=300 tests/spark
+
+mutants: install ## seeded bugs, which the tests have to find; ONLY=a,b for some
+	$(BIN)/python -m tests.mutants $(if $(ONLY),--only $(ONLY))
 
 demo: install ## 860,000 lines through the broker, counted by Spark, compared
 	@$(INSTALL) commands java

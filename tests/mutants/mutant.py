@@ -1,0 +1,68 @@
+"""Seeded bugs, one table each in the TOML files beside this module::
+
+    [[mutant]]
+    name = "no-fdatasync"                                  # unique, for `--only`
+    what = "nothing makes the contents of a file durable"
+    file = "src/raptormq/storage/real_filesystem.py"       # that it is planted in
+    old = "        os.fdatasync(self._fd)\n"               # stands in it exactly once
+    new = "        pass\n"
+    tests = ["tests/faults/test_power_cut.py"]             # for pytest; they have to go red
+
+Neighbour: :mod:`~tests.mutants.planted_tree` runs the tests.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+class StaleMutant(Exception):
+    """The tree has changed under a mutant: it cannot be planted, or names a test that is not there."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One seeded bug; fields as in the files."""
+
+    name: str
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def planted(self, root: Path) -> str:
+        """Return the text of :attr:`file` below ``root`` with the bug in it.
+
+        Raises:
+            StaleMutant: ``old`` does not stand in it exactly once, or ``new`` is no change.
+        """
+        path = root / self.file
+        if not path.is_file():
+            raise StaleMutant(f"{self.name}: there is no {self.file}")
+        text = path.read_text(encoding="utf-8")
+        if (count := text.count(self.old)) != 1:
+            raise StaleMutant(f"{self.name}: `old` stands {count} times in {self.file}, not once")
+        if self.old == self.new:
+            raise StaleMutant(f"{self.name}: `new` is `old`")
+        return text.replace(self.old, self.new)
+
+
+def load(folder: Path = FOLDER) -> list[Mutant]:
+    """Return all mutants, by file and in the order of the file.
+
+    Raises:
+        StaleMutant: two have one name.
+    """
+    mutants: dict[str, Mutant] = {}
+    for path in sorted(folder.glob("*.toml")):
+        for table in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]:
+            mutant = Mutant(**table | {"tests": tuple(table["tests"])})
+            if mutant.name in mutants:
+                raise StaleMutant(f"two mutants are called {mutant.name}")
+            mutants[mutant.name] = mutant
+    return list(mutants.values())
