@@ -20,7 +20,6 @@ from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.delay.timing import TimerRules
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
-from raptormq.broker.handlers.acls import AclHandlers
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
@@ -44,7 +43,6 @@ from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.handlers.upkeep import UpkeepHandlers
-from raptormq.broker.handlers.users import UserHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.lost_topics import with_lost_topics
 from raptormq.broker.offset_resets import OffsetResets
@@ -54,8 +52,8 @@ from raptormq.broker.rates import Rates
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.retries import Retries
 from raptormq.broker.running_config import RunningConfig
+from raptormq.broker.security.demands import demands_in
 from raptormq.broker.security.placed_records import PlacedRecords
-from raptormq.broker.security.tables import access_gate
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
@@ -74,6 +72,9 @@ from raptormq.errors import BodyError, StorageError, StoreDamaged
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from raptormq.security.acl_handlers import AclHandlers
+from raptormq.security.tables import access_gate
+from raptormq.security.user_handlers import UserHandlers
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.store import MessageStore
@@ -275,7 +276,7 @@ class _Core:
         self.dispatcher = Dispatcher(store)
         self.running_config = RunningConfig(config)
         self.retries = Retries(self.topics, self.groups, config.policies)
-        self.gate = access_gate(config, tables.security)
+        self.gate = access_gate(config.security, tables.security, demands_in(config.identity.cluster_name))
         self.records = PlacedRecords(store, self.gate.judge)
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)

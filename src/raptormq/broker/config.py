@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,9 +32,8 @@ from raptormq.config_file import (
     size_up_to,
     unknown_key_warnings,
 )
-from raptormq.errors import BodyError, ConfigError
-from raptormq.protocol.bodies.tolerant_json import loads_object
-from raptormq.protocol.signing import Credentials
+from raptormq.errors import ConfigError
+from raptormq.security.settings import AccessControl
 from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.transport.tls import ClientTls, ServerTls
 from raptormq.transport.tls_settings import TLS_KEYS, client_tls, server_tls
@@ -68,39 +67,6 @@ def _delay_levels(text: str) -> str:
     except ConfigError:
         raise ValueError("times such as 1s 5s 10m 2h 1d, one for each level") from None
     return text
-
-
-def _code_set(text: str) -> frozenset[int]:
-    return frozenset(int(code) for code in text.split(",") if code.strip())
-
-
-def _codes(text: str) -> str:
-    try:
-        _code_set(text)
-    except ValueError:
-        raise ValueError("request codes separated by commas") from None
-    return text
-
-
-def _credentials(name_key: str, secret_key: str) -> Callable[[str], Credentials | None]:
-    def parse(text: str) -> Credentials | None:
-        if not text.strip():
-            return None
-        try:
-            given = loads_object(text.encode())
-        except BodyError:
-            given = {}
-        name, secret = given.get(name_key), given.get(secret_key)
-        if not (isinstance(name, str) and name.strip() and isinstance(secret, str) and secret.strip()):
-            # not ValueError, whose text would show the value: it may hold a secret
-            raise ConfigError(f'its credentials are not usable: expected {{"{name_key}": "…", "{secret_key}": "…"}}')
-        return Credentials(name, secret, str(given.get("securityToken") or ""))
-
-    return parse
-
-
-_USER = _credentials("username", "password")
-_KEYS = _credentials("accessKey", "secretKey")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,33 +182,11 @@ class Timers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Security:
-    """Who may send requests (RocketMQ ``AuthConfig``), and what no request may change."""
+class Security(AccessControl):
+    """Who may send requests, and what no request may change."""
 
     config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
     """Keys of settings that no request may change, separated by semicolons."""
-    authentication: bool = setting(False, "authenticationEnabled", parse=parse_bool)
-    authorization: bool = setting(False, "authorizationEnabled", parse=parse_bool)
-    authentication_whitelist: str = setting("", "authenticationWhitelist", parse=_codes)
-    """Request codes that need no signature, separated by commas."""
-    authorization_whitelist: str = setting("", "authorizationWhitelist", parse=_codes)
-    """Request codes that need no permission, separated by commas."""
-    first_user: Credentials | None = setting(None, "initAuthenticationUser", parse=_USER)  # noqa: RUF009 - declares
-    """``{"username": …, "password": …}``: a super user, created unless there is one of that name."""
-    own_credentials: Credentials | None = setting(  # noqa: RUF009 - declares
-        None, "innerClientAuthenticationCredentials", parse=_KEYS
-    )
-    """``{"accessKey": …, "secretKey": …}``: what the broker's own requests are signed with; a super user, too."""
-
-    @property
-    def unsigned_codes(self) -> frozenset[int]:
-        """The codes of ``authenticationWhitelist``."""
-        return _code_set(self.authentication_whitelist)
-
-    @property
-    def unjudged_codes(self) -> frozenset[int]:
-        """The codes of ``authorizationWhitelist``."""
-        return _code_set(self.authorization_whitelist)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,15 +10,15 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.timer_progress import TimerProgressFile
 from raptormq.broker.groups import GroupTable
-from raptormq.broker.saving import TableSaver
-from raptormq.broker.security.tables import SecurityTables, load_security
 from raptormq.broker.system_topics import system_topics
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError, StoreDamaged
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.security.tables import SecurityTables, load_security
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.saving import TableSaver
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def load_tables(
         delays,
         TableSaver(delays_file, delays.to_dict),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
-        load_security(config, filesystem),
+        load_security(config.security, folder, filesystem),
         topics_file.is_newest,
     )
     topics.listen(tables.topics_saver.save_soon)

@@ -21,13 +21,13 @@ from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.reading import messages_of
 from raptormq.broker.delay.set_back import SetBack
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.saving import TableSaver
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
+from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
 from raptormq.transport.event_wait import set_within

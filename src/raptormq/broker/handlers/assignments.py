@@ -14,7 +14,6 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Identity
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.registration import Registrar
-from raptormq.broker.saving import TableSaver
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import BROADCASTING
@@ -28,6 +27,7 @@ from raptormq.protocol.headers.route import RouteRequestHeader
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.storage.json_file import JsonFile
+from raptormq.storage.saving import TableSaver
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 

@@ -16,7 +16,6 @@ from raptormq.broker.groups import GroupConfig
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
-from raptormq.broker.saving import TableSaver
 from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.statistics import Statistics
@@ -30,6 +29,7 @@ from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties, encode_again
 from raptormq.protocol.record import StoredMessage, decode_record
 from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

@@ -18,7 +18,6 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.record_copy import record_copy
-from raptormq.broker.saving import TableSaver
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyError, MessageError, RecordError, StorageError
 from raptormq.protocol import properties as names
@@ -30,6 +29,7 @@ from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import dlq_topic
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.results import GetStatus
+from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
 

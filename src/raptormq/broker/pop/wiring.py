@@ -19,11 +19,11 @@ from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.pop.popper import Popper
 from raptormq.broker.pop.revival import PopRevival
 from raptormq.broker.pop.waiters import Waiters
-from raptormq.broker.saving import TableSaver
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import Subscriptions
 from raptormq.protocol.message_id import decode_host
+from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router

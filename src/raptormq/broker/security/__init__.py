@@ -1,5 +1,4 @@
-"""Access control (RocketMQ's ACL 2.0): who sent a request, and may he.
+"""What the broker's requests need: ``demands`` by what they say, ``placed_records`` by the message that they name.
 
-``users`` and ``acls`` are the tables, ``resources`` what is protected, ``demands`` what each request needs, and
-``gate`` the one place through which all requests go.
+:mod:`raptormq.security` has the rest of access control.
 """

@@ -8,9 +8,8 @@ and lite pulls among them. Here such a request is an administrator's: it needs i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from functools import partial
 
-from raptormq.broker.security.resources import Resource, group_resource, topic_or_group
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.bodies.pop import batch_ack_names
@@ -18,14 +17,8 @@ from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.pop_handle import real_topic
 from raptormq.protocol.topic_names import RETRY_PREFIX
-
-
-class Demand(NamedTuple):
-    """Any of ``actions`` on ``resource``."""
-
-    resource: Resource
-    actions: tuple[str, ...]
-
+from raptormq.security.gate import Demands
+from raptormq.security.resources import Demand, Resource, group_resource, topic_or_group
 
 MAX_HEARTBEAT_BYTES = 512 * 1024
 """Heartbeats beyond are not judged, hence refused: judging cannot be done in turns with other requests, and this much
@@ -39,6 +32,11 @@ Rule = Callable[[RemotingCommand], list[Demand]]
 
 _PUB, _SUB, _GET = ("Pub",), ("Sub",), ("Get",)
 _READ = ("Sub", "Get")
+
+
+def demands_in(cluster: str) -> Demands:
+    """Return what tells the needs of requests to a broker of ``cluster``."""
+    return partial(demands_of, cluster=cluster)
 
 
 def demands_of(request: RemotingCommand, cluster: str) -> list[Demand]:

@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from raptormq.broker.security.demands import Demand
-from raptormq.broker.security.resources import ANY_TYPE, Resource
 from raptormq.errors import RecordError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.properties import REAL_TOPIC, find_property
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.security.gate import Judge
+from raptormq.security.resources import ANY_TYPE, Demand, Resource
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
-
-Judge = Callable[[Connection, RemotingCommand, list[Demand]], bool]
-"""Whether the user of a request may do what is demanded."""
 
 Needs = Callable[[str], list[Demand]]
 """What a reader needs for a record of a topic."""

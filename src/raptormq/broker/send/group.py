@@ -23,7 +23,6 @@ from typing import Protocol
 
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.counters import Counters
-from raptormq.broker.saving import TableSaver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
@@ -32,6 +31,7 @@ from raptormq.errors import RaptorMQError, StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, encode
 from raptormq.storage.log_batch import Appended
+from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, failure

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from raptormq.protocol.topic_names import RETRY_PREFIX
 
@@ -55,6 +56,13 @@ class Resource:
         if self.pattern is Pattern.LITERAL:
             return self.name == other.name
         return self.pattern is Pattern.ANY or other.name.startswith(self.name)
+
+
+class Demand(NamedTuple):
+    """Any of ``actions`` on ``resource``."""
+
+    resource: Resource
+    actions: tuple[str, ...]
 
 
 def parse_resource(text: str | None) -> Resource | None:

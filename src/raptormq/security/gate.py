@@ -11,19 +11,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from raptormq.broker.security.acls import AclTable
-from raptormq.broker.security.demands import Demand, demands_of
-from raptormq.broker.security.placed_records import Judge
-from raptormq.broker.security.users import UserTable, denied
 from raptormq.errors import ProtocolError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import ACCESS_KEY, is_signed_with
+from raptormq.security.acls import AclTable
+from raptormq.security.resources import Demand
+from raptormq.security.users import UserTable, denied
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Guard, Refused, failure
 
 logger = logging.getLogger(__name__)
 
 _MAX_DECISIONS = 20_000
+
+Judge = Callable[[Connection, RemotingCommand, list[Demand]], bool]
+"""Whether the user of a request may do what is demanded."""
+
+Demands = Callable[[RemotingCommand], list[Demand]]
+"""Returns all that a request needs, nothing for what every user may do; raises ProtocolError where nobody can tell."""
 
 
 class AccessGate:
@@ -33,7 +38,7 @@ class AccessGate:
         self,
         users: UserTable,
         acls: AclTable,
-        cluster: str,
+        demands_of: Demands,
         *,
         authentication: bool,
         authorization: bool,
@@ -42,7 +47,7 @@ class AccessGate:
         """``open_codes`` need no authentication (first) or no authorization (second)."""
         self._users = users
         self._acls = acls
-        self._cluster = cluster
+        self._demands_of = demands_of
         self._authentication = authentication
         self._authorization = authorization
         self._unsigned, self._unjudged = open_codes
@@ -110,7 +115,7 @@ class AccessGate:
         if self._is_super(username):  # before the demands are looked for: he may send what is too large to be judged
             return
         try:
-            demands = demands_of(request, self._cluster)
+            demands = self._demands_of(request)
         except ProtocolError:
             raise denied("parse authorization context error.") from None
         self._require(username, demands, source_ip)

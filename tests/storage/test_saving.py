@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.saving import TableSaver
 from raptormq.errors import StorageError
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.saving import TableSaver
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 
@@ -62,7 +62,7 @@ async def test_a_failed_write_that_nobody_waits_for_is_one_line(
     assert saver._writing is not None
     await asyncio.wait({saver._writing})  # which does not ask for its error
     gc.collect()
-    assert [record.name for record in caplog.records] == ["raptormq.broker.saving"]
+    assert [record.name for record in caplog.records] == ["raptormq.storage.saving"]
 
 
 async def test_what_a_failed_write_left_is_written_again(tmp_path: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from raptormq.broker.saving import TableSaver
-from raptormq.broker.security.acls import AclTable, parse_policies, policy_type
-from raptormq.broker.security.resources import parse_resource
-from raptormq.broker.security.users import UserTable, denied
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import AclRequestHeader, DeleteAclRequestHeader, ListAclsRequestHeader
+from raptormq.security.acls import AclTable, parse_policies, policy_type
+from raptormq.security.resources import parse_resource
+from raptormq.security.users import UserTable, denied
+from raptormq.storage.saving import TableSaver
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 

@@ -1,4 +1,4 @@
-"""Permissions of users (RocketMQ ``Acl``, ``AclAuthorizationHandler``), kept in ``config/acls.json``.
+"""Permissions of users (RocketMQ ``Acl``, ``AclAuthorizationHandler``), kept in ``acls.json``.
 
 An ACL belongs to a subject ``User:name`` and has at most two policies, Custom and Default; a policy is a list of
 entries (resource, actions, source addresses, decision). Custom entries that fit decide; only where none fits Default
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from raptormq.broker.security.resources import Resource, action_named, parse_resource
-from raptormq.broker.security.users import denied
 from raptormq.errors import BodyError
+from raptormq.security.resources import Resource, action_named, parse_resource
+from raptormq.security.users import denied
 
 POLICY_TYPES = ("Custom", "Default")
 _POLICY_TYPES = {name.lower(): name for name in POLICY_TYPES}

@@ -1,4 +1,4 @@
-"""Users and ACLs with the files they live in, ``config/users.json`` and ``config/acls.json`` (mode 0600)."""
+"""Users and ACLs with the files they live in, ``users.json`` and ``acls.json`` (mode 0600)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raptormq.broker.config import BrokerConfig
-from raptormq.broker.saving import TableSaver
-from raptormq.broker.security.acls import AclTable
-from raptormq.broker.security.gate import AccessGate
-from raptormq.broker.security.users import SUPER, UserChange, UserTable
 from raptormq.errors import BodyError, StoreDamaged
+from raptormq.security.acls import AclTable
+from raptormq.security.gate import AccessGate, Demands
+from raptormq.security.settings import AccessControl
+from raptormq.security.users import SUPER, UserChange, UserTable
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.private_filesystem import PrivateFileSystem
+from raptormq.storage.saving import TableSaver
 from raptormq.transport.router import Refused
 
 
@@ -28,13 +28,12 @@ class SecurityTables:
     acls_saver: TableSaver
 
 
-def load_security(config: BrokerConfig, filesystem: FileSystem | None) -> SecurityTables:
-    """Read the tables and add the super users of the settings that are missing.
+def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem | None = None) -> SecurityTables:
+    """Read the tables in ``folder`` and add the super users of the settings that are missing.
 
     Raises:
         StoreDamaged: a file and its backup cannot be read.
     """
-    folder = Path(config.keeping.root_dir) / "config"
     private = filesystem or PrivateFileSystem()
     users_file = JsonFile(str(folder / "users.json"), private)
     acls_file = JsonFile(str(folder / "acls.json"), private)
@@ -46,22 +45,21 @@ def load_security(config: BrokerConfig, filesystem: FileSystem | None) -> Securi
     tables = SecurityTables(users, acls, TableSaver(users_file, users.to_dict), TableSaver(acls_file, acls.to_dict))
     users.listen(tables.users_saver.save_soon)
     acls.listen(tables.acls_saver.save_soon)
-    for credentials in (config.security.first_user, config.security.own_credentials):
+    for credentials in (settings.first_user, settings.own_credentials):
         if credentials is not None and users.get(credentials.access_key) is None:
             users.create(UserChange(credentials.access_key, credentials.secret_key, SUPER))
     return tables
 
 
-def access_gate(config: BrokerConfig, tables: SecurityTables) -> AccessGate:
+def access_gate(settings: AccessControl, tables: SecurityTables, demands_of: Demands) -> AccessGate:
     """Return the gate that the settings ask for."""
-    security = config.security
     return AccessGate(
         tables.users,
         tables.acls,
-        config.identity.cluster_name,
-        authentication=security.authentication,
-        authorization=security.authorization,
-        open_codes=(security.unsigned_codes, security.unjudged_codes),
+        demands_of,
+        authentication=settings.authentication,
+        authorization=settings.authorization,
+        open_codes=(settings.unsigned_codes, settings.unjudged_codes),
     )
 
 

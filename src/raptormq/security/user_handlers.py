@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from raptormq.broker.saving import TableSaver
-from raptormq.broker.security.acls import AclTable
-from raptormq.broker.security.users import SUPER, UserChange, UserTable, denied
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import ListUsersRequestHeader, UserRequestHeader
 from raptormq.protocol.signing import ACCESS_KEY
+from raptormq.security.acls import AclTable
+from raptormq.security.users import SUPER, UserChange, UserTable, denied
+from raptormq.storage.saving import TableSaver
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 

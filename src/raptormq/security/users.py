@@ -1,6 +1,6 @@
-"""Users and their secrets (RocketMQ ``User``, ``AuthenticationMetadataManager``), kept in ``config/users.json``.
+"""Users and their secrets (RocketMQ ``User``, ``AuthenticationMetadataManager``), kept in ``users.json``.
 
-RocketMQ keeps them in RocksDB; here they are a JSON file that only the broker's own account can read. What a change
+RocketMQ keeps them in RocksDB; here they are a JSON file that only the server's own account can read. What a change
 breaks is refused with 16 and RocketMQ's text.
 """
 

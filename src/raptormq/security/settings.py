@@ -1,0 +1,73 @@
+"""Settings of access control, under RocketMQ's keys (``AuthConfig``); brokers and name servers have the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raptormq.config_file import parse_bool, setting
+from raptormq.errors import BodyError, ConfigError
+from raptormq.protocol.bodies.tolerant_json import loads_object
+from raptormq.protocol.signing import Credentials
+
+
+def _code_set(text: str) -> frozenset[int]:
+    return frozenset(int(code) for code in text.split(",") if code.strip())
+
+
+def request_codes(text: str) -> str:
+    """Return ``text`` if it is a list of request codes (a parser of :func:`~raptormq.config_file.setting`)."""
+    try:
+        _code_set(text)
+    except ValueError:
+        raise ValueError("request codes separated by commas") from None
+    return text
+
+
+def _credentials(name_key: str, secret_key: str) -> Callable[[str], Credentials | None]:
+    def parse(text: str) -> Credentials | None:
+        if not text.strip():
+            return None
+        try:
+            given = loads_object(text.encode())
+        except BodyError:
+            given = {}
+        name, secret = given.get(name_key), given.get(secret_key)
+        if not (isinstance(name, str) and name.strip() and isinstance(secret, str) and secret.strip()):
+            # not ValueError, whose text would show the value: it may hold a secret
+            raise ConfigError(f'its credentials are not usable: expected {{"{name_key}": "…", "{secret_key}": "…"}}')
+        return Credentials(name, secret, str(given.get("securityToken") or ""))
+
+    return parse
+
+
+_USER = _credentials("username", "password")
+_KEYS = _credentials("accessKey", "secretKey")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControl:
+    """Who may send requests."""
+
+    authentication: bool = setting(False, "authenticationEnabled", parse=parse_bool)
+    authorization: bool = setting(False, "authorizationEnabled", parse=parse_bool)
+    authentication_whitelist: str = setting("", "authenticationWhitelist", parse=request_codes)
+    """Request codes that need no signature, separated by commas."""
+    authorization_whitelist: str = setting("", "authorizationWhitelist", parse=request_codes)
+    """Request codes that need no permission, separated by commas."""
+    first_user: Credentials | None = setting(None, "initAuthenticationUser", parse=_USER)  # noqa: RUF009 - declares
+    """``{"username": …, "password": …}``: a super user, created unless there is one of that name."""
+    own_credentials: Credentials | None = setting(  # noqa: RUF009 - declares
+        None, "innerClientAuthenticationCredentials", parse=_KEYS
+    )
+    """``{"accessKey": …, "secretKey": …}``: what brokers sign their own requests with; a super user, too."""
+
+    @property
+    def unsigned_codes(self) -> frozenset[int]:
+        """The codes of ``authenticationWhitelist``."""
+        return _code_set(self.authentication_whitelist)
+
+    @property
+    def unjudged_codes(self) -> frozenset[int]:
+        """The codes of ``authorizationWhitelist``."""
+        return _code_set(self.authorization_whitelist)
