@@ -100,6 +100,7 @@ async def test_a_broker_announces_itself_and_says_goodbye(tmp_path: Path) -> Non
                     "clusterName": "DefaultCluster",
                     "haServerAddr": f"127.0.0.1:{broker.port + 1}",
                     "brokerId": "0",
+                    "completeTopicTable": "true",
                 },
             )
             assert {"TBW102", "broker-a", "DefaultCluster"} <= table.topics.keys()

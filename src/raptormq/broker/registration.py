@@ -1,11 +1,12 @@
 """Tells every name server that this broker is there and what it serves (``BrokerOuterAPI``,
 ``BrokerController.registerBrokerAll``).
 
-REGISTER_BROKER (103) goes out every 30 s with all topics, and at once with those that have changed. Names of name
+REGISTER_BROKER (103) goes out every 30 s with all topics, and at once with those that have changed, or with all that
+are left when some were deleted: name servers drop what is not in a registration that says it has all. Names of name
 servers are resolved anew each time and every address behind a name is registered with, so that a headless Service
-reaches all its pods and a pod that moved is found again. A name server that cannot be reached is asked again every
-few seconds: a broker that nobody can find serves nobody. One that does not answer holds up nobody: the others are told
-of the next change without it, and it is told everything once it answers.
+reaches all its pods and a pod that moved is found again. A name server that cannot be reached is asked again every few
+seconds: a broker that nobody can find serves nobody. One that does not answer holds up nobody: the others are told of
+the next change without it, and it is told everything once it answers.
 """
 
 from __future__ import annotations
@@ -125,9 +126,11 @@ class Registrar:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topic_changed(self, topic: str) -> None:
-        """Register a topic at the end of this turn of the loop; deleted ones are left to the name servers' own
-        request."""
-        self._changed.add(topic)
+        """Register a topic at the end of this turn of the loop; one that was deleted by registering all others."""
+        if topic in self._topics.configs:
+            self._changed.add(topic)
+        else:
+            self._full_wanted = True
         self._change_count += 1
         self._wake.set()
 
@@ -225,7 +228,7 @@ class Registrar:
             if whole not in bodies:
                 bodies[whole] = encode_registration(self._table(None if whole else changed))
             self._behind.discard(server)
-            self._asked[server] = asyncio.create_task(self._register_with_all(server, bodies[whole]))
+            self._asked[server] = asyncio.create_task(self._register_with_all(server, bodies[whole], whole))
         if self._asked:
             await asyncio.wait(self._asked.values(), timeout=PATIENCE_S)
             self._take_answers()
@@ -236,11 +239,11 @@ class Registrar:
             if not self._asked.pop(server).result():
                 self._behind.add(server)
 
-    async def _register_with_all(self, server: _Server, body: bytes) -> bool:
+    async def _register_with_all(self, server: _Server, body: bytes, whole: bool) -> bool:
         """Register with every address behind a name; True when all of them took it."""
         addresses = await _resolve(*server)
         self._unanswered.update(addresses)
-        taken = await asyncio.gather(*(self._register_with(address, body) for address in addresses))
+        taken = await asyncio.gather(*(self._register_with(address, body, whole) for address in addresses))
         self._unanswered.difference_update(addresses)
         self._taken_by[server] = {address for address, done in zip(addresses, taken, strict=True) if done}
         return bool(addresses) and all(taken)
@@ -257,7 +260,7 @@ class Registrar:
             table.topics = limited
         return table
 
-    async def _register_with(self, address: str, body: bytes) -> bool:
+    async def _register_with(self, address: str, body: bytes, whole: bool) -> bool:
         identity = self._identity
         header = RegisterBrokerRequestHeader(
             identity.broker_name,
@@ -265,6 +268,7 @@ class Registrar:
             identity.cluster_name,
             self._address.replication,
             identity.broker_id,
+            complete_topic_table=whole,
         )
         try:
             answered = await self._pool.request(

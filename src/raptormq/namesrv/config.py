@@ -74,7 +74,8 @@ class NameServerConfig:
     enable_topic_list: bool = setting(True, "enableTopicList", parse=parse_bool)
     """Whether the topic lists by cluster and of system topics (224, 304) are answered."""
     delete_topic_with_broker_registration: bool = setting(False, "deleteTopicWithBrokerRegistration", parse=parse_bool)
-    """Topics missing from a broker's registration are removed."""
+    """Topics missing from a registration are removed, also when the broker does not say that it has named all (those of
+    Apache RocketMQ do not)."""
     scan_not_active_broker_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", parse=integer(1, 3_600_000))
     """Time between two searches for silent brokers, milliseconds."""
     need_wait_for_service: bool = setting(False, "needWaitForService", parse=parse_bool)

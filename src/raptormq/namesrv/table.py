@@ -38,8 +38,8 @@ class RegistrationRefused(RaptorMQError):
 class Registration:
     """What a broker says about itself with REGISTER_BROKER (103).
 
-    ``table`` holds all its topics; ``enable_acting_master`` is ``None`` for brokers too old to know it;
-    ``channel`` is the connection the registration came by: when it closes, the broker is gone.
+    ``table`` holds all its topics, or those that are new or changed; ``enable_acting_master`` is ``None`` for brokers
+    too old to know it; ``channel`` is the connection the registration came by: when it closes, the broker is gone.
     """
 
     cluster: str
@@ -101,7 +101,7 @@ class RouteTable:
     ) -> MasterAddress | None:
         """Take a registration over; return the master's addresses to a slave whose master lives.
 
-        With ``delete_missing`` topics that the broker no longer lists are removed (deleteTopicWithBrokerRegistration).
+        With ``delete_missing`` the registration holds all topics of the broker, and others of it are removed.
 
         A newcomer whose id is held by another address with a larger state version is ignored (and told success, as in
         the reference: it will learn from its own peers that it lost).

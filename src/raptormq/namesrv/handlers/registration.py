@@ -58,7 +58,7 @@ class RegistrationHandlers:
     def register(
         self, peer: Connection, request: RemotingCommand, header: RegisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """REGISTER_BROKER: all topics of a broker."""
+        """REGISTER_BROKER: all topics of a broker, or news of some. Those that it no longer has leave the routes."""
         if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & _CRC_MASK:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         registration = Registration(
@@ -73,7 +73,9 @@ class RegistrationHandlers:
             enable_acting_master=header.enable_acting_master,
         )
         is_new = header.broker_addr not in self._table.live
-        delete_missing = self._config.current.delete_topic_with_broker_registration
+        delete_missing = header.complete_topic_table
+        if delete_missing is None:
+            delete_missing = self._config.current.delete_topic_with_broker_registration
         try:
             master = self._table.register(registration, self._now_ms(), delete_missing=delete_missing)
         except RegistrationRefused as error:

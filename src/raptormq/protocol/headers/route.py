@@ -11,6 +11,9 @@ from raptormq.protocol.schema import Header
 class RegisterBrokerRequestHeader(Header):
     """103. ``body_crc32`` 0 or absent is not checked; ``compressed`` is unreliable in 5.3 (look at the body's first
     byte).
+
+    ``complete_topic_table`` is ours: whether the body has all topics of the broker, or news of some. Brokers of Apache
+    RocketMQ do not say, and its name servers do not read it.
     """
 
     broker_name: str
@@ -22,6 +25,7 @@ class RegisterBrokerRequestHeader(Header):
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: int = 0
+    complete_topic_table: bool | None = None
 
 
 @dataclass(slots=True)
