@@ -7,6 +7,7 @@ import logging
 import sys
 
 from raptormq.errors import RaptorMQError
+from raptormq.logs import configure_logging, get_logger
 from raptormq_operator.service import run
 from raptormq_operator.settings import Settings
 
@@ -15,11 +16,9 @@ def main() -> int:
     """Runs until told to stop; an error is one line and exit code 2."""
     try:
         settings = Settings.from_environment()
-        logging.basicConfig(
-            stream=sys.stderr, level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
+        configure_logging(settings.log_level)
         # kopf tells of every event and object that passes; what matters here are its warnings.
-        logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
+        get_logger("kopf").setLevel(max(logging.WARNING, logging.root.level))
         asyncio.run(run(settings))
     except RaptorMQError as error:
         sys.stderr.write(f"raptormq_operator: {error}\n")

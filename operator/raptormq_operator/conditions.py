@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from raptormq.logs import printable
+
 
 class Reason(StrEnum):
     """Why Ready is what it is."""
@@ -74,7 +76,7 @@ def ready_condition(
         "type": "Ready",
         "status": status,
         "reason": str(verdict.reason),
-        "message": verdict.message,
+        "message": printable(verdict.message),  # it may hold what a broker has answered
         "observedGeneration": generation,
         "lastTransitionTime": before["lastTransitionTime"] if before is not None and unchanged else now,
     }

@@ -13,19 +13,19 @@ fifth, so that a thousand objects that were met at the same moment do not stay i
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from raptormq.errors import RaptorMQError
+from raptormq.logs import get_logger
 from raptormq_operator.metrics import QUEUE_DEPTH, RUN_SECONDS, RUNS
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
 WORKERS = 8
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, order=True)

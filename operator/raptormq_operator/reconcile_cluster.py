@@ -7,9 +7,9 @@ shell.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
+from raptormq.logs import get_logger
 from raptormq_operator import cluster_status, event_words, pod_words
 from raptormq_operator.admin import Admin
 from raptormq_operator.conditions import Reason, Verdict
@@ -25,7 +25,7 @@ from raptormq_operator.pod_words import SILENCE, PodWords
 from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.survey import Survey, take
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 CHILD_KINDS = ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 RESYNC_S = 60.0

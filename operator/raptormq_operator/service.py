@@ -8,7 +8,6 @@ lease: acquire ---- keep (LeaseLost ends everything) -------------- release
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import time
 from collections.abc import Coroutine
@@ -16,6 +15,7 @@ from typing import Any
 
 import kopf
 
+from raptormq.logs import get_logger
 from raptormq_operator import clock, handlers
 from raptormq_operator.admin import ClientAdmin
 from raptormq_operator.kube.api import HttpKubeApi, KubeApi
@@ -41,7 +41,7 @@ CRD_POLL_S = 5.0
 Watch = Coroutine[Any, Any, None]
 """kopf, ready to be run."""
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def kopf_settings() -> kopf.OperatorSettings:

@@ -5,7 +5,6 @@ Neighbours: `options` says what is wanted, `cluster` knows what there is.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,10 +15,11 @@ from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
 from pyspark_raptormq.offsets import QueueOffsets
 from pyspark_raptormq.options import EARLIEST, Position, SourceOptions
+from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Bounds(Protocol):

@@ -7,12 +7,11 @@ damage. Like `data_loss`, whose losses are not there at all.
 
 from __future__ import annotations
 
-import logging
-
 from raptormq.errors import RecordError
+from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _MAX_LINES = 20
 """Warnings of one task; what is damaged beyond is counted only."""

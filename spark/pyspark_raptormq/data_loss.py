@@ -6,11 +6,10 @@ Source: `failOnDataLoss` of Spark's Kafka connector.
 
 from __future__ import annotations
 
-import logging
-
 from pyspark_raptormq.errors import DataLoss
+from raptormq.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def report_data_loss(what: str, *, fail: bool) -> None:

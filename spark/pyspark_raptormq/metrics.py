@@ -8,7 +8,6 @@ Source: `avgOffsetsBehindLatest` and its siblings of Spark's Kafka connector.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,8 +21,9 @@ from pyspark.sql.streaming.listener import (
 
 from pyspark_raptormq.errors import OffsetFormatError
 from pyspark_raptormq.offsets import QueueOffsets, parse_json, stream_offset
+from raptormq.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

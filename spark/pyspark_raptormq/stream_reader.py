@@ -6,7 +6,6 @@ Spark keeps one such object per query in a process of its own for the offsets, a
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -22,8 +21,9 @@ from pyspark_raptormq.partition import QueuePartition
 from pyspark_raptormq.scan import scan
 from pyspark_raptormq.stream_progress import StreamProgress
 from raptormq.errors import RaptorMQError
+from raptormq.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _FIRST_IDLE_PAUSE_S = 0.01
 _LONGEST_IDLE_PAUSE_S = 0.2

@@ -6,10 +6,10 @@ that is there and makes no new one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
+from raptormq.logs import get_logger
 from raptormq_operator.kube.api import KubeApi
 from raptormq_operator.kube.errors import Conflict, KubeError
 from raptormq_operator.manifests.metadata import Manifest, digest
@@ -17,7 +17,7 @@ from raptormq_operator.model import names
 
 MAX_MESSAGE = 1000
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class EventRecorder:

@@ -12,11 +12,11 @@ clocks tick at about the same speed.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from raptormq.errors import RaptorMQError
+from raptormq.logs import get_logger
 from raptormq_operator.kube.api import KubeApi
 from raptormq_operator.kube.errors import Conflict, KubeError
 from raptormq_operator.manifests.metadata import Manifest
@@ -25,7 +25,7 @@ LEASE_DURATION_S = 15
 RENEW_DEADLINE_S = 10.0
 RETRY_PERIOD_S = 2.0
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class LeaseLost(RaptorMQError):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import socket
 
 from raptormq.errors import ConfigError
+from raptormq.logs import get_logger
 from raptormq.protocol.message_id import encode_host
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def own_address() -> str:

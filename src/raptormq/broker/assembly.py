@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,6 +68,7 @@ from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.questions import ProducerQuestions
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import BodyError, StorageError, StoreDamaged
+from raptormq.logs import get_logger
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -82,7 +82,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.router import Router
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SETTLE_S = 2.0
 """Longest time an administrator's change waits for name servers; clients give up after 3 s."""

@@ -7,17 +7,17 @@ which senders and clients know the type. Neighbour: :mod:`raptormq.broker.handle
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 
 from raptormq.broker.background_service import ended
 from raptormq.broker.settling import Settling
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
 from raptormq.storage.store import MessageStore
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _PAUSE_S = 1.0
 """Before another attempt at what a full disk has prevented."""

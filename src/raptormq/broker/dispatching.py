@@ -9,13 +9,13 @@ groups a turn brings, one run takes them all. A message is visible within a mill
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
+from raptormq.logs import get_logger
 from raptormq.storage.log_batch import Arrival
 from raptormq.storage.store import MessageStore
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Dispatcher:

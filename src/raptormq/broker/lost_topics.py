@@ -8,13 +8,12 @@ have ever had a message. Their type follows in :meth:`raptormq.broker.conversion
 
 from __future__ import annotations
 
-import logging
-
 from raptormq.broker.tables import Tables
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig
 from raptormq.storage.store import MessageStore
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def with_lost_topics(tables: Tables, store: MessageStore) -> Tables:

@@ -4,10 +4,11 @@ silent."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
-logger = logging.getLogger(__name__)
+from raptormq.logs import get_logger
+
+logger = get_logger(__name__)
 
 
 class Maintenance:

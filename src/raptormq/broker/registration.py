@@ -12,7 +12,6 @@ the next change without it, and it is told everything once it answers.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from dataclasses import dataclass, replace
 from raptormq.broker.config import Identity, Policies
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import RaptorMQError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import encode_registration
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -31,7 +31,7 @@ from raptormq.transport.event_wait import set_within
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
 from raptormq.transport.tls import ClientTls
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 RETRY_S = 3.0
 """Pause before a name server that failed is tried again."""

@@ -7,16 +7,16 @@ broker that was started without a file forgets the change with its stop.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig, warnings_for
 from raptormq.config_file import change_live, changed_properties, first_keys, write_file
 from raptormq.errors import ConfigError
+from raptormq.logs import get_logger
 from raptormq.transport.tls_settings import TLS_KEYS
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | TLS_KEYS
 

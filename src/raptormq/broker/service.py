@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from raptormq.broker.addresses import client_address, reserve_port, store_host
@@ -20,11 +19,12 @@ from raptormq.broker.maintenance import Maintenance
 from raptormq.broker.pages import Pages
 from raptormq.broker.rates import SAMPLE_S
 from raptormq.broker.store_settings import store_config
+from raptormq.logs import get_logger
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import MessageStore, now_ms
 from raptormq.transport.server import Server, ServerLimits
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _VIP_PORT_STEP = 2
 """Java clients before 4.5 send to the port two below the one in the route, newer ones when they are told to

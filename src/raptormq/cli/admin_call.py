@@ -10,6 +10,7 @@ from typing import TypeVar
 from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import explaining
 from raptormq.client import AdminClient
+from raptormq.logs import get_logger
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ def with_admin(name_servers: str, timeout_s: float, run: Callable[[AdminClient],
     """
     config = client_config(name_servers, timeout_s)
     # Without a handler warnings go to the standard error; what fails for good is in the one line of the error.
-    logging.getLogger("raptormq").addHandler(logging.NullHandler())
+    get_logger("raptormq").addHandler(logging.NullHandler())
 
     async def call() -> T:
         async with AdminClient(client_config=config) as admin:

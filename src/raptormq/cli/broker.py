@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +10,10 @@ import click
 
 from raptormq.broker.config import BrokerConfig, load_broker_config
 from raptormq.broker.service import Broker
-from raptormq.cli.serving import Addresses, configure_logging, log_level_option, running, serve
+from raptormq.cli.serving import Addresses, log_level_option, running, serve
+from raptormq.logs import configure_logging, get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @click.command(

@@ -14,6 +14,7 @@ from raptormq.cli import message_format
 from raptormq.cli.connecting import client_config
 from raptormq.cli.hints import explaining
 from raptormq.cli.options import name_servers_option, start_position, timeout_option
+from raptormq.cli.output import echo
 from raptormq.client import MessageExt, MessageQueue, PullConsumer, Sql
 from raptormq.errors import RecordError
 
@@ -150,7 +151,7 @@ async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[Message
             if str(error) == trouble:  # the consumer does not get behind it
                 raise
             trouble, messages = str(error), []
-            click.echo(f"raptormq: {trouble}", err=True)
+            echo(f"raptormq: {trouble}", err=True)
         if left is not None:
             _put_back(consumer, messages[left:])
             messages = messages[:left]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from raptormq.client import QueueConversionState
+from raptormq.logs import printable
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def bars() -> Iterator[Callable[[Mapping[str, QueueConversionState]], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TextColumn("{task.fields[phase]:>9}"),
         BarColumn(),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} messages"),
@@ -33,7 +34,7 @@ def bars() -> Iterator[Callable[[Mapping[str, QueueConversionState]], None]]:
         def show(states: Mapping[str, QueueConversionState]) -> None:
             for name, state in states.items():
                 if name not in tasks:
-                    tasks[name] = bar.add_task(name, total=state.total, phase=state.phase)
+                    tasks[name] = bar.add_task(printable(name), total=state.total, phase=state.phase)
                 bar.update(tasks[name], completed=state.done, total=state.total, phase=state.phase)
 
         yield show

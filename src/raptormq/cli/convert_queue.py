@@ -12,7 +12,7 @@ from raptormq.cli.admin_call import with_admin
 from raptormq.cli.conversion_bars import bars
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import name_servers_option, output_option, timeout_option
-from raptormq.cli.output import print_json
+from raptormq.cli.output import echo, print_json
 from raptormq.client import AdminClient, QueueConversionState
 from raptormq.errors import NoRoute, ServerError, TransportError
 from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
@@ -85,7 +85,7 @@ def convert_queue(
     else:
         for name, line in lines.items():
             if name not in missed:  # else the error says it
-                click.echo(line)
+                echo(line)
     if refusals:
         raise CommandFailed("; ".join(refusals))
 

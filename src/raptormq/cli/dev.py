@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,13 +15,14 @@ from raptormq.broker.config import BrokerConfig, warnings_for
 from raptormq.broker.service import Broker
 from raptormq.cli.broker import addresses_of
 from raptormq.cli.hints import CommandFailed
-from raptormq.cli.serving import Addresses, configure_logging, log_level_option, running, serve
+from raptormq.cli.serving import Addresses, log_level_option, running, serve
 from raptormq.config_file import read_properties
+from raptormq.logs import configure_logging, get_logger
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
 from raptormq.transport.tls_settings import TLS_KEYS
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 DEFAULTS = {"brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "autoCreateTopicEnable": "true"}
 """What the settings file may change; the options of the command line may not be."""

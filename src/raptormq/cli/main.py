@@ -14,6 +14,7 @@ import click
 
 from raptormq.cli.lazy_group import LazyGroup
 from raptormq.errors import RaptorMQError
+from raptormq.logs import printable
 
 EXIT_FAILURE = 2
 EXIT_INTERRUPTED = 130
@@ -82,7 +83,7 @@ def _usage_text(error: click.UsageError) -> str:
 
 
 def _complain(text: str) -> int:
-    click.echo(f"raptormq: {' '.join(text.split())}", err=True)
+    click.echo(f"raptormq: {printable(' '.join(text.split()))}", err=True)
     return EXIT_FAILURE
 
 

@@ -10,7 +10,7 @@ from raptormq.cli.admin_call import with_admin
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.message_format import fields, preview
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
-from raptormq.cli.output import Cell, moment, position, print_json, print_table
+from raptormq.cli.output import Cell, echo, moment, position, print_json, print_table
 from raptormq.client import AdminClient, MessageExt
 from raptormq.client.message_search import MAX_FOUND, FoundMessages
 from raptormq.client.settings import LONG_MAX
@@ -161,7 +161,7 @@ def _require(found: list[MessageExt], nothing: str) -> None:
     if not found:
         raise CommandFailed(f"{nothing}; {named}" if named else nothing)
     if named:
-        click.echo(f"raptormq: {named}", err=True)
+        echo(f"raptormq: {named}", err=True)
 
 
 def _row(found: MessageExt) -> list[Cell]:
@@ -172,7 +172,7 @@ def _row(found: MessageExt) -> list[Cell]:
 
 def _print(found: MessageExt) -> None:
     """Write everything there is about a message, at the end its body as it is."""
-    click.echo(f"message {found.message_id} of topic {found.topic}")
+    echo(f"message {found.message_id} of topic {found.topic}")
     print_table(
         ["broker", "queue", "offset", "stored", "born", "tag", "keys"],
         [

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 
-from raptormq.cli.serving import Addresses, configure_logging, log_level_option, running, serve
+from raptormq.cli.serving import Addresses, log_level_option, running, serve
+from raptormq.logs import configure_logging, get_logger
 from raptormq.namesrv.config import NameServerConfig, load_name_server_config
 from raptormq.namesrv.service import NameServer
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @click.command(

@@ -9,7 +9,14 @@ from typing import Any
 import click
 import orjson
 
+from raptormq.logs import printable
+
 Cell = str | int | float | None
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Write one line of text that may hold what a peer has sent."""
+    click.echo(printable(text), err=err)
 
 
 def print_json(value: Any) -> None:
@@ -29,7 +36,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         is_number = all(isinstance(row[index], int | float | None) for row in cells)
         table.add_column(column, justify="right" if cells and is_number else "left", overflow="fold")
     for row in cells:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+        table.add_row(*("-" if cell is None else printable(str(cell)) for cell in row))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 10_000

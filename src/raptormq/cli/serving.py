@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -71,11 +70,6 @@ async def running(server: Startable) -> AsyncIterator[None]:
         yield
     finally:
         await server.stop()
-
-
-def configure_logging(level: str) -> None:
-    """Send the log to standard error, one line per event."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
 
 def log_level_option(default: str) -> Callable[[F], F]:

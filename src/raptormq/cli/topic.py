@@ -10,7 +10,7 @@ from raptormq.cli.admin_call import with_admin
 from raptormq.cli.confirming import confirm
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.options import key_and_value, name_servers_option, output_option, timeout_option
-from raptormq.cli.output import print_json
+from raptormq.cli.output import echo, print_json
 from raptormq.cli.topic_description import as_json, print_description
 from raptormq.client import AdminClient, ClusterInfo, MessageQueue, TopicChange, TopicConfig, TopicOffset
 from raptormq.errors import NoRoute
@@ -162,7 +162,7 @@ def list_topics(show_all: bool, output: str, name_servers: str, timeout_s: float
         print_json(shown)
     else:
         for name in shown:
-            click.echo(name)
+            echo(name)
 
 
 @topic.command(

@@ -12,14 +12,14 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import logging
 from collections.abc import Awaitable
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from raptormq.errors import ClientError
+from raptormq.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 _VALUES = (NoneType, bool, int, list, set, tuple, enum.Enum)

@@ -7,11 +7,12 @@ asyncio itself tells of it only when the task is collected, which may be never. 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any
 
-log = logging.getLogger(__name__)
+from raptormq.logs import get_logger
+
+log = get_logger(__name__)
 
 
 def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

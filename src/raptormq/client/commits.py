@@ -7,7 +7,6 @@ Neighbours: `process_queue` knows how far a queue is, `offsets` tells the broker
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -19,9 +18,10 @@ from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_broker import at_broker
 from raptormq.client.queue_reader import QueueReader
 from raptormq.errors import NoRoute, RaptorMQError, TransportError
+from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Commits:

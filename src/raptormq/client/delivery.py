@@ -11,7 +11,6 @@ Source: RocketMQ `DefaultMQProducerImpl.sendDefaultImpl`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 
 from raptormq.client.attempts import Attempts
@@ -27,6 +26,7 @@ from raptormq.client.sealing import Sealing
 from raptormq.client.selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.logs import get_logger
 from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
@@ -34,7 +34,7 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.schema import decode_header, encode_header
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 STATUSES = {status.value: status for status in SendStatus}
 """What the codes of answers to messages that are stored mean."""

@@ -9,7 +9,6 @@ Neighbours: `accumulator` decides when, `delivery` and `shipping` send. Source: 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import count, repeat
@@ -21,11 +20,12 @@ from raptormq.client.outgoing import Outgoing, prepare_merged, prepare_single
 from raptormq.client.results import SendResult, stored_as_one
 from raptormq.client.waiters import fail, tell, tell_all
 from raptormq.errors import MessageError, RaptorMQError, RequestTimeout, ServerError
+from raptormq.logs import get_logger
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _ALONE_MAY_HELP = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 """The topic, or the broker between two attempts, is not what it was known as."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import abc
 import base64
-import logging
 import os
 import re
 import time
@@ -27,9 +26,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from raptormq.client.settings import check_setting
 from raptormq.errors import ConfigError, KeyMissing
+from raptormq.logs import get_logger
 from raptormq.protocol.encryption import KEY_BYTES, MAX_KEY_ID_BYTES
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 KEYS_VARIABLE = "RAPTORMQ_ENCRYPTION_KEYS"
 FOLDER_VARIABLE = "RAPTORMQ_ENCRYPTION_KEY_FOLDER"

@@ -10,7 +10,6 @@ Neighbours: `rebalancing` divides queues among members. Source: RocketMQ `findCo
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping
 
 from raptormq.client.answers import require_success
@@ -19,12 +18,13 @@ from raptormq.client.heartbeats import PATIENCE_S
 from raptormq.client.instance import ClientInstance
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import decode_consumer_ids
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class GroupMembers:

@@ -8,12 +8,12 @@ Neighbours: `instance` says what they tell and when. Source: RocketMQ `MQClientI
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from weakref import WeakValueDictionary
 
 from raptormq.client.answers import require_success
 from raptormq.errors import RaptorMQError, ServerError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -21,7 +21,7 @@ from raptormq.transport.backoff import Backoff
 from raptormq.transport.event_wait import set_within
 from raptormq.transport.pool import ConnectionPool
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _BACKOFF = Backoff(0.5, 30.0)
 PATIENCE_S = 1.0

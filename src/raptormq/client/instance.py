@@ -11,7 +11,6 @@ Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -30,6 +29,7 @@ from raptormq.client.routes import RouteTable
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.client.transactions import TransactionChecks
 from raptormq.errors import ClientError, RaptorMQError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import RequestCode
@@ -41,7 +41,7 @@ from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _IN_FLIGHT_BYTES = 32 * 1024 * 1024
 MAX_NEW_S = 10.0

@@ -8,7 +8,6 @@ Neighbours: `name_servers` asks; `told_routes` and `admin` want to know.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TypeVar
@@ -16,12 +15,13 @@ from typing import TypeVar
 from raptormq.client.answers import require_success
 from raptormq.client.name_servers import NameServers
 from raptormq.errors import BodyError, ServerError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import ClusterInfo, TopicList, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RouteRequestHeader
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

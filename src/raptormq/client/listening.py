@@ -15,7 +15,6 @@ Source: RocketMQ `ConsumeMessageConcurrentlyService`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CoroutineType
@@ -32,11 +31,12 @@ from raptormq.client.redelivery import Redelivery
 from raptormq.client.results import ConsumeResult
 from raptormq.client.work_line import WorkLine
 from raptormq.errors import ClientError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.topic_names import retry_topic
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _CANCELLED_S = 1.0
 """How long the consumer, when it stops, waits for a listener that it has cancelled."""

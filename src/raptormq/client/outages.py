@@ -11,15 +11,15 @@ Neighbour: `queue_reader` reads, and pauses longer each time. Source: none; Rock
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raptormq.errors import NoRoute, RaptorMQError, TransportError
+from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
 from raptormq.transport.event_wait import set_within
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _SCOUT_S = 0.5
 """Pause of the one who tries for all."""

@@ -14,7 +14,6 @@ records as they are, for readers that decode many at a time. Neighbours: `pullin
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
@@ -42,11 +41,12 @@ from raptormq.errors import (
     RecordError,
     TransportError,
 )
+from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import check_group
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 T = TypeVar("T")
 
 _DEFAULT_GROUP = "TOOLS_CONSUMER"

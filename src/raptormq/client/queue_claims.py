@@ -18,7 +18,6 @@ Neighbour: `hand_over` claims and gives back. Source: RocketMQ `RebalanceImpl.lo
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
@@ -27,6 +26,7 @@ from raptormq.client.background import background, cancel_all
 from raptormq.client.heartbeats import PATIENCE_S
 from raptormq.client.instance import ClientInstance
 from raptormq.errors import RaptorMQError, TransportError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
@@ -34,7 +34,7 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import retry_topic
 from raptormq.transport.event_wait import set_within
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _RENEWAL_S = 20.0
 _AT_ONCE = 250

@@ -9,7 +9,6 @@ finishes messages, `process_queue` keeps count. Source: RocketMQ `PullMessageSer
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from raptormq.client.background import background, cancel_all
@@ -26,6 +25,7 @@ from raptormq.client.queue_broker import at_broker
 from raptormq.client.received import decode_batches
 from raptormq.client.start_offset import start_offset
 from raptormq.errors import KeyMissing, RaptorMQError, RecordError, ServerError
+from raptormq.logs import get_logger
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.route import MASTER_ID
@@ -34,7 +34,7 @@ from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import StoredMessage
 from raptormq.transport.backoff import Backoff
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _BACKOFF = Backoff(0.1, 5.0)
 _WHOLE_PULL_BYTES = 1024 * 1024

@@ -21,7 +21,6 @@ Neighbours: `rebalance` does the arithmetic, `group_members` knows who is there,
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,12 +34,13 @@ from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalance import allocate_averagely
 from raptormq.client.topic_queues import TopicQueues
 from raptormq.errors import RaptorMQError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.message import MessageQueue
 from raptormq.transport.backoff import Backoff
 from raptormq.transport.event_wait import set_within
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _MISSING_PAUSE_S = 1.0
 _AWAITED_BACKOFF = Backoff(0.05, 0.5)

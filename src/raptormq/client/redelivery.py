@@ -18,8 +18,6 @@ not: nothing is lost either way. Neighbours: `listening` reports failures. Sourc
 
 from __future__ import annotations
 
-import logging
-
 from raptormq.client.answers import require_success
 from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.delivery import Delivery
@@ -27,6 +25,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.sealing import Sealing
 from raptormq.errors import NoRoute, RaptorMQError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -37,7 +36,7 @@ from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.topic_names import retry_topic
 from raptormq.transport.backoff import Backoff
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _FIRST_RETRY_LEVEL = 3
 _SEND_TIMEOUT_S = 5.0

@@ -11,7 +11,6 @@ Neighbours: `producer` sends, `instance` owns the table. Source: RocketMQ `Reque
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.sealing import unsealed
 from raptormq.errors import KeyMissing, MessageError, RecordError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -30,7 +30,7 @@ from raptormq.protocol.properties import decode_properties, encode_properties
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Replies:

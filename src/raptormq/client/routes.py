@@ -16,7 +16,6 @@ Neighbours: `told_routes` asks, `topic_queues` interprets. Source: RocketMQ
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -28,10 +27,11 @@ from raptormq.client.name_servers import NameServers
 from raptormq.client.told_routes import ToldRoutes
 from raptormq.client.topic_queues import TopicQueues, topic_queues
 from raptormq.errors import BodyError, ClientClosed, NoRoute, RaptorMQError, ServerError, TransportError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import TopicRoute
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, is_derived_topic
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -33,6 +33,7 @@ from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.client.transactions import Check, TransactionState, state_of
 from raptormq.errors import ConfigError, MessageError, NoRoute, RaptorMQError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
@@ -44,7 +45,7 @@ from raptormq.protocol.record import SysFlag
 from raptormq.protocol.topic_names import check_topic
 from raptormq.transport.backoff import Backoff
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _LOOK_BACKOFF = Backoff(0.5, 30.0)
 

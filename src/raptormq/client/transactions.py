@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import logging
 from collections.abc import Awaitable, Callable
 
 from raptormq.client.async_functions import awaitable
@@ -20,6 +19,7 @@ from raptormq.client.background import background, cancel_all
 from raptormq.client.encryption_keys import EncryptionKeys
 from raptormq.client.received import decode_messages
 from raptormq.errors import ClientError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
@@ -35,7 +35,7 @@ from raptormq.protocol.record import decode_record
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 MAX_CHECKS = 2_000
 """Questions that are being answered at a time; the broker repeats one that is dropped."""

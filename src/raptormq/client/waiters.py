@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Callable, Iterable
 
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientError
+from raptormq.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 CLOSED = "the producer was closed before the broker answered"
 Callback = Callable[[SendResult | BaseException], None]

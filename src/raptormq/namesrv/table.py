@@ -16,18 +16,18 @@ reference would keep the dead entry alive for as long as the new broker sends he
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
 from raptormq.errors import RaptorMQError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import MASTER_ID, QueueData
 from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm, TopicConfig, TopicConfigTable
 
 DEFAULT_EXPIRY_MS = 120_000
 """A broker that was silent for this long is removed, unless it announced a time-out of its own (milliseconds)."""
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class RegistrationRefused(RaptorMQError):

@@ -8,10 +8,10 @@ changes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from raptormq.errors import ProtocolError
+from raptormq.logs import get_logger
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import ACCESS_KEY, is_signed_with
 from raptormq.security.acls import AclTable
@@ -20,7 +20,7 @@ from raptormq.security.users import UserTable, denied
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Guard, Refused, failure
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _MAX_DECISIONS = 20_000
 

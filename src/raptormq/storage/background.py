@@ -6,15 +6,15 @@ A failure here never ends the timer; it shows in the log and, where writes have 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, Protocol, TypeVar
 
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,9 +6,9 @@ Apache RocketMQ ``BatchConsumeQueue.putBatchMessagePositionInfo``, ``truncateDir
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 
+from raptormq.logs import get_logger
 from raptormq.storage.batch_queue import (
     BATCH_ITEM,
     BATCH_ITEM_BYTES,
@@ -20,7 +20,7 @@ from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.queue_files import QueueFiles
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_GAP = 32_767_000
 """More missing messages in the middle of a queue than this are taken for a damaged offset."""

@@ -21,10 +21,10 @@ Source of the outcomes: Apache RocketMQ ``DefaultMessageStore.getMessage``, whic
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
 
+from raptormq.logs import get_logger
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record
 from raptormq.protocol.tags import tag_hash
@@ -50,7 +50,7 @@ from raptormq.storage.record_parser import are_intact, is_of, peek_properties
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.wishes import Wishes
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SCAN_ITEMS = 347
 """Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""

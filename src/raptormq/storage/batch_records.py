@@ -9,7 +9,6 @@ Some KiB can grow a thousandfold, and inflating 14 MiB takes 60 ms. So the event
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -17,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyTooLarge, RecordError
+from raptormq.logs import get_logger
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.encryption import is_sealed, key_id_of
 from raptormq.protocol.inner_batch import inner_place, is_inner_batch, unwrap
@@ -25,7 +25,7 @@ from raptormq.storage.filesystem import Buffer
 from raptormq.storage.page_cache import PagesMissing
 from raptormq.storage.record_parser import peek_body_at
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_DISTANCE = MAX_BATCH_RECORDS
 """The place of a message is at most so many bytes behind its wrapper's."""

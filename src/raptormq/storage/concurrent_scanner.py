@@ -8,7 +8,6 @@ the same damage. Processes and not threads, because a thread that parses holds t
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import threading
@@ -17,12 +16,13 @@ from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 
+from raptormq.logs import get_logger
 from raptormq.storage.block_parsing import ParsedBlock, parse_block
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.log_scanner import WINDOW_BYTES, DamagedRange, LogScanner
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 WORTH_BYTES = 16 * WINDOW_BYTES
 """This much of a log is walked before processes have started."""

@@ -13,12 +13,12 @@ survives.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from raptormq.errors import ConversionRefused, StorageError
+from raptormq.logs import get_logger
 from raptormq.storage.background import Runner, in_turns
 from raptormq.storage.checkpointing import Checkpointing
 from raptormq.storage.commit_log import CommitLog
@@ -31,7 +31,7 @@ from raptormq.storage.queue_comparison import Checksums, QueueComparison
 from raptormq.storage.queue_conversion import QueueConversion
 from raptormq.storage.queue_table import QueueTable
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _SLICE_S = 0.002
 """Work between two turns of the loop."""

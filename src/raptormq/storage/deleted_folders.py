@@ -6,12 +6,12 @@ Neighbours: :mod:`~raptormq.storage.queue_files` adds them, :mod:`~raptormq.stor
 
 from __future__ import annotations
 
-import logging
 import threading
 
+from raptormq.logs import get_logger
 from raptormq.storage.filesystem import FileSystem
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class DeletedFolders:

@@ -13,16 +13,16 @@ thread meets what nobody expects: writes that are never flushed must not be take
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.write_gate import WriteGate
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 FlushCallback = Callable[[StorageError | None], None]
 

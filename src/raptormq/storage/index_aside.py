@@ -7,13 +7,13 @@ Neighbour: :mod:`~raptormq.storage.key_index` sets them aside, :mod:`~raptormq.s
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 
+from raptormq.logs import get_logger
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import HEADER, HEADER_BYTES
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _ASIDE = ".aside"
 """What is behind the name of such a file."""

@@ -7,7 +7,6 @@ of it at most, and with descriptors of its own, as the log may lose its first fi
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 from functools import partial
@@ -15,6 +14,7 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem, message_count
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
@@ -23,7 +23,7 @@ from raptormq.storage.page_cache import PagesMissing
 from raptormq.storage.queue_files import QueueFiles
 from raptormq.storage.record_packer import NOT_IN_QUEUE
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_BYTES = 1 << 30
 MAX_ITEMS = 1024

@@ -7,18 +7,18 @@ RocketMQ ``ConfigManager``).
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
 import orjson
 
 from raptormq.errors import BodyError, StoreDamaged
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.storage.filesystem import FileSystem, read_file, write_file
 from raptormq.storage.real_filesystem import RealFileSystem
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def dump_pretty(value: dict[str, Any]) -> bytes:

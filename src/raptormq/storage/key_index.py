@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import re
 import time
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raptormq.errors import RecordError
+from raptormq.logs import get_logger
 from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.record import SysFlag
@@ -33,7 +33,7 @@ from raptormq.storage.key_hash import key_hash
 from raptormq.storage.log_batch import AppendedLists, AppendResult, PendingBatch, PendingRecord
 from raptormq.storage.noted_keys import KeyRows, NotedKeys
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _INNER_BATCH = int(SysFlag.INNER_BATCH)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
 from raptormq.storage.checkpoint import CheckpointFile
 from raptormq.storage.checkpointing import Checkpointing
@@ -31,7 +32,7 @@ from raptormq.storage.retention import Retention
 from raptormq.storage.running_marker import RunningMarker
 from raptormq.storage.write_gate import WriteGate
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMess
 
 from __future__ import annotations
 
-import logging
 import struct
 
+from raptormq.logs import get_logger
 from raptormq.protocol.record import MIN_RECORD_BYTES
 from raptormq.storage.batch_queue import BatchConsumeQueue
 from raptormq.storage.batch_reader import BatchReader
@@ -24,7 +24,7 @@ from raptormq.storage.record_parser import are_intact, peek_store_timestamp
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.wishes import Wishes
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _MAX_IN_ROW = 64
 _ROW_FORMATS = [">" + "qiq" * count for count in range(_MAX_IN_ROW + 1)]

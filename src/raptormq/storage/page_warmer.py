@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sys
 import time
 from collections.abc import Callable
 
+from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.page_cache import Extent, fetch
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LEAST_AHEAD_BYTES = 1 << 20
 MAX_AHEAD_BYTES = 16 << 20

@@ -7,9 +7,9 @@ a start has to know; the broker's ``conversions`` decides what may be converted.
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
+from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
 from raptormq.storage.checkpointing import Checkpointing
 from raptormq.storage.commit_log import CommitLog
@@ -22,7 +22,7 @@ from raptormq.storage.queue_conversion import QueueConversion
 from raptormq.storage.queue_loading import QueueFilesMissing, load_queue, queue_ids
 from raptormq.storage.queue_table import QueueTable
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class QueueConverter:

@@ -20,17 +20,17 @@ program has gone on with the store: then nothing in it counts. Neighbour: :mod:`
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
+from raptormq.logs import get_logger
 from raptormq.storage.consume_queue import ConsumeQueue
 from raptormq.storage.filesystem import FileSystem, read_file
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _MAGIC = b"RQE1"
 _HEAD = struct.Struct(">4sIq")

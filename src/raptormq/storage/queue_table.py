@@ -6,10 +6,10 @@ start). Belongs to one thread.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterator
 
+from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.batch_building import BatchBuilding
 from raptormq.storage.batch_queue import BatchConsumeQueue, BatchItem, message_count
@@ -19,7 +19,7 @@ from raptormq.storage.conversion_ledger import Entry
 from raptormq.storage.log_batch import AppendedLists, AppendResult
 from raptormq.storage.queue_files import QueueFiles
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_GAP_ITEMS = 1_000_000
 """More missing messages in the middle of a queue than this are taken for a damaged offset."""

@@ -11,11 +11,11 @@ new ones.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from raptormq.errors import DiskFull
+from raptormq.logs import get_logger
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
@@ -35,7 +35,7 @@ from raptormq.storage.running_marker import RunningMarker
 if TYPE_CHECKING:
     from raptormq.storage.concurrent_scanner import ConcurrentScanner
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FLUSH_EVERY_BATCHES = 64
 _WAITING_AT_MOST = 1 << 23

@@ -19,7 +19,6 @@ again by the next run, because a log with a hole cannot be opened again.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -27,6 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from raptormq.errors import ConfigError, StorageError
+from raptormq.logs import get_logger
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consume_queue import ConsumeQueue
@@ -35,7 +35,7 @@ from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.segment import Segment
 from raptormq.storage.write_gate import WriteGate
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _HOUR_MS = 3_600_000
 

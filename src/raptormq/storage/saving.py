@@ -8,14 +8,14 @@ in memory is ahead of its file until the next change, or :meth:`TableSaver.save_
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 from raptormq.storage.json_file import JsonFile
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class TableSaver:

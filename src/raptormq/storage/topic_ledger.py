@@ -9,16 +9,16 @@ Neighbours: :mod:`~raptormq.storage.deletion_ledger` and :mod:`~raptormq.storage
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile, VersionedFile, dump_pretty
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -7,16 +7,16 @@ line when writes begin to be refused, and one when they go on.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.logs import get_logger
 from raptormq.storage.filesystem import is_no_room
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SEGMENT = "segment"
 WRITE = "write"

@@ -21,18 +21,18 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from raptormq.logs import get_logger
 from raptormq.transport.frame_budget import give_back_memory
 from raptormq.transport.next_look import NextLook
 from raptormq.transport.paced_transport import AHEAD_BYTES
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LARGEST_BYTES = 16 << 20
 """What an answer takes at most; so much is reserved where nobody knows."""

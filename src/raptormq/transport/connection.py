@@ -12,13 +12,13 @@ Limits: every request has a time-out, a peer that does not read what it is owed 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from socket import socket
 from ssl import SSLError
 from typing import Protocol, cast
 
 from raptormq.errors import BufferFull, ConnectionClosed, ProtocolError, TextError
+from raptormq.logs import get_logger
 from raptormq.protocol import command
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
@@ -31,7 +31,7 @@ from raptormq.transport.own_requests import OwnRequests
 from raptormq.transport.paced_transport import Buffer, PacedTransport
 from raptormq.transport.tls import SHUTDOWN_S
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""

@@ -17,15 +17,15 @@ frames, :mod:`raptormq.protocol.frame` what cuts them.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from raptormq.logs import get_logger
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.transport.next_look import NextLook
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LOOK_S = 0.25
 """Time between two looks while memory is short."""

@@ -7,16 +7,16 @@ came.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Protocol
 
 from raptormq.errors import BufferFull, CommandError, ConnectionClosed, RequestTimeout
+from raptormq.logs import get_logger
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import sign
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pending_requests import PendingRequests
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _MAX_OPAQUE = 0x7FFFFFFF
 _LONGEST_WAIT_S = 86_400.0

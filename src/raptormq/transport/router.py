@@ -9,19 +9,19 @@ handler takes all consecutive requests of its codes that one read brought. What 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from raptormq.errors import DiskFull, MessageError, ProtocolError, RaptorMQError, StorageError
+from raptormq.logs import get_logger
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.frame import MAX_FRAME_BYTES
 from raptormq.protocol.schema import Header, decode_header
 from raptormq.transport.connection import Connection
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SINGLES_AT_A_TIME = 64
 """Requests of one read that are handled before other connections have their turn; a read may bring thousands."""

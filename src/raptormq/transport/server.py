@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 
 from raptormq.errors import ConfigError
+from raptormq.logs import get_logger
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.answer_budget import AnswerBudget
 from raptormq.transport.connection import Connection, RequestHandler
@@ -17,7 +17,7 @@ from raptormq.transport.listening import BACKLOG, listen
 from raptormq.transport.tls import ServerTls
 from raptormq.transport.tls_listener import TlsListener
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _IDLE_SWEEP_S = 5.0
 

@@ -7,7 +7,6 @@ reads what is here from settings, :mod:`.tls_listener` and :mod:`.pool` use it.
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
 import stat
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from raptormq.errors import ConfigError
+from raptormq.logs import get_logger
 from raptormq.transport.self_signed import load_test_certificate
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 HANDSHAKE_S = 10.0
 """A handshake that takes longer is given up, as in the Java client and server."""

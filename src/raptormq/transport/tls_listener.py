@@ -15,14 +15,14 @@ way; without, the loop's own server accepts faster.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Sequence
 
+from raptormq.logs import get_logger
 from raptormq.transport.connection import TLS_HANDSHAKE, Connection
 from raptormq.transport.tls import HANDSHAKE_S, SHUTDOWN_S, ServerTls
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _ACCEPTS_PER_TURN = 64
 _PAUSE_S = 1.0

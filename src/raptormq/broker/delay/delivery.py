@@ -10,7 +10,6 @@ not at all. While writing fails (a full disk), the same messages are tried again
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import takewhile
@@ -24,6 +23,7 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
@@ -32,7 +32,7 @@ from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
 from raptormq.transport.event_wait import set_within
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _GROUP = 64
 """Messages delivered with one append at most."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 from raptormq.errors import RecordError
+from raptormq.logs import get_logger
 from raptormq.protocol.record import StoredMessage, decode_record, record_size
 from raptormq.storage.filesystem import Buffer
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def messages_of(data: Buffer, kind: str) -> Iterator[StoredMessage]:

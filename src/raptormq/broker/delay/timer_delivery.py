@@ -15,7 +15,6 @@ all. While writing fails (a full disk), the same messages are tried again every 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
@@ -26,6 +25,7 @@ from raptormq.broker.delay.timing import deletion_key, ring
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage
@@ -38,7 +38,7 @@ from raptormq.storage.timer_codes import TimerCode, read_timer_code, timer_code
 from raptormq.storage.wishes import Wishes
 from raptormq.transport.event_wait import set_within
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _PAGE = 4_096
 _GROUP = 64

@@ -8,7 +8,6 @@ code 1, one that does not answer in time 207.
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 
 from raptormq.broker.clients import ClientRegistry, Member
@@ -18,6 +17,7 @@ from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError, MessageError, RequestTimeout, TransportError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.queue_offsets import decode_progress, encode_group_progress
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
@@ -31,7 +31,7 @@ from raptormq.protocol.message_id import parse_offset_id
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_RELAYS = 1_000
 """Questions on their way to clients at a time; one more is refused."""

@@ -8,7 +8,6 @@ the reply is kept in the reply topic too, whether or not it could be delivered.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable
 
 from raptormq.broker.addresses import peer_host
@@ -17,6 +16,7 @@ from raptormq.broker.config import Policies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.send.admission import Admission
 from raptormq.errors import StorageError, TransportError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
@@ -33,7 +33,7 @@ from raptormq.storage.log_batch import PendingRecord
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_PUSHES = 10_000
 """Replies on their way to clients at a time; one more is refused."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 from raptormq.broker.running_config import RunningConfig
 from raptormq.broker.settling import Settling
 from raptormq.config_file import parse_properties
 from raptormq.errors import ConfigError
+from raptormq.logs import get_logger
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class SettingsHandlers:

@@ -9,7 +9,6 @@ is the last record that is done with); pops wait until that is through. A messag
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from raptormq.broker.config import Pulling
@@ -20,6 +19,7 @@ from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyError, MessageError, RecordError, StorageError
+from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.bodies.topic_config import TopicConfig
@@ -33,7 +33,7 @@ from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LONGEST_PAUSE_S = 0.25
 _CHECKPOINTS_AT_A_TIME = 64

@@ -15,7 +15,6 @@ hide them.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterable
 from itertools import groupby
 from operator import attrgetter
@@ -28,6 +27,7 @@ from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.errors import RaptorMQError, StorageError
+from raptormq.logs import get_logger
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, encode
 from raptormq.storage.log_batch import Appended
@@ -36,7 +36,7 @@ from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, failure
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SEND_CODES = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 

@@ -10,7 +10,6 @@ there to be asked does not count, as it does in RocketMQ: a transaction is not g
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -31,6 +30,7 @@ from raptormq.broker.transaction.half import (
 )
 from raptormq.broker.transaction.ledger import Ledger, OpenHalf
 from raptormq.errors import MessageError, RecordError, StorageError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
@@ -42,7 +42,7 @@ from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
 from raptormq.transport.connection import Connection
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 GROUP = "CID_RMQ_SYS_TRANS"
 """Consumer group whose offsets in the two queues are the progress kept over restarts, as in RocketMQ."""

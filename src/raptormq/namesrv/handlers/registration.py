@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Callable
 
+from raptormq.logs import get_logger
 from raptormq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from raptormq.namesrv.running_config import RunningConfig
 from raptormq.namesrv.table import Registration, RegistrationRefused, RouteTable
@@ -25,7 +25,7 @@ from raptormq.protocol.headers.route import (
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _CRC_MASK = 0x7FFFFFFF
 
