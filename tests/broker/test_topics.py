@@ -61,7 +61,7 @@ def test_snapshot_round_trip() -> None:
     topics.delete("gone")
     again = TopicTable(TopicConfigTable.from_json(topics.snapshot().to_json()), lambda: 0)
     assert (again.configs, again.version) == (topics.configs, topics.version)
-    assert topics.to_dict() == again.to_dict() == topics.snapshot().to_dict()
+    assert topics.snapshot().to_dict() == again.snapshot().to_dict()
 
 
 def test_system_topics() -> None:

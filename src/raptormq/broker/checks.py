@@ -10,6 +10,7 @@ from raptormq.broker.topics import TopicTable
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.topic_ids import ASK
 from raptormq.protocol.topic_names import check_group
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
@@ -24,6 +25,33 @@ def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
     return config
+
+
+def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str | None:
+    """Return the id to tell to who asks for it; refuse with 17 or 31002 who means a topic that is gone.
+
+    ``meant`` is the request's field, see :mod:`raptormq.protocol.topic_ids`; what has no id may be any topic.
+    """
+    if meant is None:
+        return None
+    if meant == ASK:
+        return topics.told_id(topic)
+    if is_other_topic(topics, topic, meant):
+        raise made_again(topic, meant)
+    require_topic(topics, topic)
+    return None
+
+
+def made_again(topic: str, meant: str) -> Refused:
+    """Return the answer to who means a topic that was deleted since."""
+    remark = f"topic {topic} was deleted and made again: it is not the one with the id {meant:.40} any more"
+    return Refused(ResponseCode.TOPIC_MADE_AGAIN, remark)
+
+
+def is_other_topic(topics: TopicTable, topic: str, meant: str) -> bool:
+    """Whether a topic has another id than ``meant``."""
+    config = topics.get(topic)
+    return config is not None and config.topic_id not in ("", meant)
 
 
 def require_read_queue(topics: TopicTable, topic: str, queue_id: int, connection: Connection) -> TopicConfig:

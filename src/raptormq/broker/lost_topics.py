@@ -24,7 +24,7 @@ def with_lost_topics(tables: Tables, store: MessageStore) -> Tables:
     lost = sorted(topic for topic in store.topics() if topic not in topics.configs)
     for topic in lost:
         count = max(store.queue_ids(topic)) + 1
-        topics.put(TopicConfig(topic, count, count, READ_WRITE))
+        topics.put_back(TopicConfig(topic, count, count, READ_WRITE))
     if lost:
         logger.warning("topics.json is gone or damaged: %d topics were made again from their queues", len(lost))
     return tables

@@ -13,12 +13,15 @@ from raptormq.broker.groups import GroupTable
 from raptormq.broker.system_topics import system_topics
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError, StoreDamaged
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.security.tables import SecurityTables, load_security
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.json_file import JsonFile
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.saving import TableSaver
+
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,9 @@ def load_tables(
         topics_file.is_newest,
     )
     topics.listen(tables.topics_saver.save_soon)
+    topics.tell_ids(lambda topic: topic not in tables.topics_saver.unsaved)
+    if count := topics.give_ids():
+        logger.info("%d topics of a table without topic ids have one now", count)
     groups.listen(tables.groups_saver.save_soon)
     if not config.policies.auto_create_topic:
         topics.delete("TBW102")

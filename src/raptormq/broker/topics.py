@@ -2,10 +2,16 @@
 
 The table is a value with a version; who writes it to disk (:mod:`.saving`) and who tells the name servers
 (:mod:`.registration`) listen for its changes. Time is passed in by a clock (ms).
+
+Every topic gets an id (:mod:`raptormq.protocol.topic_ids`) when it is made, and keeps it until it is deleted, whatever
+is changed. Topics of a table that was written before there were ids get one with the first start, all of them
+together; those that have none in a table with ids were made by another broker, or are there again from their queues
+(:mod:`.lost_topics`), and stay without: another id would say that their messages are not those of before.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +20,12 @@ from raptormq.protocol import topic_names
 from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm, TopicConfig, TopicConfigTable
 
 Listener = Callable[[str], None]
+
+
+def _random_id() -> str:
+    return uuid.uuid4().hex
+
+
 MAX_QUEUES = 65_536
 """Queues of one topic at most; more is a typing error that would cost a directory each."""
 
@@ -24,11 +36,15 @@ class TopicTable:
     ``configs`` may be read directly, as the send path does for every message; changes go through the methods.
     """
 
-    def __init__(self, table: TopicConfigTable, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, table: TopicConfigTable, clock: Callable[[], int], new_id: Callable[[], str] = _random_id
+    ) -> None:
         self.configs: dict[str, TopicConfig] = dict(table.topics)
         self.version: DataVersion = table.data_version
-        self._plain = {name: config.to_dict() for name, config in table.topics.items()}
+        self._plain = {name: config.to_stored() for name, config in table.topics.items()}
         self._clock = clock
+        self._new_id = new_id
+        self._is_saved: Callable[[str], bool] = lambda _: True
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
@@ -44,13 +60,39 @@ class TopicTable:
         return self.configs.get(topic)
 
     def put(self, config: TopicConfig) -> bool:
-        """Create or change a topic; False when it was like that already."""
-        if self.configs.get(config.topic_name) == config:
+        """Create or change a topic; False when it was like that already. Its id is not taken from ``config``."""
+        current = self.configs.get(config.topic_name)
+        if current == config:
             return False
-        self.configs[config.topic_name] = config
-        self._plain[config.topic_name] = config.to_dict()
-        self._changed(config.topic_name)
+        self._set(config, self._new_id() if current is None else current.topic_id)
         return True
+
+    def put_back(self, config: TopicConfig) -> None:
+        """Enter a topic that was there before, and whose id is not known any more."""
+        self._set(config, "")
+
+    def give_ids(self) -> int:
+        """Give an id to each topic of a table that was written before there were ids; return how many they are."""
+        if any(config.topic_id for config in self.configs.values()):
+            return 0
+        for config in list(self.configs.values()):
+            self._set(config, self._new_id())
+        return len(self.configs)
+
+    def tell_ids(self, is_saved: Callable[[str], bool]) -> None:
+        """Tell ids of those topics alone that ``is_saved`` says are on disk: after a crash they have the same."""
+        self._is_saved = is_saved
+
+    def told_id(self, topic: str) -> str | None:
+        """Return the id of a topic, as others may remember it; None where there is none."""
+        config = self.configs.get(topic)
+        return config.topic_id or None if config is not None and self._is_saved(topic) else None
+
+    def _set(self, config: TopicConfig, topic_id: str) -> None:
+        name = config.topic_name
+        self.configs[name] = config = replace(config, topic_id=topic_id)
+        self._plain[name] = config.to_stored()
+        self._changed(name)
 
     def delete(self, topic: str) -> bool:
         """Remove a topic; False when there was none."""
@@ -82,7 +124,7 @@ class TopicTable:
             attributes={},
         )
         self.put(config)
-        return config
+        return self.configs[topic]
 
     def ensure_retry_topic(self, group: str, queues: int) -> TopicConfig:
         """Return the retry topic of a consumer group, created when it is not there."""
@@ -91,7 +133,7 @@ class TopicTable:
         if config is None:
             config = TopicConfig(name, queues, queues, READ_WRITE)
             self.put(config)
-        return config
+        return self.configs[name]
 
     def snapshot(self) -> TopicConfigTable:
         """Return the table as it is now."""

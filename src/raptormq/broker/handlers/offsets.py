@@ -1,9 +1,13 @@
 """Offsets: where groups stand (14, 15) and where queues begin and end (29, 30, 31, 32) (``ConsumerManageProcessor``,
-``AdminBrokerProcessor``)."""
+``AdminBrokerProcessor``).
+
+Who says which topic is meant (:mod:`raptormq.protocol.topic_ids`) neither gets offsets of another one of that name nor
+sets any there.
+"""
 
 from __future__ import annotations
 
-from raptormq.broker.checks import require_group, require_read_queue
+from raptormq.broker.checks import require_group, require_read_queue, require_same_topic
 from raptormq.broker.config import Policies
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.offset_resets import OffsetResets
@@ -61,12 +65,13 @@ class OffsetHandlers:
         for, as in the reference; on an old topic the answer is 22 and the consumer decides.
         """
         topic, queue_id = header.topic, header.queue_id
+        told = require_same_topic(self._topics, topic, header.topic_id)
         offset = self._store.consumer_offsets.get(topic, header.consumer_group, queue_id)
         if offset is None:
             if header.set_zero_if_not_found is False or not await is_young(self._store, topic, queue_id):
                 raise Refused(ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND[header.set_zero_if_not_found is False])
             offset = 0
-        return response_to(command, header=OffsetResponseHeader(offset))
+        return response_to(command, header=OffsetResponseHeader(offset, told))
 
     def update(
         self, connection: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
@@ -76,6 +81,7 @@ class OffsetHandlers:
         Consumers say so of every queue every 5 s, oneway, and most of the time it is what is known already.
         """
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
+        require_same_topic(self._topics, topic, header.topic_id)
         if self._store.consumer_offsets.get(topic, group, queue_id) != offset:
             self._commit(connection, topic, group, queue_id, offset)
         return None if command.is_oneway else response_to(command)
@@ -95,18 +101,24 @@ class OffsetHandlers:
     ) -> RemotingCommand:
         """29: the offset of the first message at or after a time (LOWER), or of the last one at or before it
         (UPPER)."""
+        told = require_same_topic(self._topics, header.topic, header.topic_id)
         boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
         offset = await self._store.offset_by_time_cold(header.topic, header.queue_id, header.timestamp, boundary)
-        return response_to(command, header=OffsetResponseHeader(offset))
+        require_same_topic(self._topics, header.topic, told or header.topic_id)
+        return response_to(command, header=OffsetResponseHeader(offset, told))
 
     def maximum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
         """30: the offset that the next message will get; 0 for a queue that has none."""
-        return response_to(command, header=OffsetResponseHeader(self._store.queue_end(header.topic, header.queue_id)))
+        told = require_same_topic(self._topics, header.topic, header.topic_id)
+        end = self._store.queue_end(header.topic, header.queue_id)
+        return response_to(command, header=OffsetResponseHeader(end, told))
 
     async def minimum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
         """31: the offset of the oldest message that is still there."""
+        told = require_same_topic(self._topics, header.topic, header.topic_id)
         low, _high = await self._store.queue_bounds(header.topic, header.queue_id)
-        return response_to(command, header=OffsetResponseHeader(low))
+        require_same_topic(self._topics, header.topic, told or header.topic_id)
+        return response_to(command, header=OffsetResponseHeader(low, told))
 
     async def earliest(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
         """32: store time of the oldest message, -1 without one."""

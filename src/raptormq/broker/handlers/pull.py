@@ -4,16 +4,7 @@ A pull that finds messages is answered with slices of the log, not copies. One t
 (:mod:`raptormq.broker.hold`) and tried once more when its queue grows or its time is up; while much arrives, not for
 each batch but in waves (:mod:`raptormq.broker.answer_waves`). What is not in memory is fetched by a thread first; what
 has to be copied may have to wait for memory (:mod:`raptormq.transport.answer_budget`). Batches of BatchCQ topics go
-whole to clients that take them apart. Statuses and codes:
-
-=====================================  ====================================
-FOUND                                  0
-NO_MATCHED_MESSAGE, MESSAGE_WAS_...    20: ask again from ``nextBeginOffset``
-NO_..._QUEUE                           19 for offset 0, else 21
-OFFSET_OVERFLOW_ONE                    19, or held
-OFFSET_OVERFLOW_BADLY, TOO_SMALL       21: ask again from ``nextBeginOffset``
-OFFSET_RESET                           21: an administrator has moved the group
-=====================================  ====================================
+whole to clients that take them apart.
 """
 
 from __future__ import annotations
@@ -24,13 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from raptormq.broker.answer_waves import WAVE_MS, AnswerWaves
-from raptormq.broker.checks import require_group, require_read_queue
+from raptormq.broker.checks import is_other_topic, made_again, require_group, require_read_queue, require_same_topic
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.hold import BUCKET_MS, LONG_MS, MAX_WAIT_MS, HeldPull, PullHolds
 from raptormq.broker.offset_resets import OffsetResets
+from raptormq.broker.pull_codes import empty_code
 from raptormq.broker.statistics import Statistics
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.wanted import Subscriptions, Wanted
@@ -40,6 +32,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
 from raptormq.protocol.inner_batch import understands_encrypted_batches, understands_inner_batches
+from raptormq.protocol.topic_ids import ASK
 from raptormq.storage.log_batch import Arrival
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
@@ -60,15 +53,6 @@ _NO_TAG = frozenset({0})
 _FOUND = GetStatus.FOUND
 _COMMIT, _SUSPEND, _SUBSCRIPTION = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND), int(PullFlag.SUBSCRIPTION)
 
-_CODES = {
-    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
-}
-
 
 @dataclass(slots=True)
 class _Pull:
@@ -80,6 +64,8 @@ class _Pull:
     offset: int
     """Where it reads on: behind the header's, once it has been held and found nothing that it wants."""
     wishes: Wishes
+    topic_id: str | None
+    """Of the topic that the answer is about, where the client has asked for it, or named it."""
     until_ms: int = 0
     """How long it may be held, 0 before it was."""
 
@@ -145,6 +131,9 @@ class PullHandlers:
         if (forbidden := self._forbidden(header)) is not None:
             fields = PullMessageResponseHeader(0, header.queue_offset, 0, 0, forbidden[0])
             return response_to(request, ResponseCode.NO_PERMISSION, forbidden[1], fields)
+        topic_id = require_same_topic(self._topics, header.topic, header.topic_id)
+        if header.topic_id != ASK:
+            topic_id = header.topic_id
         require_read_queue(self._topics, header.topic, header.queue_id, connection)
         wanted = self._wanted(header)
         place = header.topic, header.consumer_group, header.queue_id
@@ -160,7 +149,7 @@ class PullHandlers:
         client = request.language, request.version
         batches = understands_inner_batches(*client), understands_encrypted_batches(*client)
         wishes = Wishes(max_count, max_bytes, *wanted, *batches)
-        pull = _Pull(connection, request, header, header.queue_offset, wishes)
+        pull = _Pull(connection, request, header, header.queue_offset, wishes, topic_id)
         self._serve(pull, may_wait=True)
         return None
 
@@ -254,9 +243,15 @@ class PullHandlers:
         return result.next_offset == result.max_offset and result.total_bytes < _MUCH and self._waves.takes(pull)
 
     def _answer(self, pull: _Pull, result: GetResult) -> None:
+        topic_id = pull.topic_id
+        if topic_id is not None and is_other_topic(self._topics, pull.header.topic, topic_id):  # since it was asked for
+            answer(pull.connection, pull.request, failure(pull.request, made_again(pull.header.topic, topic_id)))
+            return
         is_found = result.status is _FOUND
-        code, remark = (0, "FOUND") if is_found else (_response_code(result, pull.offset), result.status.value)
+        code, remark = (0, "FOUND") if is_found else (empty_code(result, pull.offset), result.status.value)
         fields = PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset)
+        if pull.header.topic_id == ASK:
+            fields.topic_id = topic_id
         response = response_to(pull.request, code, remark, fields)
         counters, topic, group = self._counters, pull.header.topic, pull.header.consumer_group
         self._statistics.pulled[topic, group, pull.header.queue_id] = result.next_offset
@@ -383,16 +378,8 @@ def _call_later(delay_s: float, callback: Callable[[], None]) -> None:
 
 def _where_to_wait(pull: _Pull, result: GetResult) -> int | None:
     """Return the offset that a pull waits at for messages, None when it is answered."""
-    if _response_code(result, pull.offset) == ResponseCode.PULL_NOT_FOUND:
+    if empty_code(result, pull.offset) == ResponseCode.PULL_NOT_FOUND:
         return pull.offset
     # An arrival says nothing of its properties: one that is not wanted must not cost an answer and another request.
     unwanted = pull.until_ms and result.status is GetStatus.NO_MATCHED_MESSAGE
     return result.next_offset if unwanted and result.next_offset == result.max_offset else None
-
-
-def _response_code(result: GetResult, offset: int) -> ResponseCode:
-    code = _CODES.get(result.status)
-    if code is not None:
-        return code
-    # No such queue yet, or nothing in it: normal for a consumer that starts at 0, else its offset is from another life.
-    return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED

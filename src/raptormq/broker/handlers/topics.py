@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from raptormq.broker.attributes import apply_attributes
 from raptormq.broker.checks import require_topic
 from raptormq.broker.config import Identity, Policies
@@ -157,7 +159,8 @@ class TopicHandlers:
         config = self._topics.get(header.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
-        return response_to(command, body=config.to_json())
+        told = replace(config, topic_id=self._topics.told_id(header.topic) or "")
+        return response_to(command, body=told.to_json())
 
     def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """21: all topics in one page."""

@@ -31,7 +31,7 @@ class TopicCreator:
         if is_derived_topic(topic):
             config = TopicConfig(topic, 1, 1)
             self._topics.put(config)
-            return config
+            return self._topics.configs[topic]
         if self._policies.auto_create_topic and len(self._topics.configs) < MAX_TOPICS:
             count = int(queues) if queues.isdecimal() and len(queues) < 6 else 1
             created = self._topics.auto_create(topic, template, count)

@@ -12,6 +12,7 @@ from typing import Any
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.members import flag_at, object_at, text_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.topic_ids import TOPIC_ID
 
 
 class Perm(IntFlag):
@@ -65,7 +66,8 @@ class DataVersion:
 
 @dataclass(slots=True)
 class TopicConfig:
-    """How a broker serves a topic. ``attributes`` hold ``queue.type`` and the like, without the leading "+"."""
+    """How a broker serves a topic. ``attributes`` hold ``queue.type`` and the like, without the leading "+"; for
+    ``topic_id``, which does not belong to them, see :mod:`~raptormq.protocol.topic_ids`."""
 
     topic_name: str
     read_queue_nums: int = 8
@@ -75,9 +77,11 @@ class TopicConfig:
     topic_sys_flag: int = 0
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
+    topic_id: str = field(default="", compare=False)
+    """Empty for a topic without one."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object."""
+        """Return the JSON object in RocketMQ's form, without the id."""
         return {
             "attributes": self.attributes,
             "order": self.order,
@@ -89,14 +93,23 @@ class TopicConfig:
             "writeQueueNums": self.write_queue_nums,
         }
 
+    def to_stored(self) -> dict[str, Any]:
+        """Return the JSON object as it is in ``topics.json``."""
+        stored = self.to_dict()
+        if self.topic_id:
+            stored["attributes"] = self.attributes | {TOPIC_ID: self.topic_id}
+        return stored
+
     @classmethod
     def from_dict(cls, value: Any) -> TopicConfig:
-        """Read the JSON object; absent fields have RocketMQ's defaults.
+        """Read the JSON object in any of its forms; absent fields have RocketMQ's defaults.
 
         Raises:
             BodyError: a field is missing or of the wrong type.
         """
         try:
+            attributes = {key: str(text) for key, text in object_at(value, "attributes").items()}
+            stored_id = attributes.pop(TOPIC_ID, "")
             return cls(
                 text_at(value, "topicName"),
                 int(value.get("readQueueNums", 16)),
@@ -105,14 +118,15 @@ class TopicConfig:
                 text_at(value, "topicFilterType", "SINGLE_TAG"),
                 int(value.get("topicSysFlag", 0)),
                 flag_at(value, "order"),
-                {key: str(text) for key, text in object_at(value, "attributes").items()},
+                attributes,
+                text_at(value, "topicId", stored_id),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a topic configuration: {value!r:.80}") from error
 
     def to_json(self) -> bytes:
         """Return the body of GET_TOPIC_CONFIG (351)."""
-        return dumps(self.to_dict())
+        return dumps(self.to_dict() | ({"topicId": self.topic_id} if self.topic_id else {}))
 
     @classmethod
     def from_json(cls, data: bytes) -> TopicConfig:
@@ -122,7 +136,7 @@ class TopicConfig:
 
 @dataclass(slots=True)
 class TopicConfigTable:
-    """All topics of a broker with the table's version; also the content of ``topics.json``."""
+    """All topics of a broker with the table's version; read from ``topics.json``, too."""
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)

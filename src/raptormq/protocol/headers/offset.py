@@ -1,5 +1,5 @@
 """Headers of the offset requests: 14, 15 (a group's progress), 29, 30, 31, 32 (a queue's bounds), 33 (a record by
-place).
+place). For ``topic_id`` see :mod:`~raptormq.protocol.topic_ids`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ class QueryConsumerOffsetRequestHeader(Header):
     topic: str
     queue_id: int
     set_zero_if_not_found: bool | None = None
+    topic_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
     topic: str
     queue_id: int
     commit_offset: int
+    topic_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class SearchOffsetRequestHeader(Header):
     queue_id: int
     timestamp: int
     boundary_type: str | None = None
+    topic_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -47,6 +50,7 @@ class QueueRequestHeader(Header):
 
     topic: str
     queue_id: int
+    topic_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class OffsetResponseHeader(Header):
     """14, 29, 30, 31: one offset."""
 
     offset: int
+    topic_id: str | None = None
 
 
 @dataclass(slots=True)

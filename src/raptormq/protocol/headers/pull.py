@@ -22,7 +22,8 @@ class PullFlag(IntFlag):
 
 @dataclass(slots=True)
 class PullMessageRequestHeader(Header):
-    """``suspend_timeout_millis`` is how long an empty answer may be held when SUSPEND is set."""
+    """``suspend_timeout_millis`` is how long an empty answer may be held when SUSPEND is set. For
+    ``topic_id`` see :mod:`~raptormq.protocol.topic_ids`."""
 
     consumer_group: str
     topic: str
@@ -38,6 +39,7 @@ class PullMessageRequestHeader(Header):
     max_msg_bytes: int | None = None
     request_source: int | None = None
     broker_name: str | None = wire("bname", None)
+    topic_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -49,3 +51,4 @@ class PullMessageResponseHeader(Header):
     min_offset: int
     max_offset: int
     forbidden_type: int | None = None
+    topic_id: str | None = None
