@@ -1,12 +1,14 @@
 """Whatever a request says, it is answered with a code and a remark, its connection stays open, and others are served.
 
 Every code that broker and name server know is sent many times with fields that are missing, of the wrong type, at the
-ends of their range or of another request, and with bodies that are no JSON, the wrong JSON, or too deep.
+ends of their range or of another request, and with bodies that are no JSON, the wrong JSON, or too deep. With access
+control on, the same requests change nothing for who has not signed, or has no rights.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Mapping
@@ -14,18 +16,22 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.service import Broker
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
 from raptormq.protocol import schema
 from raptormq.protocol.batch import encode_batch
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from raptormq.protocol.schema import Header
+from raptormq.protocol.signing import Credentials, sign
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
-from tests.broker.harness import assembly_of, bodies, connected, running
+from tests.broker.harness import Peer, assembly_of, bodies, connected, pull_fields, running, send_fields
+from tests.broker.security.rights import ROWS
+from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allow, ask, create_alice
 
 ROUNDS = 60
 TIMEOUT_S = 10.0
@@ -86,37 +92,91 @@ def fields_of(header: type[Header] | None, chance: random.Random) -> dict[str, s
     return fields
 
 
-async def ask_everything(address: str, headers: Mapping[int, type[Header] | None], seed: int) -> None:
+async def ask_everything(
+    address: str,
+    headers: Mapping[int, type[Header] | None],
+    seed: int,
+    who: Credentials | None = None,
+    rounds: int = ROUNDS,
+) -> set[tuple[int, int]]:
+    """Return which codes were answered with which."""
     chance = random.Random(seed)
     pool = ConnectionPool(Nobody())
+    answered: set[tuple[int, int]] = set()
     try:
         connection = await pool.connection(address)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for code, header in headers.items():
                 fields, body, form = fields_of(header, chance), chance.choice(BODIES), int(chance.random() < 0.3)
-                answer = await connection.request(RemotingCommand(code, fields, body, serialize_type=form), TIMEOUT_S)
+                command = RemotingCommand(code, dict(fields), body, serialize_type=form)
+                if who is not None:
+                    sign(command, who)
+                answer = await connection.request(command, TIMEOUT_S)
                 assert answer.code == 0 or answer.remark, (code, fields, body, answer)
                 assert not (answer.remark or "").startswith("internal error"), (code, fields, body, answer.remark)
+                answered.add((code, answer.code))
     finally:
         await pool.close()
+    return answered
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_a_broker_answers_every_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
+def broker_headers(broker: Broker) -> dict[int, type[Header] | None]:
+    return headers_of(assembly_of(broker).router) | {
+        RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
+        RequestCode.SEND_MESSAGE_V2: SendMessageRequestHeaderV2,
+        RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
+    }
+
+
+@pytest.mark.parametrize(("seed", "settings", "who"), [(1, {}, None), (2, SECURED, ALICE)])
+async def test_a_broker_answers_every_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int, settings: dict[str, str], who: Credentials | None
+) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("mine", b"before")
-        headers = headers_of(assembly_of(broker).router)
-        headers |= {
-            RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
-            RequestCode.SEND_MESSAGE_V2: SendMessageRequestHeaderV2,
-            RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
-        }
+    async with running(tmp_path, settings) as broker, connected(broker) as peer:
+        if who is not None:  # no super user, of whom nobody asks what a request needs
+            await create_alice(peer)
+            await allow(peer, "*", ["All"])
         with caplog.at_level(logging.ERROR):
-            await ask_everything(f"127.0.0.1:{broker.port}", headers, seed)
+            await ask_everything(f"127.0.0.1:{broker.port}", broker_headers(broker), seed, who)
         assert [record.getMessage() for record in caplog.records if record.exc_info] == []
-        assert bodies(await peer.pull("mine", 0)) == [b"before"]
+        assert bodies(await ask(peer, who, RequestCode.PULL_MESSAGE, pull_fields("mine", 0))) == [b"before"]
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert bodies(await peer.pull("mine", 0)) == [b"before"]
+
+
+SHOWN = (
+    RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_BROKER_CONFIG,
+    RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    RequestCode.GET_BROKER_CONSUME_STATS,
+)  # fmt: skip
+"""What shows everything that requests change but the log."""
+
+
+NAMES_NOTHING = {int(RequestCode.SEND_QUEUE_BATCHES), int(RequestCode.BATCH_ACK_MESSAGE)}
+"""Empty ones are not refused; the parts of the former are, one by one."""
+
+
+async def everything(peer: Peer) -> tuple[object, ...]:
+    figures = await ask(peer, ROOT, RequestCode.GET_BROKER_RUNTIME_INFO)
+    end = json.loads(figures.body)["table"]["commitLogMaxOffset"]
+    return end, *[(await ask(peer, ROOT, code)).body for code in SHOWN]
+
+
+@pytest.mark.parametrize("who", [None, Credentials("root", "guessed"), ALICE])
+async def test_a_broker_with_access_control_changes_nothing_for_a_stranger(
+    tmp_path: Path, who: Credentials | None
+) -> None:
+    free = {int(row.code) for row in ROWS if not row.needs} | NAMES_NOTHING if who is ALICE else set()
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        for topic in ("t", "g"):  # what the requests name most
+            assert (await ask(peer, ROOT, RequestCode.SEND_MESSAGE_V2, send_fields(topic), b"x")).code == 0
+        before = await everything(peer)
+        answered = await ask_everything(f"127.0.0.1:{broker.port}", broker_headers(broker), 3, who, rounds=15)
+        assert {code for code, answer in answered if answer != ResponseCode.NO_PERMISSION} <= free
+        assert await everything(peer) == before
 
 
 @pytest.mark.parametrize("seed", [1, 2])

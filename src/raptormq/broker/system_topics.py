@@ -25,7 +25,7 @@ def system_topics(identity: Identity, policies: Policies) -> list[TopicConfig]:
         _topic(broker, 1, _TEMPLATE if policies.broker_topic else int(Perm.INHERIT)),
         _topic(topic_names.OFFSET_MOVED_EVENT, 1),
         _topic(topic_names.SCHEDULE_TOPIC, _DELAY_LEVELS),
-        _topic(f"{cluster}_REPLY_TOPIC", 1),
+        _topic(topic_names.reply_topic(cluster), 1),
         _topic(f"{topic_names.SYSTEM_PREFIX}REVIVE_LOG_{cluster}", 8),
         _topic(f"{topic_names.SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{broker}", 1, int(Perm.INHERIT)),
         _topic(topic_names.HALF_TOPIC, 1),

@@ -14,7 +14,7 @@ from raptormq.cli.output import echo, print_json
 from raptormq.cli.topic_description import as_json, print_description
 from raptormq.client import AdminClient, ClusterInfo, MessageQueue, TopicChange, TopicConfig, TopicOffset
 from raptormq.errors import NoRoute
-from raptormq.protocol.topic_names import is_derived_topic, is_system_topic
+from raptormq.protocol.topic_names import is_derived_topic, is_system_topic, reply_topic
 
 PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
 WORDS = {
@@ -156,7 +156,7 @@ def list_topics(show_all: bool, output: str, name_servers: str, timeout_s: float
         return await admin.topics(), await admin.cluster_info()
 
     names, info = with_admin(name_servers, timeout_s, run)
-    internal = {*info.clusters, *info.brokers, *(f"{cluster}_REPLY_TOPIC" for cluster in info.clusters)}
+    internal = {*info.clusters, *info.brokers, *map(reply_topic, info.clusters)}
     shown = [name for name in names if show_all or not (name in internal or _is_internal(name))]
     if output == "json":
         print_json(shown)

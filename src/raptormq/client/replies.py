@@ -27,6 +27,7 @@ from raptormq.protocol.compression import decompress
 from raptormq.protocol.headers.reply import ReplyMessageRequestHeader
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.topic_names import reply_topic
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
@@ -103,7 +104,7 @@ def reply_queue(request: MessageExt) -> MessageQueue:
     for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT):
         if not request.properties.get(name):
             raise MessageError(f"message {request.message_id} cannot be replied to: it has no {name}")
-    return MessageQueue(f"{request.properties[names.CLUSTER]}_REPLY_TOPIC", request.queue.broker_name, 0)
+    return MessageQueue(reply_topic(request.properties[names.CLUSTER]), request.queue.broker_name, 0)
 
 
 def make_reply(outgoing: Outgoing, request: MessageExt) -> None:

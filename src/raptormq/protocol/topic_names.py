@@ -62,6 +62,11 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+def reply_topic(cluster: str) -> str:
+    """Topic of the replies to requests, one for each cluster."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def is_derived_topic(topic: str) -> bool:
     """True for the retry topic and the dead letters of a group, which brokers make with one queue; they take messages
     one by one.

@@ -87,9 +87,15 @@ def action_named(text: str) -> str | None:
     return _ACTIONS.get(text.lower())
 
 
-def topic_or_group(topic: str) -> Resource:
-    """Return what a topic's name stands for: a retry topic belongs to its group."""
-    return group_resource(topic) if topic.startswith(RETRY_PREFIX) else Resource("Topic", topic)
+def resources_of(topic: str) -> list[Resource]:
+    """Return what a topic's name stands for: a retry topic belongs to its group, and that of pops,
+    ``%RETRY%group+topic``, to the group and to the topic that they popped.
+    """
+    if not topic.startswith(RETRY_PREFIX):
+        return [Resource("Topic", topic)]
+    group, plus, popped = topic.removeprefix(RETRY_PREFIX).partition("+")  # neither name can have a plus
+    found = [group_resource(group)]
+    return [*found, Resource("Topic", popped)] if plus else found
 
 
 def group_resource(group: str) -> Resource:

@@ -266,6 +266,30 @@ async def test_retries_are_read_by_their_own_group(tmp_path: Path, code: Request
             assert (answer.code != ResponseCode.NO_PERMISSION) == is_allowed, (topic, answer.remark)
 
 
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.POP_MESSAGE, {"consumerGroup": "g"}),
+        (RequestCode.PEEK_MESSAGE, {"consumerGroup": "g"}),
+        (RequestCode.PULL_MESSAGE, {"consumerGroup": "g2"}),
+        (RequestCode.SEND_MESSAGE, {}),
+        (RequestCode.GET_MAX_OFFSET, {}),
+        (RequestCode.QUERY_CONSUME_QUEUE, {"consumerGroup": "g"}),
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {}),
+    ],
+)
+async def test_rights_on_groups_alone_do_not_open_what_pops_deliver_again(
+    tmp_path: Path, code: RequestCode, fields: dict[str, object]
+) -> None:
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Group:g*", ["All"])
+        await allow(peer, "Topic:orders", ["All"])
+        for topic, is_allowed in (("%RETRY%g+orders", True), ("%RETRY%g+secret", False)):
+            answer = await ask(peer, ALICE, code, fields | {"topic": topic})
+            assert (answer.code != ResponseCode.NO_PERMISSION) == is_allowed, (topic, answer.remark)
+
+
 async def test_retries_are_announced_by_their_own_group(tmp_path: Path) -> None:
     async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
         await create_alice(peer)

@@ -1,5 +1,5 @@
 """What each request needs: which actions on which resources (RocketMQ ``DefaultAuthorizationContextBuilder`` and the
-``RocketMQAction`` of its headers).
+``RocketMQAction`` of its headers). ``docs/access-control.md`` has it as a table, with the differences.
 
 RocketMQ lets everyone who is authenticated pass where it has no rule, the broker's configuration, group administration
 and lite pulls among them. Here such a request is an administrator's: it needs its action on the cluster.
@@ -12,13 +12,14 @@ from functools import partial
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
+from raptormq.protocol.bodies.members import list_at
 from raptormq.protocol.bodies.pop import batch_ack_names
 from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.pop_handle import real_topic
-from raptormq.protocol.topic_names import RETRY_PREFIX
+from raptormq.protocol.topic_names import RETRY_PREFIX, reply_topic
 from raptormq.security.gate import Demands
-from raptormq.security.resources import Demand, Resource, group_resource, topic_or_group
+from raptormq.security.resources import Demand, Resource, group_resource, resources_of
 
 MAX_HEARTBEAT_BYTES = 512 * 1024
 """Heartbeats beyond are not judged, hence refused: judging cannot be done in turns with other requests, and this much
@@ -50,10 +51,14 @@ def demands_of(request: RemotingCommand, cluster: str) -> list[Demand]:
         return rule(request)
     if request.code in _FREE:
         return []
+    reply_topic_field = _REPLIES.get(request.code)
+    if reply_topic_field is not None:
+        topic = request.ext_fields.get(reply_topic_field) or ""
+        return [] if topic == reply_topic(cluster) else to_send(topic)
     fields = _FIELDS.get(request.code)
     if fields is not None:
-        actions, names = fields
-        found = _named(request.ext_fields, names, actions)
+        actions, group_field, has_topic = fields
+        found = _named(request.ext_fields, actions, group_field, has_topic=has_topic)
         if found:
             return found
     else:
@@ -61,15 +66,17 @@ def demands_of(request: RemotingCommand, cluster: str) -> list[Demand]:
     return [Demand(Resource("Cluster", cluster), actions)]
 
 
-def _named(fields: Mapping[str, str], names: tuple[str, ...], actions: tuple[str, ...]) -> list[Demand]:
-    found: list[Demand] = []
-    for name in names:
-        value = fields.get(name)
-        if value:
-            values = value.split(";") if name == "topicList" else [value]
-            resource = group_resource if "roup" in name else topic_or_group
-            found += [Demand(resource(each), actions) for each in values]
-    return found
+def _named(
+    fields: Mapping[str, str], actions: tuple[str, ...], group_field: str | None, *, has_topic: bool
+) -> list[Demand]:
+    group = fields.get(group_field) if group_field is not None else None
+    topic = fields.get("topic") if has_topic else None
+    found = [Demand(group_resource(group), actions)] if group else []
+    return [*found, *_read_by(group or "", topic, actions)] if topic else found
+
+
+def _on(topic: str, actions: tuple[str, ...]) -> list[Demand]:
+    return [Demand(resource, actions) for resource in resources_of(topic)]
 
 
 def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
@@ -78,41 +85,35 @@ def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
     another group that group.
     """
     own = RETRY_PREFIX + group
+    if not group:
+        return _on(topic, actions)
     if topic == own:
         return []
     if topic.startswith((f"{own}_", f"{own}+")):
         topic = topic[len(own) + 1 :]
-    return [Demand(topic_or_group(topic), actions)]
+    return _on(topic, actions)
 
 
 def to_view(topic: str) -> list[Demand]:
     """Return what is needed to look at a message of ``topic``."""
-    return [Demand(topic_or_group(topic), _GET)]
+    return _on(topic, _GET)
 
 
 def to_send(topic: str) -> list[Demand]:
     """Return what is needed to send a message to ``topic``: to a retry topic that of its group, whichever the request
     names, which is the producer's own word.
     """
-    if topic.startswith(RETRY_PREFIX):
-        return [Demand(group_resource(topic), _SUB)]
-    return [Demand(Resource("Topic", topic), _PUB)]
+    return _on(topic, _SUB if topic.startswith(RETRY_PREFIX) else _PUB)
 
 
 def to_change(topic: str) -> list[Demand]:
     """Return what is needed to administer the messages of ``topic``."""
-    return [Demand(topic_or_group(topic), ("Update",))]
+    return _on(topic, ("Update",))
 
 
 def to_consume(group: str, topic: str) -> list[Demand]:
     """Return what ``group`` needs to get a message of ``topic``, besides itself."""
     return _read_by(group, topic, _SUB)
-
-
-def _route(request: RemotingCommand) -> list[Demand]:
-    topic = request.ext_fields.get("topic") or ""
-    resource = topic_or_group(topic)
-    return [Demand(resource, _READ if resource.kind == "Group" else ("Pub", "Sub", "Get"))]
 
 
 def _send(topic_field: str) -> Rule:
@@ -168,7 +169,7 @@ def _locks(request: RemotingCommand) -> list[Demand]:
     body = loads_request(request.body)
     group = str(body.get("consumerGroup") or "")
     found = [Demand(group_resource(group), _SUB)]
-    queues = [queue for queue in body.get("mqSet") or [] if isinstance(queue, dict)]
+    queues = [queue for queue in list_at(body, "mqSet") if isinstance(queue, dict)]
     for topic in dict.fromkeys(str(queue.get("topic") or "") for queue in queues):  # thousands are of the same one
         found += _read_by(group, topic, _SUB)
     return found
@@ -185,6 +186,18 @@ def _acknowledgements(request: RemotingCommand) -> list[Demand]:
     return list(found)
 
 
+def _assignment(request: RemotingCommand) -> list[Demand]:
+    body = loads_request(request.body)
+    group, topic = (str(body.get(name) or "") for name in ("consumerGroup", "topic"))
+    return [*_read_by(group, topic, _SUB), Demand(group_resource(group), _SUB)]
+
+
+def _clone(request: RemotingCommand) -> list[Demand]:
+    fields = request.ext_fields
+    found = _named(fields, ("Update",), "destGroup", has_topic=True)
+    return [Demand(group_resource(fields.get("srcGroup") or ""), _GET), *found]
+
+
 def _conversion(request: RemotingCommand) -> list[Demand]:
     actions = _GET if request.ext_fields.get("action") == "status" else ("Update",)
     return [Demand(Resource("Topic", request.ext_fields.get("topic") or ""), actions)]
@@ -194,7 +207,6 @@ _RULES: dict[int, Rule] = {
     10: _send("topic"),
     310: _send("b"),
     320: _send("b"),
-    105: _route,
     37: _end_transaction,
     36: _send_back,
     11: _consuming(_SUB),
@@ -207,6 +219,8 @@ _RULES: dict[int, Rule] = {
     15: _consuming(("Sub", "Update")),
     41: _locks,
     42: _locks,
+    314: _clone,
+    400: _assignment,
     31001: _conversion,
     200051: _consuming(_SUB),
     200053: _consuming(_SUB),
@@ -214,48 +228,47 @@ _RULES: dict[int, Rule] = {
 }
 """Requests with a rule of their own."""
 
-_TOPIC_AND_GROUP = ("consumerGroup", "topic")
-_FIELDS: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    17: (("Create",), ("topic",)),
-    29: (_GET, ("topic",)),
-    30: (_GET, ("topic",)),
-    31: (_GET, ("topic",)),
-    32: (_GET, ("topic",)),
-    33: (_GET, ("topic",)),
-    202: (_GET, ("topic",)),
-    203: (_GET, ("consumerGroup",)),
-    207: (("Delete",), ("groupName",)),
-    208: (_GET, ("consumerGroup", "topic", "topicList")),
-    215: (("Delete",), ("topic",)),
-    222: (("Update",), ("group", "topic")),
-    223: (_GET, ("topic", "group")),
-    300: (_GET, ("topic",)),
-    303: (_GET, ("topic", "group")),
-    307: (_GET, ("consumerGroup",)),
-    308: (_GET, ("filterGroups", "compareGroup", "topic")),
-    309: (_SUB, _TOPIC_AND_GROUP),
-    314: (("Update",), ("destGroup", "topic")),
-    321: (_GET, ("topic", "consumerGroup")),
-    323: (("Update",), ("topic",)),
-    343: (_GET, ("group",)),
-    345: (_GET, ("group", "topic")),
-    351: (_GET, ("topic",)),
-    352: (_GET, ("group",)),
-    353: (("Update",), ("group", "topic")),
-    370: (_PUB, ("topic",)),
-    200050: (_SUB, _TOPIC_AND_GROUP),
-    200052: (_SUB, _TOPIC_AND_GROUP),
-    200054: (_SUB, _TOPIC_AND_GROUP),
-    200055: (_GET, _TOPIC_AND_GROUP),
+_FIELDS: dict[int, tuple[tuple[str, ...], str | None, bool]] = {
+    17: (("Create",), None, True),
+    29: (_GET, None, True),
+    30: (_GET, None, True),
+    31: (_GET, None, True),
+    32: (_GET, None, True),
+    33: (_GET, None, True),
+    202: (_GET, None, True),
+    203: (_GET, "consumerGroup", False),
+    207: (("Delete",), "groupName", False),
+    208: (_GET, "consumerGroup", True),
+    215: (("Delete",), None, True),
+    222: (("Update",), "group", True),
+    223: (_GET, "group", True),
+    300: (_GET, None, True),
+    303: (_GET, "group", True),
+    307: (_GET, "consumerGroup", False),
+    309: (_SUB, "consumerGroup", True),
+    321: (_GET, "consumerGroup", True),
+    323: (("Update",), None, True),
+    343: (_GET, "group", False),
+    345: (_GET, "group", True),
+    351: (_GET, None, True),
+    352: (_GET, "group", False),
+    353: (("Update",), "group", True),
+    370: (_PUB, None, True),
+    200050: (_SUB, "consumerGroup", True),
+    200052: (_SUB, "consumerGroup", True),
+    200054: (_SUB, "consumerGroup", True),
+    200055: (_GET, "consumerGroup", True),
 }
-"""Request -> actions, and the header's fields that name topics and groups. Without any of them it is about the
-cluster."""
+"""Request -> actions, the header's field that names a group, and whether its field ``topic`` counts. Without any of
+them it is about the cluster."""
 
-_FREE = frozenset({46, 324, 325, 400, 30320})
-"""Replies, which go to a client and into no queue, and questions of ordinary consumers: free for every user, as in
-RocketMQ. The parts of a request for several queues are judged one by one, as the sends that they stand for."""
+_REPLIES = {324: "topic", 325: "b"}
+"""Replies, and their header's field that names the topic in which they are kept: in the cluster's own for them every
+user may, as in RocketMQ."""
 
-_CLUSTER_READS = frozenset(
-    {21, 26, 28, 43, 45, 106, 201, 204, 224, 301, 305, 315, 317, 328, 347, 402, 901, 3004, 3005, 3009, 3010}
-)
+_FREE = frozenset({46, 30320})
+"""Checks of expressions, which change and show nothing: free for every user, as in RocketMQ. The parts of a request for
+several queues are judged one by one, as the sends that they stand for."""
+
+_CLUSTER_READS = frozenset({21, 26, 28, 201, 204, 305, 315, 317, 328, 402, 907, 3004, 3005, 3009, 3010})
 """Requests that read what belongs to the whole broker; all others without a rule change it."""

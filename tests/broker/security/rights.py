@@ -1,0 +1,275 @@
+"""What each request needs with access control on: written by hand, from the sources of Apache RocketMQ 5.3.3
+(``DefaultAuthorizationContextBuilder``; ``RocketMQAction`` and ``RocketMQResource`` of the request headers), and never
+from the broker's own rules, which are tested by it.
+
+The table of docs/access-control.md is this one. A code may have several rows, for what it may be about. Each row has a
+request about :data:`TOPIC`, :data:`GROUP` and the cluster, to be tried with and without what the row says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
+from raptormq.protocol.bodies.pop import BatchAck, encode_batch_acks
+from raptormq.protocol.bodies.queues import QueueLockRequest
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.queue_batches import Part, PartKind, encode_parts
+from tests.broker.harness import pull_fields, send_fields
+
+TOPIC, GROUP, OTHER_GROUP, USER = "orders", "billing", "shipping", "bob"
+CLUSTER = "DefaultCluster"
+RESOURCES = {
+    "topic": f"Topic:{TOPIC}",
+    "group": f"Group:{GROUP}",
+    "source group": f"Group:{OTHER_GROUP}",
+    "cluster": f"Cluster:{CLUSTER}",
+}
+
+SAME = "the same"
+NO_RULE = "nothing"
+ADMINISTRATION = "no rule there: every user could do it; it is an administrator's"
+OVERVIEW = "no rule there: every user could see it; it shows what belongs to all users"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; ``needs`` is ``{"topic": "Sub or Get"}``, empty for what every user may do who signs."""
+
+    code: RequestCode
+    about: str
+    needs: Mapping[str, str]
+    apache: str = SAME
+    why: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def needed(self) -> str:
+        """The needs as the page has them."""
+        if not self.needs:
+            return "a signature alone"
+        return "; ".join(f"{actions} on the {kind}" for kind, actions in self.needs.items())
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row as the page has it."""
+        return str(int(self.code)), self.about, self.needed, self.apache, self.why
+
+
+def consuming(**more: object) -> dict[str, object]:
+    return {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0} | more
+
+
+def popping(**more: object) -> dict[str, object]:
+    born = {"pollTime": 0, "bornTime": 1 << 50, "initMode": 0, "invisibleTime": 60_000, "maxMsgNums": 1}
+    return consuming() | born | more
+
+
+def first_version(topic: str) -> dict[str, object]:
+    numbers: dict[str, object] = {"defaultTopicQueueNums": 4, "queueId": 0, "sysFlag": 0, "bornTimestamp": 0, "flag": 0}
+    return numbers | {"producerGroup": "p", "topic": topic, "defaultTopic": "TBW102"}
+
+
+def by_json(**value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def heartbeat(*consumers: str) -> bytes:
+    subscriptions = [Subscription.parse(topic, "*", 1) for topic in (TOPIC, f"%RETRY%{GROUP}")]
+    data = [ConsumerData(group, subscriptions=subscriptions) for group in consumers]
+    return HeartbeatData("client", ["producers"], data).to_json()
+
+
+C = RequestCode
+PUB, SUB, SUB_BOTH = {"topic": "Pub"}, {"group": "Sub"}, {"group": "Sub", "topic": "Sub"}
+GET_TOPIC, GET_GROUP, GET_BOTH = {"topic": "Get"}, {"group": "Get"}, {"group": "Get", "topic": "Get"}
+READ, ADMINISTER = {"cluster": "Get"}, {"cluster": "Update"}
+LIST = encode_batch([(0, b"x", b"")])
+PARTS = encode_parts([Part(PartKind.LIST, 0, 0, 0, 0, "", LIST)])
+LOCKS = QueueLockRequest(GROUP, "client", [MessageQueue(TOPIC, "broker-a", 0)]).to_json()
+ACKS = encode_batch_acks("broker-a", [BatchAck(GROUP, TOPIC, "0", 0, 0, 0, 1, (0,))])
+TRANSACTION: dict[str, object] = {
+    "producerGroup": "p", "tranStateTableOffset": 0, "commitLogOffset": 0, "commitOrRollback": 8, "msgId": "K",
+}  # fmt: skip
+HANDLE = "0 1700000000000 60000 0 0 broker-a 0 0"
+ACL = by_json(policies=[{"entries": [{"resource": "Topic:x", "actions": ["Pub"], "decision": "Allow"}]}])
+RETRY = f"%RETRY%{GROUP}"
+POPPED = f"%RETRY%{GROUP}+{TOPIC}"
+"""Where what was popped and not acknowledged comes again."""
+BY_RECORD = "and besides, by the topic of the message itself"
+NOT_SHOWN = "there a message may be had by its place whatever its topic is"
+
+ROWS = (
+    # --- sending ---
+    Row(C.SEND_MESSAGE, "send", PUB, fields=first_version(TOPIC), body=b"x"),
+    Row(C.SEND_MESSAGE, "send to a retry topic", SUB, "Sub on the group that the request names",
+        "the request's group is the producer's own word; it is the topic that is written to",
+        first_version(RETRY), b"x"),
+    Row(C.SEND_MESSAGE_V2, "send, short names", PUB, fields=send_fields(TOPIC), body=b"x"),
+    Row(C.SEND_MESSAGE_V2, "send to a retry topic, short names", SUB, "Sub on the group that the request names",
+        "the request's group is the producer's own word; it is the topic that is written to",
+        send_fields(RETRY), b"x"),
+    Row(C.SEND_BATCH_MESSAGE, "send a batch", PUB, fields=send_fields(TOPIC) | {"m": "true"}, body=LIST),
+    Row(C.SEND_QUEUE_BATCHES, "sends for several queues", PUB, "not there",
+        "each part needs what it would need by itself, and is refused by itself",
+        {"a": "p", "b": TOPIC, "c": "TBW102", "d": 4, "g": 1}, PARTS),
+    Row(C.SEND_REPLY_MESSAGE, "reply", {}, fields=first_version(f"{CLUSTER}_REPLY_TOPIC"), body=b"x"),
+    Row(C.SEND_REPLY_MESSAGE, "reply by another topic than the cluster's reply topic", PUB, NO_RULE,
+        "replies are kept in the topic that they name: without it every user could write to any",
+        first_version(TOPIC), b"x"),
+    Row(C.SEND_REPLY_MESSAGE_V2, "reply, short names", {}, fields=send_fields(f"{CLUSTER}_REPLY_TOPIC"), body=b"x"),
+    Row(C.SEND_REPLY_MESSAGE_V2, "reply by another topic than the cluster's reply topic, short names", PUB, NO_RULE,
+        "replies are kept in the topic that they name: without it every user could write to any",
+        send_fields(TOPIC), b"x"),
+    Row(C.END_TRANSACTION, "end a transaction", PUB, SAME, BY_RECORD, TRANSACTION | {"topic": TOPIC}),
+    Row(C.END_TRANSACTION, "end a transaction, without a topic", {}, SAME,
+        f"{BY_RECORD}: there everybody may decide it", TRANSACTION),
+    Row(C.RECALL_MESSAGE, "recall a timer message", PUB,
+        fields={"topic": TOPIC, "producerGroup": "p", "recallHandle": "x"}),
+    # --- consuming ---
+    Row(C.PULL_MESSAGE, "pull", SUB_BOTH, fields=pull_fields(TOPIC, 0) | {"consumerGroup": GROUP}),
+    Row(C.PULL_MESSAGE, "pull the group's retries", SUB, fields=pull_fields(RETRY, 0) | {"consumerGroup": GROUP}),
+    Row(C.PULL_MESSAGE, "pull what pops deliver again", SUB_BOTH, "Sub on the group",
+        "the messages are those of the topic", pull_fields(POPPED, 0) | {"consumerGroup": GROUP}),
+    Row(C.PULL_MESSAGE, "pull another group's retries", {"group": "Sub", "source group": "Sub"}, "Sub on the group",
+        "there any group may read the retries of all others",
+        pull_fields(f"%RETRY%{OTHER_GROUP}", 0) | {"consumerGroup": GROUP}),
+    Row(C.LITE_PULL_MESSAGE, "lite pull", SUB_BOTH, NO_RULE, "it brings the same messages as a pull",
+        pull_fields(TOPIC, 0) | {"consumerGroup": GROUP}),
+    Row(C.POP_MESSAGE, "pop", SUB_BOTH, fields=popping()),
+    Row(C.POP_MESSAGE, "pop what pops deliver again", SUB_BOTH, "Sub on the group, and on one named `group+topic`",
+        "the messages are those of the topic", popping(topic=POPPED)),
+    Row(C.PEEK_MESSAGE, "peek", SUB_BOTH, fields=consuming(maxMsgNums=1)),
+    Row(C.NOTIFICATION, "be told of messages to pop", SUB_BOTH, fields=popping()),
+    Row(C.POLLING_INFO, "how many pops wait", GET_BOTH, fields=consuming()),
+    Row(C.ACK_MESSAGE, "acknowledge", SUB_BOTH, fields=consuming(extraInfo=HANDLE, offset=0)),
+    Row(C.BATCH_ACK_MESSAGE, "acknowledge many", SUB_BOTH, NO_RULE, "each needs what it would need by itself",
+        body=ACKS),
+    Row(C.CHANGE_MESSAGE_INVISIBLETIME, "change the invisible time", SUB_BOTH,
+        fields=consuming(extraInfo=HANDLE, offset=0, invisibleTime=1)),
+    Row(C.CONSUMER_SEND_MSG_BACK, "send back", SUB, SAME, f"{BY_RECORD}: {NOT_SHOWN}",
+        {"group": GROUP, "offset": 0, "delayLevel": 0, "originTopic": TOPIC}),
+    Row(C.QUERY_CONSUMER_OFFSET, "a group's offset", {"group": "Sub or Get", "topic": "Sub or Get"},
+        fields=consuming()),
+    Row(C.UPDATE_CONSUMER_OFFSET, "commit an offset", {"group": "Sub or Update", "topic": "Sub or Update"},
+        fields=consuming(commitOffset=0)),
+    Row(C.HEART_BEAT, "heartbeat of producers", {}, fields={}, body=heartbeat()),
+    Row(C.HEART_BEAT, "heartbeat of consumers", SUB_BOTH, SAME, "on each group and each topic that it names",
+        body=heartbeat(GROUP)),
+    Row(C.UNREGISTER_CLIENT, "farewell of a producer", {}, fields={"clientID": "client", "producerGroup": "p"}),
+    Row(C.UNREGISTER_CLIENT, "farewell of a consumer", SUB, fields={"clientID": "client", "consumerGroup": GROUP}),
+    Row(C.GET_CONSUMER_LIST_BY_GROUP, "members of a group", {"group": "Sub or Get"}, fields={"consumerGroup": GROUP}),
+    Row(C.LOCK_BATCH_MQ, "lock queues", SUB_BOTH, body=LOCKS),
+    Row(C.UNLOCK_BATCH_MQ, "unlock queues", SUB_BOTH, body=LOCKS),
+    Row(C.CHECK_CLIENT_CONFIG, "check an expression", {},
+        body=by_json(clientId="c", group=GROUP, subscriptionData={"topic": TOPIC, "subString": "*"})),
+    Row(C.QUERY_ASSIGNMENT, "queues of a member", SUB_BOTH, NO_RULE,
+        "only members ask, who have it; it is what RocketMQ's proxies ask of the same request",
+        body=by_json(topic=TOPIC, consumerGroup=GROUP, clientId="c", strategyName="AVG", messageModel="CLUSTERING")),
+    # --- looking messages up ---
+    Row(C.QUERY_MESSAGE, "messages by key", {"topic": "Sub or Get"},
+        fields={"topic": TOPIC, "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1 << 50}),
+    Row(C.VIEW_MESSAGE_BY_ID, "one message by its place", GET_TOPIC, "Get on the topic, if the request names one",
+        f"{BY_RECORD}: {NOT_SHOWN}", {"topic": TOPIC, "offset": 0}),
+    Row(C.VIEW_MESSAGE_BY_ID, "one message by its place, without a topic", READ, NO_RULE,
+        f"{BY_RECORD}: {NOT_SHOWN}", {"offset": 0}),
+    Row(C.CONSUME_MESSAGE_DIRECTLY, "let a member consume a message", SUB_BOTH, SAME, f"{BY_RECORD}: {NOT_SHOWN}",
+        {"consumerGroup": GROUP, "clientId": "c", "msgId": "x", "topic": TOPIC}),
+    Row(C.RESUME_CHECK_HALF_MESSAGE, "ask about a transaction again", {"topic": "Update"}, SAME, f"{BY_RECORD}",
+        {"topic": TOPIC, "msgId": "x"}),
+    Row(C.SEARCH_OFFSET_BY_TIMESTAMP, "offset by time", GET_TOPIC,
+        fields={"topic": TOPIC, "queueId": 0, "timestamp": 0}),
+    Row(C.GET_MAX_OFFSET, "end of a queue", GET_TOPIC, fields={"topic": TOPIC, "queueId": 0}),
+    Row(C.GET_MIN_OFFSET, "begin of a queue", GET_TOPIC, fields={"topic": TOPIC, "queueId": 0}),
+    Row(C.GET_EARLIEST_MSG_STORETIME, "oldest store time", GET_TOPIC, fields={"topic": TOPIC, "queueId": 0}),
+    Row(C.QUERY_CONSUME_QUEUE, "items of a queue", GET_TOPIC,
+        fields={"topic": TOPIC, "queueId": 0, "index": 0, "count": 1}),
+    Row(C.QUERY_CONSUME_QUEUE, "items of a queue that a group wants", GET_BOTH,
+        fields=consuming(index=0, count=1)),
+    # --- topics ---
+    Row(C.UPDATE_AND_CREATE_TOPIC, "create or change a topic", {"topic": "Create"},
+        fields={"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
+                "topicFilterType": "SINGLE_TAG", "order": "false"}),
+    Row(C.UPDATE_AND_CREATE_TOPIC_LIST, "create or change several topics", ADMINISTER, NO_RULE, ADMINISTRATION,
+        body=by_json(topicConfigList=[])),
+    Row(C.GET_ALL_TOPIC_CONFIG, "all topics", READ, NO_RULE, OVERVIEW),
+    Row(C.GET_TOPIC_CONFIG, "one topic", GET_TOPIC, fields={"topic": TOPIC}),
+    Row(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, "system topics", READ, NO_RULE, OVERVIEW),
+    Row(C.GET_TOPIC_STATS_INFO, "bounds of a topic's queues", GET_TOPIC, fields={"topic": TOPIC}),
+    Row(C.QUERY_TOPIC_CONSUME_BY_WHO, "groups of a topic", GET_TOPIC, fields={"topic": TOPIC}),
+    Row(C.CONVERT_QUEUE, "state of a conversion", GET_TOPIC, "not there", fields={"topic": TOPIC, "action": "status"}),
+    Row(C.CONVERT_QUEUE, "start or stop a conversion", {"topic": "Update"}, "not there",
+        fields={"topic": TOPIC, "action": "stop"}),
+    Row(C.CLEAN_UNUSED_TOPIC, "delete what is left of topics that are gone", ADMINISTER, NO_RULE, ADMINISTRATION),
+    # --- groups ---
+    Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "create or change a group", ADMINISTER, NO_RULE, ADMINISTRATION,
+        body=by_json(groupName=GROUP)),
+    Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, "create or change several groups", ADMINISTER, NO_RULE,
+        ADMINISTRATION, body=by_json(groupConfigList=[])),
+    Row(C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "all groups", READ, NO_RULE, OVERVIEW),
+    Row(C.GET_SUBSCRIPTIONGROUP_CONFIG, "one group", GET_GROUP, fields={"group": GROUP}),
+    Row(C.GET_CONSUMER_CONNECTION_LIST, "connections of a group", GET_GROUP, fields={"consumerGroup": GROUP}),
+    Row(C.GET_CONSUME_STATS, "progress of a group", GET_GROUP, fields={"consumerGroup": GROUP}),
+    Row(C.GET_CONSUME_STATS, "progress of a group in a topic", GET_BOTH, fields=consuming()),
+    Row(C.GET_BROKER_CONSUME_STATS, "progress of all groups", READ, fields={"isOrder": "false"}),
+    Row(C.INVOKE_BROKER_TO_RESET_OFFSET, "reset a group's offsets", {"group": "Update", "topic": "Update"},
+        fields={"group": GROUP, "topic": TOPIC, "timestamp": 0, "isForce": "true"}),
+    Row(C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, "progress of members", GET_BOTH,
+        fields={"group": GROUP, "topic": TOPIC}),
+    Row(C.GET_CONSUMER_RUNNING_INFO, "running info of a member", GET_GROUP,
+        fields={"consumerGroup": GROUP, "clientId": "c"}),
+    Row(C.QUERY_CONSUME_TIME_SPAN, "store times of what a group is at", GET_BOTH,
+        fields={"group": GROUP, "topic": TOPIC}),
+    Row(C.CLONE_GROUP_OFFSET, "copy a group's progress", {"source group": "Get", "group": "Update", "topic": "Update"},
+        "Update on group and topic", "the progress of the source is read",
+        {"srcGroup": OTHER_GROUP, "destGroup": GROUP, "topic": TOPIC}),
+    Row(C.QUERY_TOPICS_BY_CONSUMER, "topics of a group", GET_GROUP, fields={"group": GROUP}),
+    Row(C.QUERY_SUBSCRIPTION_BY_CONSUMER, "a group's subscription", GET_BOTH, fields={"group": GROUP, "topic": TOPIC}),
+    Row(C.UPDATE_AND_GET_GROUP_FORBIDDEN, "forbid a group a topic", {"group": "Update", "topic": "Update"},
+        fields={"group": GROUP, "topic": TOPIC, "readable": "true"}),
+    Row(C.SET_MESSAGE_REQUEST_MODE, "pull or pop", ADMINISTER, NO_RULE, ADMINISTRATION,
+        body=by_json(topic=TOPIC, consumerGroup=GROUP, mode="PULL", popShareQueueNum=0)),
+    Row(C.GET_ALL_MESSAGE_REQUEST_MODE, "which groups pop", READ, NO_RULE, OVERVIEW),
+    Row(C.DELETE_SUBSCRIPTIONGROUP, "delete a group", {"group": "Delete"}, fields={"groupName": GROUP}),
+    Row(C.DELETE_TOPIC_IN_BROKER, "delete a topic", {"topic": "Delete"}, fields={"topic": TOPIC}),
+    # --- producers ---
+    Row(C.GET_PRODUCER_CONNECTION_LIST, "connections of a producer group", READ, fields={"producerGroup": "p"}),
+    Row(C.GET_ALL_PRODUCER_INFO, "all producers", READ),
+    # --- the broker ---
+    Row(C.UPDATE_BROKER_CONFIG, "change settings", ADMINISTER, NO_RULE, ADMINISTRATION,
+        body=b"maxMessageSize=4194304\n"),
+    Row(C.GET_BROKER_CONFIG, "settings in force", READ, NO_RULE, OVERVIEW),
+    Row(C.GET_BROKER_RUNTIME_INFO, "runtime figures", READ, NO_RULE, OVERVIEW),
+    Row(C.VIEW_BROKER_STATS_DATA, "a statistic", READ, fields={"statsName": "TOPIC_PUT_NUMS", "statsKey": TOPIC}),
+    Row(C.GET_BROKER_HA_STATUS, "state of replication", READ, NO_RULE, OVERVIEW),
+    Row(C.CLEAN_EXPIRED_CONSUMEQUEUE, "clean queues", ADMINISTER, NO_RULE, ADMINISTRATION),
+    Row(C.DELETE_EXPIRED_COMMITLOG, "clean the log", ADMINISTER, NO_RULE, ADMINISTRATION),
+    # --- users ---
+    Row(C.AUTH_CREATE_USER, "create a user", ADMINISTER, SAME, "a super user is made by a super user alone",
+        {"username": "carol"}, by_json(password="x", userType="Normal")),
+    Row(C.AUTH_UPDATE_USER, "change a user", ADMINISTER, SAME, "a super user is changed by a super user alone",
+        {"username": USER}, by_json(password="x")),
+    Row(C.AUTH_DELETE_USER, "delete a user", ADMINISTER, SAME, "a super user is deleted by a super user alone",
+        {"username": "carol"}),
+    Row(C.AUTH_GET_USER, "one user", READ, fields={"username": USER}),
+    Row(C.AUTH_LIST_USER, "users", READ),
+    Row(C.AUTH_CREATE_ACL, "create what a user may do", ADMINISTER, fields={"subject": f"User:{USER}"}, body=ACL),
+    Row(C.AUTH_UPDATE_ACL, "change what a user may do", ADMINISTER, fields={"subject": f"User:{USER}"}, body=ACL),
+    Row(C.AUTH_GET_ACL, "what a user may do", READ, fields={"subject": f"User:{USER}"}),
+    Row(C.AUTH_LIST_ACL, "what users may do", READ),
+    Row(C.AUTH_DELETE_ACL, "delete what a user may do", ADMINISTER, fields={"subject": f"User:{USER}"}),
+)  # fmt: skip
+
+HEAD = ("code", "request", "needs", "in Apache RocketMQ", "where they differ, why; or what else is looked at")
+
+
+def page_table() -> str:
+    """The table of docs/access-control.md."""
+    lines = [HEAD, *(row.cells for row in ROWS)]
+    text = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([text[0], "|---" * len(HEAD) + "|", *text[1:]])
