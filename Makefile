@@ -45,7 +45,8 @@ coverage: install ## the same, and what they cover, which takes half as long aga
 test-client: install ## our client against a broker in a process of its own (300 s)
 	$(call PYTEST,300) -m client tests/client
 
-test-faults: install ## killed brokers, full disks, hostile peers (600 s)
+test-faults: install ## killed brokers, full disks, power cuts, hostile peers (600 s)
+	@$(INSTALL) commands cc
 	$(call PYTEST,600) tests/faults
 
 test-simulation: install ## a simulated disk, cut at every operation (600 s)
@@ -60,6 +61,7 @@ test-spark: install ## the Spark source in a local session (1200 s)
 	$(call PYTEST,1200) --timeout=300 tests/spark
 
 mutants: install ## seeded bugs, which the tests have to find; ONLY=a,b for some
+	@$(INSTALL) commands cc
 	$(BIN)/python -m tests.mutants $(if $(ONLY),--only $(ONLY))
 
 demo: install ## 860,000 lines through the broker, counted by Spark, compared
@@ -77,6 +79,7 @@ image: install ## the wheel and the broker image
 	broker_image/build.sh
 
 soak: install ## kills, faults and simulations, ROUNDS times (default 10)
+	@$(INSTALL) commands cc
 	for round in $$(seq $(or $(ROUNDS),10)); do echo "round $$round"; $(call PYTEST,1200) -q tests/faults tests/client $(SIMULATIONS); done
 
 lock: install ## resolve requirements.lock anew from pyproject.toml

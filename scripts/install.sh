@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the Makefile's targets need. Every step does nothing where its work is done already.
 #
-#   scripts/install.sh commands NAME...   programs of the system: java, javac, mvn, node, npm, go, git, podman
+#   scripts/install.sh commands NAME...   programs of the system: java, javac, mvn, node, npm, go, git, podman, cc
 #   scripts/install.sh venv               .venv in the checkout from requirements.lock, with this package in it (editable)
 #
 # Programs come from Debian packages and are installed when this runs as root; anyone else is told what to install.
@@ -17,6 +17,7 @@ debian_package() { # debian_package COMMAND: the package that brings it
     mvn) echo maven ;;
     node) echo nodejs ;;
     go) echo golang-go ;;
+    cc) echo build-essential ;;
     *) echo "$1" ;;
   esac
 }

@@ -150,14 +150,17 @@ def changed_properties(text: str, changes: Mapping[str, str]) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` (UTF-8) atomically and durably, making its folder when needed: a crash leaves the
-    old file or the new one, never half of it. Who may read the old one may read the new one.
+    """Replace ``path`` by ``text`` (UTF-8) atomically, making its folder when needed: a crash leaves the old file or
+    the new one, never half of it, and after this returns the new one. Who may read the old one may read the new one.
 
     Raises:
         ConfigError: the folder or the file cannot be written.
     """
     draft = path.with_name(path.name + ".tmp")
     try:
+        folders = [path.parent]  # those that get a name
+        while not folders[-1].exists():
+            folders.append(folders[-1].parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("w", encoding="utf-8") as file:
             if path.exists():
@@ -166,8 +169,18 @@ def write_file(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+        for folder in folders:
+            _make_names_durable(folder)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
+
+
+def _make_names_durable(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _format_pair(key: str, value: str) -> str:

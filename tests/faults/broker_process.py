@@ -1,8 +1,10 @@
-"""A broker in a process of its own, which tests kill or look at from outside, and requests to it."""
+"""Servers in processes of their own, which tests kill or look at from outside, and requests to them."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -19,9 +21,14 @@ RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
 
 @asynccontextmanager
 async def process(
-    tmp_path: Path, port: int, settings: Mapping[str, str] | None = None
+    tmp_path: Path,
+    port: int,
+    settings: Mapping[str, str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """A broker process that serves; killed at the end of the block if it still runs."""
+    """A broker process that serves; killed at the end of the block if it still runs. ``log`` gets its warnings."""
     config = tmp_path / "broker.conf"
     pairs = SMALL | {
         "storePathRootDir": str(tmp_path / "store"),
@@ -30,8 +37,22 @@ async def process(
     }
     pairs |= settings or {}
     config.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
-    command = [RAPTORMQ, "broker", "-c", str(config), "--log-level", "error"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+    command = ["broker", "-c", str(config), "--log-level", "error" if log is None else "warning"]
+    async with serving(command, environment=environment, log=log) as server:
+        yield server
+
+
+@asynccontextmanager
+async def serving(
+    command: list[str], *, environment: Mapping[str, str] | None = None, log: Path | None = None
+) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """A server of the command line that is ready, as :func:`process` has it."""
+    with contextlib.ExitStack() as opened:
+        errors = None if log is None else opened.enter_context(log.open("wb"))
+        variables = None if environment is None else os.environ | dict(environment)
+        server = opened.enter_context(
+            subprocess.Popen([RAPTORMQ, *command], stdout=subprocess.PIPE, stderr=errors, env=variables)
+        )
         try:
             assert server.stdout is not None
             ready = await asyncio.to_thread(server.stdout.readline)
