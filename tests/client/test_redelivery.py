@@ -14,6 +14,7 @@ from raptormq.client import ClientConfig, ConsumerConfig, MessageExt, MessageQue
 from raptormq.client.instance import ClientInstance
 from raptormq.client.redelivery import Redelivery
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.compression import decompress
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.properties import decode_properties
 from tests.client.cluster import Cluster
@@ -128,6 +129,62 @@ async def test_a_message_of_an_inner_batch_comes_back_without_its_neighbours() -
         assert not peer.received[SEND_BACK]
         [sent] = peer.received[SEND]
         assert (sent.ext_fields["b"], sent.body) == ("%RETRY%g", b"body")
+
+
+async def test_a_message_that_no_broker_takes_is_given_up_after_its_last_delivery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else its queue would stand still for good."""
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        for step in (SEND_BACK, SEND):
+            peer.on(step, refuse(ResponseCode.MESSAGE_ILLEGAL))
+        assert not await giving.give_back(failed_message(4))
+        assert "given up" not in caplog.text
+        assert await giving.give_back(failed_message(5))
+    told = "message id is given up by group g after 6 deliveries, no broker takes it for a retry or as a dead letter; "
+    assert f"{told}it is message 7 of {failed_message().queue}: code 13" in caplog.text
+
+
+@pytest.mark.parametrize("code", [14, 16, 26], ids=lambda code: ResponseCode(code).name.lower())
+async def test_what_somebody_can_cure_is_waited_for(code: int) -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        for step in (SEND_BACK, SEND):
+            peer.on(step, refuse(code))
+        assert not await giving.give_back(failed_message(100))
+
+
+@pytest.mark.parametrize("too_many", [0, 1])
+async def test_a_copy_leaves_room_for_what_brokers_add(too_many: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(SEND_BACK, refuse(ResponseCode.MESSAGE_ILLEGAL))
+        peer.on(SEND, stored())
+        assert await giving.give_back(failed_message(2, note="v"))
+        more = 32_767 - 1_024 - len(peer.received[SEND][0].ext_fields["i"]) + too_many
+        assert await giving.give_back(failed_message(2, note="v" * (1 + more)))
+        found = decode_properties(peer.received[SEND][1].ext_fields["i"])
+        assert (found["RETRY_TOPIC"], found["DELAY"], found["UNIQ_KEY"]) == ("t", "5", "id")
+        assert ("note" in found, found.get("__LEFT_OUT")) == ((False, "note") if too_many else (True, None))
+        assert ("leaves out what has no room" in caplog.text) is bool(too_many)
+
+
+async def test_a_separator_in_a_value_is_no_reason_to_keep_a_message() -> None:
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(SEND_BACK, UNSUPPORTED)
+        peer.on(SEND, stored())
+        assert await giving.give_back(failed_message(odd="b\x01c"))
+        assert decode_properties(peer.received[SEND][0].ext_fields["i"])["odd"] == "b\x01c"
+
+
+async def test_a_copy_is_compressed_as_its_message_was() -> None:
+    """Plain, one of a batch that was compressed may be larger than brokers take."""
+    async with ScriptedPeer() as peer, redelivery(peer) as giving:
+        peer.on(SEND, stored())
+        message = failed_message()
+        message.body, message.sys_flag = bytes(5 << 20), INNER_BATCH
+        assert await giving.give_back(message)
+        [sent] = peer.received[SEND]
+        assert len(sent.body) < 100_000
+        assert decompress(sent.body, int(sent.ext_fields["f"]), 6 << 20) == message.body
 
 
 @pytest.mark.parametrize(("length", "is_taken"), [(1000 - len("k1") - 36, True), (1000 - len("k1") - 35, False)])

@@ -18,7 +18,9 @@ ID = "UNIQ_KEY\x01BATCH\x02"
 
 @pytest.mark.parametrize("letter", ["x", "\u00e4"])
 @pytest.mark.parametrize("too_many", [0, 1, len(ID)])
-async def test_a_message_without_room_for_the_id_of_its_batch_is_left_as_it_is(letter: str, too_many: int) -> None:
+async def test_a_message_without_room_for_the_id_of_its_batch_goes_without_its_largest(
+    letter: str, too_many: int
+) -> None:
     size = MAX_PROPERTIES_BYTES - len(ID) + too_many
     value = letter * ((size - 3) // len(letter.encode()))
     long = f"p\x01{value}{'.' * (size - 3 - len(value.encode()))}\x02"
@@ -39,5 +41,5 @@ async def test_a_message_without_room_for_the_id_of_its_batch_is_left_as_it_is(l
     finally:
         store.close()
     assert [each.body for each in found] == [b"a", b"b"]
-    assert found[0].properties == (long if too_many else long + ID)
+    assert found[0].properties == (f"{ID}__LEFT_OUT\x01p\x02" if too_many else long + ID)
     assert find_property(found[1].properties, UNIQUE_KEY) == "BATCH"

@@ -13,6 +13,7 @@ from raptormq.broker.background_service import BackgroundService
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.conversions import Conversions
+from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.counters import Counters
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
@@ -266,6 +267,7 @@ class _Core:
         self.clock = clock
         self.sync_flush = config.keeping.flush_disk_type == "SYNC_FLUSH"
         self.counters = Counters()
+        self.copies = CopiedTexts(self.counters)
         self.rates = Rates(self.counters, clock)
         self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
         self.locks = QueueLocks(config.policies.queue_lock_ms)
@@ -281,32 +283,20 @@ class _Core:
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.timers = _timers(self)
+        questions = ProducerQuestions(self.registry, config.identity.broker_name)
         self.transactions = Transactions(
-            store,
-            self.writer,
-            self.topics,
-            config.transactions,
-            ProducerQuestions(self.registry, config.identity.broker_name),
-            clock,
+            store, self.writer, self.topics, config.transactions, questions, self.copies, clock
         )
         self.popping = Popping(
-            store,
-            self.writer,
-            self.topics,
-            tables.topics_saver,
-            self.groups,
-            self.registry,
-            self.resets,
-            self.counters,
-            self.statistics,
-            config,
-            store_host,
-            clock,
-        )
+            store, self.writer, self.topics, tables.topics_saver, self.groups, self.registry, self.resets,
+            self.counters, self.statistics, self.copies, config, store_host, clock,
+        )  # fmt: skip
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
         creator = TopicCreator(self.topics, config.policies)
         self.answers = SendAnswers(store_host, config.policies.region_id, trace_on=config.policies.trace_on)
-        self.admission = Admission(config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules)
+        self.admission = Admission(
+            config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules, self.copies
+        )
 
 
 def _timers(core: _Core) -> TimerDelivery:
@@ -344,6 +334,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
             core.retries,
             core.tables.topics_saver,
             core.statistics,
+            core.copies,
             core.config.policies,
         ),
         TransactionHandlers(core.records, core.transactions, core.clock),
@@ -364,7 +355,9 @@ def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | Non
 
 def _replies(core: _Core) -> ReplyHandlers:
     """Answers to requests."""
-    return ReplyHandlers(core.admission, core.writer, core.registry, core.store_host, core.clock, core.config.policies)
+    return ReplyHandlers(
+        core.admission, core.writer, core.registry, core.store_host, core.clock, core.copies, core.config.policies
+    )
 
 
 def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:

@@ -19,6 +19,8 @@ class Counters:
     """Messages handed to consumers."""
     bytes_out: int = 0
     """Bytes of records handed to consumers."""
+    copies_shortened: int = 0
+    """Copies of messages that had no room for all of their properties."""
     pulls_found: int = 0
     """Pulls answered with messages."""
     pulls_empty: int = 0

@@ -27,6 +27,7 @@ _COUNTERS = {
     "sends_refused": "Send requests answered with an error",
     "messages_out": "Messages handed to consumers",
     "bytes_out": "Bytes of records handed to consumers",
+    "copies_shortened": "Copies of messages, as for a retry, that had no room for all of their properties",
     "pulls_found": "Pulls answered with messages",
     "pulls_empty": "Pulls answered without messages",
     "pulls_cold": "Pulls that waited for the disk",

@@ -18,9 +18,10 @@ from __future__ import annotations
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
 from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
+from raptormq.protocol.copied_properties import fitted
 from raptormq.protocol.language import Language
 from raptormq.protocol.naturals import natural
-from raptormq.protocol.properties import INNER_NUM, MAX_PROPERTIES_BYTES, find_property
+from raptormq.protocol.properties import INNER_NUM, decode_properties, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 
 # Plain integers: operators of IntFlag cost a microsecond each.
@@ -88,14 +89,12 @@ def plain_body(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) 
 
 
 def _text(properties: bytes) -> str:
-    """Return properties as the Java client has them: what is not UTF-8 is replaced, as long as it fits a record."""
+    """Return properties as the Java client has them: what is not UTF-8 is replaced, and may be longer then."""
     try:
         return properties.decode()
     except UnicodeDecodeError:
         text = properties.decode("utf-8", "replace")
-    if len(text.encode()) > MAX_PROPERTIES_BYTES:
-        raise RecordError("an inner batch has properties that are not UTF-8, and too long to be replaced")
-    return text
+    return fitted(decode_properties(text), {}).text
 
 
 def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[StoredMessage]:

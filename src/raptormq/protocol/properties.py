@@ -63,6 +63,9 @@ ENCRYPTION_KEY_ID = "__ENCRYPTION_KEY"
 INNER_IDS = "__INNER_IDS"
 """Ours: the unique ids of the messages in a batch that brokers cannot look into, drawn in `inner_ids`."""
 
+LEFT_OUT = "__LEFT_OUT"
+"""Ours: what a copy of the message has no room for, drawn in `copied_properties`."""
+
 KEY_SEPARATOR = " "
 _PAIR_BYTE = ord(PAIR_SEPARATOR)
 
@@ -125,7 +128,7 @@ RESERVED = frozenset(
     }
 )
 """Names that an application may not set as its own properties."""
-SYSTEM = RESERVED | {ENCRYPTION_KEY_ID, INNER_IDS}
+SYSTEM = RESERVED | {ENCRYPTION_KEY_ID, INNER_IDS, LEFT_OUT}
 """The same with ours: what is not among them is the application's."""
 
 _INT_MAX = (1 << 31) - 1
@@ -157,9 +160,14 @@ def encode_again(decoded: Mapping[str, str]) -> str:
     Raises:
         MessageError: the text is too long.
     """
-    text = "".join(f"{name}{NAME_SEPARATOR}{value}{PAIR_SEPARATOR}" for name, value in decoded.items())
+    text = joined(decoded)
     _check_length(text)
     return text
+
+
+def joined(decoded: Mapping[str, str]) -> str:
+    """Return the same, however long it is."""
+    return "".join(f"{name}{NAME_SEPARATOR}{value}{PAIR_SEPARATOR}" for name, value in decoded.items())
 
 
 def _check_length(text: str) -> None:

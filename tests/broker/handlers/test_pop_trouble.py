@@ -14,8 +14,9 @@ from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH
-from raptormq.protocol.pop_handle import PopHandle, build_handle
+from raptormq.protocol.pop_handle import PopHandle, build_handle, parse_handle
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
+from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.results import GetResult
 from raptormq.storage.wishes import Wishes
 from tests.broker.batches.batch_peer import create_topic
@@ -56,13 +57,31 @@ async def test_everything_comes_back_when_the_disk_takes_writes_again(
         assert sorted(message.body for message in back) == [b"%d" % number for number in range(6)]
 
 
-async def test_properties_without_room_for_a_handle_make_a_dead_letter_and_block_nobody(tmp_path: Path) -> None:
+async def test_properties_without_room_for_a_handle_come_back_without_the_largest(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await largest(peer, b"large")
         await peer.send("t", b"small")
         assert len(bodies(await pop(peer, invisibleTime=300))) == 2
-        assert [message.body for message in await come_back(peer, 1)] == [b"small"]
-        assert bodies(await peer.pull("%DLQ%consumers", 0, wait_ms=20_000)) == [b"large"]
+        back = {message.body: decode_properties(message.properties) for message in await come_back(peer, 2)}
+        assert back.keys() == {b"large", b"small"}
+        assert (back[b"large"]["__LEFT_OUT"], "p" in back[b"large"]) == ("p", False)
+        handle = parse_handle(back[b"large"]["POP_CK"])
+        assert (await ack(peer, handle, 0, "%RETRY%consumers_t")).code == 0
+
+
+async def test_what_a_retry_topic_has_from_elsewhere_has_no_room_for_a_handle_and_is_popped(tmp_path: Path) -> None:
+    """Apache RocketMQ leaves no room for one, nor does a consumer that sends to its retry topic itself."""
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        await pop(peer, invisibleTime=0)
+        await come_back(peer, 1)
+        assert broker._store is not None
+        full = PendingRecord("%RETRY%consumers_t", 0, b"full", b"p\x01" + b"v" * (MAX_PROPERTIES_BYTES - 3) + b"\x02")
+        broker._store.append([full])
+        assembly_of(broker).dispatcher.schedule()
+        (popped,) = await come_back(peer, 1)
+        found = decode_properties(popped.properties)
+        assert (popped.body, set(found), found["__LEFT_OUT"]) == (b"full", {"POP_CK", "__LEFT_OUT"}, "p")
 
 
 async def test_a_value_with_a_separator_comes_back_as_it_is(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ def both(fields: dict[str, str], body: bytes) -> Iterator[tuple[object, ...] | s
         lambda: 0,
         unused,
         TimerRules(config.timers, lambda: 0),
+        unused,
     )
     for code in (320, 310):
         try:

@@ -7,16 +7,21 @@ A message with ``DELAY=level`` is stored in queue ``level - 1`` of SCHEDULE_TOPI
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from raptormq.broker.record_copy import record_copy
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
-from raptormq.protocol.properties import decode_properties, encode_again
+from raptormq.protocol.copied_properties import whole
+from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import PendingRecord
 
 _TIMES = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 """What a delay level overrules."""
+Fit = Callable[[dict[str, str], dict[str, str]], str]
+"""Makes the text form of the properties found and those needed: :func:`whole`, or what leaves some out."""
 
 
 def delay_level(text: str) -> int:
@@ -34,22 +39,24 @@ def delay_level(text: str) -> int:
         raise MessageError(f"the property DELAY is {value!r:.40}, expected the number of a delay level") from None
 
 
-def postpone(record: PendingRecord, level: int, level_count: int) -> PendingRecord:
+def postpone(record: PendingRecord, level: int, level_count: int, fit: Fit = whole) -> PendingRecord:
     """Return ``record`` as it waits with ``level`` (from 1 on), at most the highest.
 
     Raises:
-        MessageError: the properties get too long by the two that are added.
+        MessageError: the properties get too long by the two that are added, and ``fit`` leaves nothing out.
     """
-    level = min(level, level_count)
     found = decode_properties(record.properties.decode())
+    queue_id, needed = waiting(found, record.topic, record.queue_id, min(level, level_count))
+    return record._replace(topic=SCHEDULE_TOPIC, queue_id=queue_id, properties=fit(found, needed).encode())
+
+
+def waiting(found: dict[str, str], topic: str, queue_id: int, level: int) -> tuple[int, dict[str, str]]:
+    """Return the queue of SCHEDULE_TOPIC_XXXX in which a message for a place waits with ``level``, and the properties
+    that it needs there; from those it has (``found``) is taken what the level overrules.
+    """
     for name in _TIMES:
         found.pop(name, None)
-    found |= {
-        names.DELAY: str(level),
-        names.REAL_TOPIC: record.topic,
-        names.REAL_QUEUE_ID: str(record.queue_id),
-    }
-    return record._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=encode_again(found).encode())
+    return level - 1, {names.DELAY: str(level), names.REAL_TOPIC: topic, names.REAL_QUEUE_ID: str(queue_id)}
 
 
 def restore(waiting: StoredMessage) -> PendingRecord | None:

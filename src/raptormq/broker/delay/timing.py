@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raptormq.broker.config import Timers
-from raptormq.broker.delay.postponing import restore
-from raptormq.errors import MessageError
+from raptormq.broker.delay.postponing import Fit, restore
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.properties import decode_properties, encode_again, find_property
+from raptormq.protocol.copied_properties import fitted, whole
+from raptormq.protocol.properties import decode_properties, find_property
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.log_batch import PendingRecord
@@ -78,19 +78,18 @@ def _asked_time(text: str, now: int) -> int | None:
     return None
 
 
-def set_timer(record: PendingRecord, out_ms: int) -> PendingRecord:
+def set_timer(record: PendingRecord, out_ms: int, fit: Fit = whole) -> PendingRecord:
     """Return ``record`` as it waits.
 
     Raises:
-        MessageError: the properties get too long by those that are added.
+        MessageError: the properties get too long by those that are added, and ``fit`` leaves nothing out.
     """
-    found = decode_properties(record.properties.decode())
-    found |= {
+    needed = {
         names.TIMER_OUT_MS: str(out_ms),
         names.REAL_TOPIC: record.topic,
         names.REAL_QUEUE_ID: str(record.queue_id),
     }
-    text = encode_again(found)
+    text = fit(decode_properties(record.properties.decode()), needed)
     return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text.encode(), tag_code=timer_code(text))
 
 
@@ -102,16 +101,12 @@ def ring(waiting: StoredMessage, now: int) -> PendingRecord | None:
     record = restore(waiting)
     if record is None:
         return None
-    found = decode_properties(waiting.properties)
-    found |= {
+    times = {
         names.TIMER_ENQUEUE_MS: str(waiting.store_timestamp),
         names.TIMER_DEQUEUE_MS: str(now),
         names.WAIT: "false",
     }
-    try:
-        return record._replace(properties=encode_again(found).encode())
-    except MessageError:
-        return record
+    return record._replace(properties=fitted(decode_properties(waiting.properties), {}, times).text.encode())
 
 
 def deletion_key(topic: str, unique_key: str) -> str:

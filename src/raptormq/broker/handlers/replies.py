@@ -13,6 +13,7 @@ from collections.abc import Callable
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Policies
+from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.send.admission import Admission
 from raptormq.errors import StorageError, TransportError
@@ -52,6 +53,7 @@ class ReplyHandlers:
         registry: ClientRegistry[Connection],
         store_host: bytes,
         clock: Callable[[], int],
+        copies: CopiedTexts,
         policies: Policies,
         *,
         client_seconds: float = _CLIENT_S,
@@ -61,6 +63,7 @@ class ReplyHandlers:
         self._registry = registry
         self._store_host = store_host
         self._clock = clock
+        self._copies = copies
         self._policies = policies
         self._client_seconds = client_seconds
         self._under_way = 0
@@ -106,8 +109,8 @@ class ReplyHandlers:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_PUSHES} replies are on their way to clients already")
         now = self._clock()
         stored = decode_properties(record.properties.decode())
-        found |= {name: stored[name] for name in (names.MSG_REGION, names.TRACE_SWITCH)}
-        found[names.PUSH_REPLY_TIME] = str(now)
+        added = {name: stored[name] for name in (names.MSG_REGION, names.TRACE_SWITCH)}
+        text = self._copies.fit(header.topic, found, {}, added | {names.PUSH_REPLY_TIME: str(now)})
         pushed = ReplyMessageRequestHeader(
             header.producer_group,
             header.topic,
@@ -120,7 +123,7 @@ class ReplyHandlers:
             _text(record.born_host),
             _text(self._store_host),
             now,
-            encode_again(found),
+            text,
             header.reconsume_times,
             header.unit_mode,
         )

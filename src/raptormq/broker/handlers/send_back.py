@@ -11,7 +11,8 @@ from __future__ import annotations
 from functools import partial
 
 from raptormq.broker.config import Policies
-from raptormq.broker.delay.postponing import postpone
+from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.delay.postponing import waiting
 from raptormq.broker.groups import GroupConfig
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.record_copy import record_copy
@@ -19,15 +20,16 @@ from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
 from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
 from raptormq.broker.statistics import Statistics
-from raptormq.errors import MessageError, RecordError
+from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.message_id import offset_id
-from raptormq.protocol.properties import decode_properties, encode_again
+from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, decode_record
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
@@ -46,6 +48,7 @@ class SendBackHandlers:
         retries: Retries,
         topics_saver: TableSaver,
         statistics: Statistics,
+        copies: CopiedTexts,
         policies: Policies,
     ) -> None:
         self._records = records
@@ -53,6 +56,7 @@ class SendBackHandlers:
         self._retries = retries
         self._topics_saver = topics_saver
         self._statistics = statistics
+        self._copies = copies
         self._policies = policies
         self._level_count = len(store.config.delays_ms)
 
@@ -95,20 +99,19 @@ class SendBackHandlers:
 
     def _copy(self, message: StoredMessage, group: GroupConfig, header: SendBackRequestHeader) -> PendingRecord:
         most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
-        level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         found = decode_properties(message.properties)
-        found.setdefault(names.RETRY_TOPIC, message.topic)
-        found.setdefault(names.ORIGIN_MESSAGE_ID, offset_id(message.store_host, message.physical_offset))
-        found[names.WAIT] = "false"
-        dead = message.reconsume_times >= most or header.delay_level < 0
-        if dead:
+        origin = {
+            names.RETRY_TOPIC: message.topic,
+            names.ORIGIN_MESSAGE_ID: offset_id(message.store_host, message.physical_offset),
+        }
+        needed = {name: value for name, value in origin.items() if name not in found} | {names.WAIT: "false"}
+        if message.reconsume_times >= most or header.delay_level < 0:
             topic, queue_id = self._retries.dead_letter_topic(group.name), 0
-            found[names.DELAY] = "0"
+            needed[names.DELAY] = "0"
         else:
-            config, queue_id = self._retries.retry_place(group)
-            topic = config.topic_name
-        try:
-            record = record_copy(message, topic, queue_id, encode_again(found), retries=1)
-            return record if dead else postpone(record, level, self._level_count)
-        except MessageError as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message cannot be retried: {error}") from error
+            config, retry_queue = self._retries.retry_place(group)
+            level = min(header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times, self._level_count)
+            topic = SCHEDULE_TOPIC
+            queue_id, to_wait = waiting(found, config.topic_name, retry_queue, level)
+            needed |= to_wait
+        return record_copy(message, topic, queue_id, self._copies.fit(topic, found, needed), retries=1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raptormq.broker.config import MAX_ANSWER_BYTES, Pulling
+from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.offset_resets import OffsetResets
 from raptormq.broker.pop.checkpoints import CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops, Place
@@ -30,7 +31,7 @@ from raptormq.protocol.pop_handle import (
     start_info,
     topic_kind,
 )
-from raptormq.protocol.properties import decode_properties, encode_again
+from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
 from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.storage.filesystem import Buffer
@@ -93,6 +94,7 @@ class Popper:
         orderly: OrderlyPops,
         resets: OffsetResets,
         broker_name: str,
+        copies: CopiedTexts,
         pulling: Pulling,
         clock: Callable[[], int],
     ) -> None:
@@ -102,6 +104,7 @@ class Popper:
         self._orderly = orderly
         self._resets = resets
         self._broker_name = broker_name
+        self._copies = copies
         self._pulling = pulling
         self._clock = clock
         self._busy: set[Place] = set()
@@ -232,12 +235,23 @@ class Popper:
         popped.starts.append(start_info(topic, queue_id, start))
         popped.offsets.append(offsets_info(topic, queue_id, offsets))
         if topic != asked.topic:
-            records = [_as_origin(record, asked.topic, handle) for record in records]
+            records = [self._as_origin(record, asked.topic, handle) for record in records]
             popped.copied += sum(map(len, records))
         else:
             popped.copied += result.copied_bytes
         popped.records += records
         popped.size += result.total_bytes
+
+    def _as_origin(self, record: Buffer, topic: str, handle: PopHandle) -> bytes:
+        """Return a message of a retry topic as one of the topic it came from, with its handle."""
+        message = decode_record(record, check_crc=False)
+        found = decode_properties(message.properties)
+        needed: dict[str, str] = {}
+        if names.POP_CHECKPOINT not in found:
+            own = build_handle(handle, message.topic, message.queue_id, message.queue_offset)
+            needed[names.POP_CHECKPOINT] = own
+        message.topic, message.properties = topic, self._copies.fit(topic, found, needed)
+        return encode_record(message)
 
     async def _start(self, place: Place, *, from_oldest: bool) -> int:
         topic, group, queue_id = place
@@ -289,12 +303,3 @@ def _split(buffers: list[Buffer]) -> Iterator[memoryview]:
             size, _ = peek(view, at)
             yield view[at : at + size]
             at += size
-
-
-def _as_origin(record: Buffer, topic: str, handle: PopHandle) -> bytes:
-    """Return a message of a retry topic as one of the topic it came from, with its handle."""
-    message = decode_record(record, check_crc=False)
-    found = decode_properties(message.properties)
-    found.setdefault(names.POP_CHECKPOINT, build_handle(handle, message.topic, message.queue_id, message.queue_offset))
-    message.topic, message.properties = topic, encode_again(found)
-    return encode_record(message)

@@ -12,21 +12,21 @@ import asyncio
 from collections.abc import Callable
 
 from raptormq.broker.config import Pulling
+from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyError, MessageError, RecordError, StorageError
+from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyError, RecordError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.pop_handle import pop_retry_topic
-from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_again, find_property
+from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, find_property
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
-from raptormq.protocol.topic_names import dlq_topic
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.saving import TableSaver
@@ -39,8 +39,8 @@ LONGEST_PAUSE_S = 0.25
 _CHECKPOINTS_AT_A_TIME = 64
 _RETRY_MS = 1_000
 _READ_COUNT, _READ_BYTES = 1_000, 1 << 20
-_HANDLE_BYTES = 512
-"""Room for the property that a popped message of a retry topic is acknowledged by."""
+_LONGEST_PROPERTIES = MAX_PROPERTIES_BYTES - 512
+"""Leaves room for the property that a popped message of a retry topic is acknowledged by."""
 _UNREADABLE = (RecordError, BatchEncrypted, BatchTooLarge)
 """What will be no different the next time. No pop hands out messages of such batches: one there is of a topic that was
 deleted and made again without an entry in the ledger of deletions (Apache RocketMQ has none).
@@ -61,6 +61,7 @@ class PopRevival:
         outstanding: Outstanding,
         checkpoints: CheckPoints,
         revive_topic: str,
+        copies: CopiedTexts,
         pulling: Pulling,
         clock: Callable[[], int],
     ) -> None:
@@ -72,6 +73,7 @@ class PopRevival:
         self._outstanding = outstanding
         self._checkpoints = checkpoints
         self._revive_topic = revive_topic
+        self._copied_texts = copies
         self._pulling = pulling
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
@@ -206,10 +208,18 @@ class PopRevival:
                 logger.warning("message %d of %s cannot be brought back: %s", offset, checkpoint.topic, error)
                 continue
             if message is not None:
-                copies[offset] = _copy(message, topic, checkpoint)
+                copies[offset] = self._copy(message, topic, checkpoint)
         for each in {record.topic for record in copies.values()}:
             await self._ensure_topic(each, checkpoint.group)
         return copies
+
+    def _copy(self, message: StoredMessage, topic: str, checkpoint: CheckPoint) -> PendingRecord:
+        """Return the message as it comes back, with room for the handle of the next pop."""
+        found = decode_properties(message.properties)
+        first = found.get(names.FIRST_POP_TIME) if message.reconsume_times else None
+        needed = {names.FIRST_POP_TIME: first or str(checkpoint.pop_time)}
+        text = self._copied_texts.fit(topic, found, needed, limit=_LONGEST_PROPERTIES)
+        return record_copy(message, topic, 0, text, retries=1)
 
     async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:
         result = await self._store.get_messages_cold(checkpoint.topic, checkpoint.queue_id, offset, Wishes(1, 1))
@@ -224,19 +234,3 @@ class PopRevival:
         await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
         if self._store.consumer_offsets.get(topic, group, 0) is None:
             self._store.consumer_offsets.commit(topic, group, 0, 0)
-
-
-def _copy(message: StoredMessage, topic: str, checkpoint: CheckPoint) -> PendingRecord:
-    """Return the message as it comes back; a dead letter when its properties have no room for the handle of a pop."""
-    found = decode_properties(message.properties)
-    if not message.reconsume_times:
-        found.pop(names.FIRST_POP_TIME, None)
-    found.setdefault(names.FIRST_POP_TIME, str(checkpoint.pop_time))
-    try:
-        text = encode_again(found)
-    except MessageError:
-        text = message.properties
-    if len(text.encode()) > MAX_PROPERTIES_BYTES - _HANDLE_BYTES:
-        logger.warning("a message of %s becomes a dead letter, its properties are too long", checkpoint.topic)
-        topic = dlq_topic(checkpoint.group)
-    return record_copy(message, topic, 0, text, retries=1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
+from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.counters import Counters
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.acks import AckHandlers
@@ -43,6 +44,7 @@ class Popping:
         resets: OffsetResets,
         counters: Counters,
         statistics: Statistics,
+        copies: CopiedTexts,
         config: BrokerConfig,
         store_host: bytes,
         clock: Callable[[], int],
@@ -53,9 +55,11 @@ class Popping:
         self.waiters = Waiters(config.pulling.max_held)
         self.revival = PopRevival(
             store, writer, topics, topics_saver, groups, outstanding, checkpoints,
-            revive_topic(identity.cluster_name), config.pulling, clock,
+            revive_topic(identity.cluster_name), copies, config.pulling, clock,
         )  # fmt: skip
-        popper = Popper(store, topics, checkpoints, orderly, resets, identity.broker_name, config.pulling, clock)
+        popper = Popper(
+            store, topics, checkpoints, orderly, resets, identity.broker_name, copies, config.pulling, clock
+        )
         ready = self.revival.ready
         subscriptions = Subscriptions(registry, policies)
         host, _ = decode_host(store_host)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import NoReturn
 
 from raptormq.broker.checks import no_write_queue
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.delay.postponing import delay_level, postpone
+from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.delay.postponing import Fit, delay_level, postpone
 from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
 from raptormq.broker.send.admitted import Admitted
@@ -34,6 +36,7 @@ from raptormq.protocol.batch import in_utf8, scan_batch
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, whole
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch
 from raptormq.protocol.message_id import UniqueIdFactory, decode_host
@@ -93,10 +96,12 @@ class Admission:
         clock: Callable[[], int],
         retries: Retries,
         timers: TimerRules,
+        copies: CopiedTexts,
     ) -> None:
         self._config = config
         self._policies = policies = config.policies
         self._timers = timers
+        self._copies = copies
         self._broker_name = config.identity.broker_name
         self._configs = topics.configs
         self._retries = retries
@@ -200,20 +205,34 @@ class Admission:
             text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
         properties = (text + self._suffix).encode()
         if len(properties) > names.MAX_PROPERTIES_BYTES:
-            self._refuse_size()
+            properties = self._shortened(topic, properties)
         code = tag_code(properties)
         fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, times, 0
         record = _new_tuple(PendingRecord, fields)
         if half:
             record = self._changed(halve, record, unique_key)
         elif level > 0:
-            record = self._changed(postpone, record, level, self._level_count)
+            record = self._changed(postpone, record, level, self._level_count, self._fit_for(topic))
         elif out_ms is not None:
-            record = self._changed(set_timer, record, out_ms)
+            record = self._changed(set_timer, record, out_ms, self._fit_for(topic))
             if topic[0] != "%":
                 handle = encode_recall_handle(RecallHandle(topic, self._broker_name, str(out_ms + 1), unique_key))
         wait = "WAIT\x01false" not in text
         return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, handle, 0))
+
+    def _fit_for(self, topic: str) -> Fit:
+        """Return how properties get room: a consumer that sends a message to its retry topic can send no less."""
+        return partial(self._copies.fit, topic) if is_derived_topic(topic) else whole
+
+    def _shortened(self, topic: str, properties: bytes) -> bytes:
+        """Return what a copy for a retry topic or the dead letters keeps, with room for where it belongs while it
+        waits; all others are refused.
+        """
+        if not is_derived_topic(topic):
+            self._refuse_size()
+        found = names.decode_properties(properties.decode())
+        limit = names.MAX_PROPERTIES_BYTES - ROOM_AT_BROKERS
+        return self._copies.fit(topic, found, {}, limit=limit).encode()
 
     def _timer(self, text: str, *, half: bool) -> int | None:
         out_ms = self._timers.out_ms(text) if "TIMER_D" in text else None

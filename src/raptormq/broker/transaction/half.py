@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raptormq.broker.delay.postponing import restore
+from raptormq.broker.delay.postponing import Fit, restore
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.send.tag_code import tag_code
 from raptormq.protocol import properties as names
+from raptormq.protocol.copied_properties import whole
 from raptormq.protocol.headers.transaction import COMMIT
-from raptormq.protocol.properties import decode_properties, encode_again, find_number, find_property
+from raptormq.protocol.properties import decode_properties, find_number, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.log_batch import PendingRecord
 
 _TRANSACTION_BITS = int(SysFlag.TRANSACTION_ROLLBACK)
+_MOST_CHECKS = str((1 << 31) - 1)
 _OP_PROPERTIES = b"TAGS\x01d\x02"
 
 
@@ -37,18 +39,19 @@ def halve(record: PendingRecord, unique_key: str) -> PendingRecord:
     """Return ``record`` as it waits for the decision.
 
     Raises:
-        MessageError: the properties get too long by those that are added.
+        MessageError: the properties get too long by those that are added, or by the number of questions to come.
     """
     found = decode_properties(record.properties.decode())
-    found |= {
+    needed = {
         names.TRANSACTION_ID: unique_key,
         names.REAL_TOPIC: record.topic,
         names.REAL_QUEUE_ID: str(record.queue_id),
     }
+    whole(found, needed | {names.TRANSACTION_CHECK_TIMES: _MOST_CHECKS})
     return record._replace(
         topic=HALF_TOPIC,
         queue_id=0,
-        properties=encode_again(found).encode(),
+        properties=whole(found, needed).encode(),
         sys_flag=record.sys_flag & ~_TRANSACTION_BITS,
     )
 
@@ -76,18 +79,17 @@ def settled_by(op: StoredMessage) -> list[int]:
     return [int(word) for word in op.body.split(b",") if word.isdigit()]
 
 
-def asked_again(half: StoredMessage, checks: int) -> PendingRecord:
-    """Return the half as it is written anew with each question: the number of questions must outlive a restart."""
-    return _rewritten(half, HALF_TOPIC, {names.TRANSACTION_CHECK_TIMES: str(checks)})
+def asked_again(half: StoredMessage, checks: int, fit: Fit) -> PendingRecord:
+    """Return the half as it is written anew with each question: the number of questions must outlive a restart. One
+    that Apache RocketMQ has taken may have no room for it, and is as ``fit`` makes it.
+    """
+    text = fit(decode_properties(half.properties), {names.TRANSACTION_CHECK_TIMES: str(checks)})
+    return record_copy(half, HALF_TOPIC, 0, text)
 
 
 def given_up(half: StoredMessage) -> PendingRecord:
     """Return the half as operators find it when its producer never decided."""
-    return _rewritten(half, TRANS_CHECK_MAX_TIME_TOPIC, {})
-
-
-def _rewritten(half: StoredMessage, topic: str, changes: dict[str, str]) -> PendingRecord:
-    return record_copy(half, topic, 0, encode_again(decode_properties(half.properties) | changes))
+    return record_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties)
 
 
 def question(half: StoredMessage) -> StoredMessage:

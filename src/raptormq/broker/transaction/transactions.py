@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from raptormq.broker.background_service import ended
 from raptormq.broker.config import Transactions as Settings
+from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.half import (
@@ -29,7 +31,7 @@ from raptormq.broker.transaction.half import (
     settled_by,
 )
 from raptormq.broker.transaction.ledger import Ledger, OpenHalf
-from raptormq.errors import MessageError, RecordError, StorageError
+from raptormq.errors import RecordError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
@@ -80,6 +82,7 @@ class Transactions:
         topics: TopicTable,
         settings: Settings,
         questions: Questions,
+        copies: CopiedTexts,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
@@ -87,6 +90,7 @@ class Transactions:
         self._topics = topics
         self._settings = settings
         self._questions = questions
+        self._fit = partial(copies.fit, HALF_TOPIC)
         self._clock = clock
         self._ledger = Ledger(0, 0)
         self._unasked = 0
@@ -246,9 +250,8 @@ class Transactions:
 
         Raises:
             StorageError: nothing has changed.
-            MessageError: there is no room in its properties.
         """
-        record = asked_again(half, 0)
+        record = asked_again(half, 0, self._fit)
         if half.topic == HALF_TOPIC:
             await self._write_anew(half, record, told=False)
         else:
@@ -324,11 +327,7 @@ class Transactions:
         if producer is None and now < (due := self._anew_at(known, now)):
             known.rests_until, known.group = min(due, end_of_life), group
             return
-        try:
-            record = asked_again(half, checks + (producer is not None))
-        except MessageError:  # no room in the properties for the count: RocketMQ could not ask about it either
-            await self._settle(half, [given_up(half)])
-            return
+        record = asked_again(half, checks + (producer is not None), self._fit)
         offset, place = await self._write_anew(half, record, told=producer is not None)
         if producer is not None:
             properties = record.properties.decode()

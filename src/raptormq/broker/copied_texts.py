@@ -1,0 +1,46 @@
+"""Gives the copies that the broker makes of messages properties that have room, and says of which it left some out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raptormq.broker.counters import Counters
+from raptormq.logs import get_logger
+from raptormq.protocol.copied_properties import fitted
+from raptormq.protocol.properties import LEFT_OUT, MAX_PROPERTIES_BYTES, UNIQUE_KEY, find_property
+
+logger = get_logger(__name__)
+
+
+class CopiedTexts:
+    """Counts and logs what :func:`~raptormq.protocol.copied_properties.fitted` leaves out."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def fit(
+        self,
+        topic: str,
+        found: Mapping[str, str],
+        needed: Mapping[str, str],
+        optional: Mapping[str, str] | None = None,
+        *,
+        limit: int = MAX_PROPERTIES_BYTES,
+    ) -> str:
+        """Return the text form of the properties of a copy for ``topic``; the others are those of ``fitted``.
+
+        Raises:
+            MessageError: what is needed alone is longer than ``limit``.
+        """
+        text, left_out = fitted(found, needed, optional, limit)
+        if left_out:
+            self._counters.copies_shortened += 1
+            logger.warning(
+                "a copy of message %r for topic %s has no room for all of its properties: %d are left out, with earlier"
+                " ones %r",
+                found.get(UNIQUE_KEY, ""),
+                topic,
+                len(left_out),
+                find_property(text, LEFT_OUT),
+            )
+        return text
