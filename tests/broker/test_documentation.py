@@ -8,6 +8,7 @@ from pathlib import Path
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.foreign_keys import FOREIGN_KEYS
 from raptormq.config_file import known_keys, live_keys
+from raptormq.namesrv.config import NameServerConfig
 from raptormq.transport.tls_settings import TLS_KEYS
 from tests.broker.harness import assembly_of, running
 
@@ -26,8 +27,13 @@ def test_every_setting_that_is_named_exists() -> None:
     named = set(re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]*)+)(?:=[^`]*)?`", PAGE)) - {"maxMsgBytes", "maxMsgNums"}
     assert named
     named |= set(re.findall(r"`(tls\.[A-Za-z.]+)(?:=[^`]*)?`", PAGE)) - {"tls.properties"}
-    assert named <= known_keys(BrokerConfig) | FOREIGN_KEYS | TLS_KEYS
+    assert named <= known_keys(BrokerConfig) | known_keys(NameServerConfig) | FOREIGN_KEYS | TLS_KEYS
     assert named >= TLS_KEYS
+
+
+def test_the_settings_without_effect_are_listed() -> None:
+    listed = PAGE.split("### Settings without effect")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", listed.split("\n\n", 2)[2])) == FOREIGN_KEYS
 
 
 def test_the_settings_that_change_at_once_are_listed() -> None:

@@ -30,3 +30,13 @@ async def test_a_thread_makes_the_figures_of_many_groups(count: int, is_here: bo
     text = await BrokerMetrics("c", "b", Counters(), dict).render(GroupLags(lags, 0))
     assert text.count(b"\nraptormq_broker_group_lag_messages{") == count
     assert (lags.threads == {threading.current_thread()}) == is_here
+
+
+async def test_the_time_to_store_is_a_histogram() -> None:
+    counters = Counters()
+    counters.put_times.add(0.15, 2)
+    text = (await BrokerMetrics("c", "b", counters, dict).render(GroupLags([], 0))).decode()
+    assert 'raptormq_broker_put_seconds_bucket{broker="b",cluster="c",le="0.1"} 0.0' in text
+    assert 'raptormq_broker_put_seconds_bucket{broker="b",cluster="c",le="0.2"} 2.0' in text
+    assert 'raptormq_broker_put_seconds_count{broker="b",cluster="c"} 2.0' in text
+    assert 'raptormq_broker_put_seconds_sum{broker="b",cluster="c"} 0.3' in text

@@ -373,7 +373,7 @@ def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
         UpkeepHandlers(core.store, core.topics, core.address),
-        RuntimeHandlers(core.store, core.topics, config, core.rates),
+        RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates),
         SettingsHandlers(core.running_config, core.settling),
         StatisticsHandlers(core.statistics),
         QueueItemHandlers(core.store, core.registry),

@@ -30,8 +30,7 @@ class InternalWriter:
             StorageError: nothing of the group is stored (a full disk, a failed one, a record that fits no segment).
         """
         result = self._store.append(records)
-        self._counters.messages_in += result.message_count
-        self._counters.bytes_in += result.end_offset - result.start_offset
+        self._counters.stored(result)
         self._dispatcher.schedule()
         return result
 

@@ -1,6 +1,7 @@
 """The broker's figures for Prometheus: counters as they are, the rest asked for at each scrape.
 
     raptormq_broker_<figure>{cluster, broker}
+    raptormq_broker_put_seconds_bucket{cluster, broker, le}
     raptormq_broker_group_lag_messages{cluster, broker, group, topic}
 
 What only grows is a counter; its name ends in ``_total``.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -58,11 +59,19 @@ class BrokerMetrics(Collector):
             yield self._family(f"{name}{_TOTAL}", text, getattr(self._counters, name))
         for name, (text, value) in self._figures().items():
             yield self._family(name, text, value)
+        yield self._put_times()
 
     def _family(self, name: str, text: str, value: float) -> Metric:
         made = CounterMetricFamily if name.endswith(_TOTAL) else GaugeMetricFamily
         family = made(f"raptormq_broker_{name}", text, labels=list(self._labels))
         family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _put_times(self) -> Metric:
+        text = "Seconds that messages of producers take to be stored; under SYNC_FLUSH, until the disk has them"
+        family = HistogramMetricFamily("raptormq_broker_put_seconds", text, labels=list(self._labels))
+        times = self._counters.put_times
+        family.add_metric(list(self._labels.values()), times.buckets(), times.total_s)
         return family
 
     def _group_lags(self, lags: GroupLags) -> list[Metric]:

@@ -33,6 +33,7 @@ class Rates:
         """Remember the counters as they are now."""
         now = self._clock()
         self._samples.append((now, replace(self.counters)))
+        self.counters.put_times.sample()
         if (day := _local_day(now)) != self._day:
             self._day = day
             self.yesterday_morning, self.this_morning = self.this_morning, replace(self.counters)

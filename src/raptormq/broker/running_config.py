@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig, warnings_for
-from raptormq.config_file import change_live, changed_properties, first_keys, write_file
+from raptormq.broker.foreign_keys import FOREIGN_KEYS
+from raptormq.config_file import change_live, changed_properties, dump_settings, first_keys, write_file
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
 from raptormq.transport.tls_settings import TLS_KEYS
@@ -38,6 +39,11 @@ class RunningConfig:
         """Return the keys that no request may change."""
         black_list = _NEVER.union(self._config.security.config_black_list.split(";"))
         return [key for key in pairs if key in black_list]
+
+    def shown(self) -> dict[str, str]:
+        """Return the settings in force, and with them RocketMQ's that have no effect here but were given."""
+        idle = {key: value for key, value in self._given.items() if key in FOREIGN_KEYS}
+        return dump_settings(self._config) | idle
 
     def update(self, pairs: Mapping[str, str]) -> set[str]:
         """Apply ``pairs``; return the keys of those that wait for the next start.

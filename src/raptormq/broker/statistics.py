@@ -5,8 +5,8 @@ every hour for the day. Its figures are the growth since the oldest snapshot in 
 question right after a message already counts it; a window is up to one period longer than its name.
 
 Messages of a topic are not counted as they come in but read off its queues, whose next offset counts every message,
-each one of a batch too: the send path pays nothing. What groups are given is counted answer by answer. Statistics that
-did not change for a day are dropped, so that memory is bounded by what is in use.
+each one of a batch too; their bytes are counted once for each write. What groups are given is counted answer by
+answer. Statistics that did not change for a day are dropped, so that memory is bounded by what is in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import NamedTuple
 from raptormq.broker.counters import Counters
 from raptormq.storage.store import MessageStore
 
-TOPIC_PUT_NUMS, GROUP_GET_NUMS, GROUP_GET_SIZE = "TOPIC_PUT_NUMS", "GROUP_GET_NUMS", "GROUP_GET_SIZE"
+TOPIC_PUT_NUMS, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 SNDBCK_PUT_NUMS, BROKER_PUT_NUMS, BROKER_GET_NUMS = "SNDBCK_PUT_NUMS", "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 _MINUTE, _HOUR, _DAY = 0, 1, 2
 _SNAPSHOTS = (7, 7, 25)
@@ -102,7 +103,8 @@ class Statistics:
         self._clock = clock
         self._ticks = _Ticks(clock())
         self._cluster = cluster
-        self._topics: dict[str, Statistic] = {}
+        self._topics: dict[str, tuple[Statistic, Statistic]] = {}
+        """Messages and bytes of log that came for each topic."""
         self._got: dict[tuple[str, str], tuple[Statistic, Statistic]] = {}
         self._returned: dict[tuple[str, str], Statistic] = {}
         self._put_all, self._got_all = Statistic(clock()), Statistic(clock())
@@ -142,6 +144,7 @@ class Statistics:
         """Drop what is known of a topic that is gone."""
         self._before.pop(topic, None)
         self._topics.pop(topic, None)
+        self._counters.topic_bytes.pop(topic, None)
         self._seen.discard(topic)
         self._got = {key: pair for key, pair in self._got.items() if key[0] != topic}
         self._returned = {key: statistic for key, statistic in self._returned.items() if key[0] != topic}
@@ -153,17 +156,18 @@ class Statistics:
         """Take the snapshots that are due; to be called every 10 s."""
         self._take_in()
         windows = self._ticks.due(self._clock())
-        for statistic in (self._put_all, self._got_all, *self._topics.values(), *self._returned.values()):
+        for statistic in (self._put_all, self._got_all, *self._returned.values()):
             statistic.snapshot(windows)
-        for pair in self._got.values():
+        for pair in (*self._topics.values(), *self._got.values()):
             for statistic in pair:
                 statistic.snapshot(windows)
         if _DAY in windows:
             self._drop_stale()
 
     def _drop_stale(self) -> None:
-        for topic in [topic for topic, statistic in self._topics.items() if statistic.is_stale]:
+        for topic in [topic for topic, (messages, _) in self._topics.items() if messages.is_stale]:
             del self._topics[topic]
+            self._counters.topic_bytes.pop(topic, None)
             self._before[topic] = self._stored(topic)
         self._got = {key: pair for key, pair in self._got.items() if not pair[0].is_stale}
         self._returned = {key: statistic for key, statistic in self._returned.items() if not statistic.is_stale}
@@ -176,10 +180,12 @@ class Statistics:
         self._got_all.value, self._got_all.times = counters.messages_out, counters.pulls_found
         seen, self._seen = self._seen, set()
         for topic in seen:
-            statistic = self._topics.get(topic)
-            if statistic is None:
-                statistic = self._topics[topic] = Statistic(self._clock())
-            statistic.value = statistic.times = self._stored(topic) - self._before.get(topic, 0)
+            pair = self._topics.get(topic)
+            if pair is None:
+                pair = self._topics[topic] = Statistic(self._clock()), Statistic(self._clock())
+            messages, size = pair
+            messages.value = messages.times = size.times = self._stored(topic) - self._before.get(topic, 0)
+            size.value = counters.topic_bytes.get(topic, 0)
 
     def _stored(self, topic: str) -> int:
         return sum(self._store.queue_end(topic, queue_id) for queue_id in self._store.queue_ids(topic))
@@ -204,13 +210,15 @@ class Statistics:
         return figures[0].tps if figures is not None else 0.0
 
     def _find(self, name: str, key: str) -> Statistic | None:
-        if name == TOPIC_PUT_NUMS:
-            return self._topics.get(key)
         if name in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
             whole = self._put_all if name == BROKER_PUT_NUMS else self._got_all
             return whole if key == self._cluster and whole.value else None
         topic, _, group = key.partition("@")
         if name == SNDBCK_PUT_NUMS:
             return self._returned.get((topic, group))
-        pair = self._got.get((topic, group)) if name in (GROUP_GET_NUMS, GROUP_GET_SIZE) else None
-        return None if pair is None else pair[name == GROUP_GET_SIZE]
+        pair = None
+        if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
+            pair = self._topics.get(key)
+        elif name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
+            pair = self._got.get((topic, group))
+        return None if pair is None else pair[name in (TOPIC_PUT_SIZE, GROUP_GET_SIZE)]

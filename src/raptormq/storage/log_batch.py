@@ -111,6 +111,16 @@ class AppendResult:
         """Time of the last record, in ms since 1970; all records of one append have the same."""
         return self.store_timestamps[-1]
 
+    def bytes_by_topic(self) -> dict[str, int]:
+        """Return how many bytes of log each topic took."""
+        topics = {record[0] for record in self.records}
+        if len(topics) == 1:
+            return {topics.pop(): sum(self.sizes)}
+        found = dict.fromkeys(topics, 0)
+        for record, size in zip(self.records, self.sizes, strict=True):
+            found[record[0]] += size
+        return found
+
     def drop_topic(self, topic: str) -> None:
         """Let the messages of a topic that was deleted stay out of everything derived."""
         for index, record in enumerate(self.records):
@@ -164,6 +174,13 @@ class AppendedLists:
             after = first + len(pending.rows)
             yield pending, queue, first, after
             first = after
+
+    def bytes_by_topic(self) -> dict[str, int]:
+        """Return how many bytes of log each topic took."""
+        found: dict[str, int] = {}
+        for pending, _, first, after in self.parts():
+            found[pending.topic] = found.get(pending.topic, 0) + sum(self.sizes[first:after])
+        return found
 
     def drop_topic(self, topic: str) -> None:
         """Let the lists of a topic that was deleted stay out of everything derived."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from raptormq.storage.filesystem import Buffer
+from raptormq.storage.filesystem import Buffer, DiskUsage
 
 
 class GetStatus(Enum):
@@ -75,9 +75,15 @@ class StoreStats:
     open_queue_files: int
     appended_records: int
     appended_bytes: int
-    disk_used_ratio: float
+    disk_usage: DiskUsage | None
+    """Of the volume that has the log, at the last look; None before the first one."""
     deleted_segments: int
     """By retention, since the start."""
     writable: bool
     refusal: str
     """Why writes are refused; empty while they are not."""
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """Share of that volume in use, 0.0 to 1.0."""
+        return self.disk_usage.used_ratio if self.disk_usage is not None else 0.0

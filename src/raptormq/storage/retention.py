@@ -30,7 +30,7 @@ from raptormq.logs import get_logger
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.consume_queue import ConsumeQueue
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.filesystem import DiskUsage, FileSystem
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.segment import Segment
 from raptormq.storage.write_gate import WriteGate
@@ -81,7 +81,8 @@ class Retention:
         """Queues that :meth:`look_for_dead_files` is to be called with since a :meth:`run` took segments."""
         self.dead_files: list[DeadFiles] = []
         """What :meth:`remove_dead_files` is to be called with."""
-        self.disk_used_ratio = 0.0
+        self.disk_usage: DiskUsage | None = None
+        """Of the volume that has the log, at the last look; None before the first one."""
         self.deleted_segments = 0
         """Since the start."""
         self.queued_end = 0
@@ -91,8 +92,8 @@ class Retention:
 
     def measure(self) -> float:
         """Return the share of the volume that is in use, 0 to 1."""
-        self.disk_used_ratio = self._filesystem.usage(self._folder).used_ratio
-        return self.disk_used_ratio
+        self.disk_usage = self._filesystem.usage(self._folder)
+        return self.disk_usage.used_ratio
 
     def run(self, now_ms: int, *, any_hour: bool = False) -> Callable[[], None] | None:
         """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says.

@@ -387,7 +387,7 @@ class MessageStore:
             open_queue_files=len(self._queues.files),
             appended_records=self._appender.record_count,
             appended_bytes=self._appender.byte_count,
-            disk_used_ratio=self._retention.disk_used_ratio,
+            disk_usage=self._retention.disk_usage,
             deleted_segments=self._retention.deleted_segments,
             writable=self._gate.refusal is None,
             refusal=self._gate.refusal or "",

@@ -14,6 +14,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.broker.harness import Peer, connected, expect_answered_once_saved, messages, running, saved
+from tests.protocol.golden import decode, frames_of
 from tests.storage.faulty_filesystem import FaultyFileSystem
 
 GROUP = b'{"groupName":"g","retryMaxTimes":3,"consumeTimeoutMinute":7}'
@@ -137,43 +138,56 @@ async def test_a_record_by_its_place(tmp_path: Path) -> None:
             assert f"can not find message by the offset, {offset}" in (missing.remark or "")
 
 
-async def test_runtime_figures_have_every_key_that_tools_parse(tmp_path: Path) -> None:
+async def test_runtime_figures_have_every_key_of_apache_rocketmq_in_its_form(tmp_path: Path) -> None:
+    theirs = decode_kv_table(decode(frames_of(RequestCode.GET_BROKER_RUNTIME_INFO, response=True)[0].values[0]).body)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        assert (await peer.send("t", b"x", properties="DELAY\x013\x02")).code == ResponseCode.SUCCESS
+        await peer.pull("t", 0)
+        ours = decode_kv_table((await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
+    assert {key for key in theirs if "/" not in key} <= ours.keys()  # one of theirs names a folder
+    assert "commitLogDiskRatio_" in "".join(ours)
+    numbers = {key for key, value in theirs.items() if value.isdecimal()}
+    assert [key for key in numbers & ours.keys() if not ours[key].isdecimal()] == []
+    assert len([float(each) for each in ours["putTps"].split()]) == 3
+    assert len([float(each) for each in ours["getTransferredTps"].split()]) == 3
+    assert 0 <= float(ours["commitLogDiskRatio"]) <= 1
+    assert (ours["brokerVersionDesc"], ours["brokerActive"]) == ("V5_3_3", "true")
+    assert (ours["msgPutTotalTodayNow"], ours["dispatchBehindBytes"]) == ("2", "0")
+    assert ours["dispatchBehindMilliseconds"] == "0"
+    assert ours["scheduleMessageOffset_3"] == "0,1"
+    assert "unknownSettings" not in ours
+
+
+async def test_runtime_figures_are_read_by_apaches_exporter(tmp_path: Path) -> None:
+    """What its BrokerRuntimeStats makes of the texts: it splits them at fixed places and ends where one lacks."""
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"x")
         table = decode_kv_table((await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
-    integers = [
-        "sendThreadPoolQueueSize",
-        "pullThreadPoolQueueSize",
-        "ackThreadPoolQueueSize",
-        "sendThreadPoolQueueHeadWaitTimeMills",
-        "pullThreadPoolQueueHeadWaitTimeMills",
-        "ackThreadPoolQueueHeadWaitTimeMills",
-        "pageCacheLockTimeMills",
-        "earliestMessageTimeStamp",
-        "timerReadBehind",
-        "timerOffsetBehind",
-        "timerCongestNum",
-        "msgPutTotalYesterdayMorning",
-        "msgPutTotalTodayMorning",
-        "msgPutTotalTodayNow",
-        "msgGetTotalYesterdayMorning",
-        "msgGetTotalTodayMorning",
-        "msgGetTotalTodayNow",
-    ]
-    assert all(int(table[name]) >= 0 for name in integers)
-    assert len([float(each) for each in table["putTps"].split()]) == 3
-    assert len([float(each) for each in table["getTransferredTps"].split()]) == 3
-    assert 0 <= float(table["commitLogDiskRatio"]) <= 1
-    assert (table["brokerVersionDesc"], table["brokerActive"]) == ("V5_3_3", "true")
-    assert (table["msgPutTotalTodayNow"], table["dispatchBehindBytes"]) == ("1", "0")
-    assert table["dispatchBehindMilliseconds"] == "0"
-    assert "unknownSettings" not in table
+    words = table["commitLogDirCapacity"].split(" ")
+    sizes = [(float(words[at]), words[at + 1].rstrip(".,")) for at in (2, 6)]
+    assert all(number > 0 and unit in ("KiB", "MiB", "GiB", "TiB", "PiB") for number, unit in sizes)
+    ranges = dict(each.strip("[]").split("]:") for each in table["putMessageDistributeTime"].split())
+    assert list(ranges)[:2] == ["<=0ms", "0~10ms"]
+    assert sum(map(int, ranges.values())) == 1
+    assert float(table["remainHowManyDataToFlush"].split(" ")[0]) >= 0
+    assert 0 < float(table["putLatency99"]) <= float(table["putLatency999"])
 
 
 async def test_runtime_figures_name_settings_that_nobody_knows(tmp_path: Path) -> None:
     async with running(tmp_path, {"fileReservedTim": "48"}) as broker, connected(broker) as peer:
         table = decode_kv_table((await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
     assert table["unknownSettings"] == "unknown setting fileReservedTim is ignored, did you mean fileReservedTime?"
+
+
+async def test_settings_without_effect_are_remembered(tmp_path: Path) -> None:
+    given = {"flushCommitLogLeastPages": "8"}
+    async with running(tmp_path, given) as broker, connected(broker) as peer:
+        changed = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"sendMessageThreadPoolNums=64\n")
+        pairs = parse_properties((await peer.call(RequestCode.GET_BROKER_CONFIG)).body.decode())
+    assert (changed.code, changed.remark) == (0, "kept, but without effect in this broker: sendMessageThreadPoolNums")
+    assert (pairs["flushCommitLogLeastPages"], pairs["sendMessageThreadPoolNums"]) == ("8", "64")
+    assert "transientStorePoolEnable" not in pairs  # nobody has given it
 
 
 async def test_settings_in_force(tmp_path: Path) -> None:

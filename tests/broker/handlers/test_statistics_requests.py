@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.tags import tag_hash
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
@@ -28,6 +29,30 @@ async def test_a_batch_counts_as_its_messages(tmp_path: Path) -> None:
         await peer.pull("t", 0)
         got = loads_object((await statistic(peer, "GROUP_GET_NUMS", "t@consumers")).body)
         assert (got["statsDay"]["sum"], got["statsDay"]["avgpt"]) == (3, 3.0)
+
+
+async def test_the_bytes_of_a_topic_are_counted(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x" * 1000, queue_id=1)
+        await peer.send_list("t", [b"x" * 500, b"x" * 500])
+        await peer.send("u", b"x")
+        put = loads_object((await statistic(peer, "TOPIC_PUT_SIZE", "t")).body)["statsDay"]
+        assert put["sum"] == await stored_bytes(peer, "t") > 2000
+        assert put["avgpt"] == put["sum"] / 3
+        deleted = await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+        assert deleted.code == 0
+        assert (await statistic(peer, "TOPIC_PUT_SIZE", "t")).code == 1
+
+
+async def stored_bytes(peer: Peer, topic: str) -> int:
+    """What the items of a topic's queues say that its records take."""
+    found = 0
+    for queue_id in (0, 1):
+        asked = {"topic": topic, "queueId": queue_id, "index": 0, "count": 100}
+        found += sum(
+            each["physicSize"] for each in loads_object((await peer.call(321, asked)).body).get("queueData", [])
+        )
+    return found
 
 
 async def test_a_batch_that_is_stored_whole_counts_as_its_messages(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 
 from raptormq.broker.answer_waves import WAVE_MS, AnswerWaves
 from raptormq.broker.checks import is_other_topic, made_again, require_group, require_read_queue, require_same_topic
@@ -201,7 +202,9 @@ class PullHandlers:
         answers = pull.connection.answers
         is_short = answers is not None and answers.is_short
         wishes = pull.wishes._replace(copies=False) if is_short else pull.wishes
+        began = perf_counter()
         result = self._store.get_messages(header.topic, header.queue_id, pull.offset, wishes)
+        self._counters.read_since(began)
         if result.cold or (is_short and result.buffers and pull.connection.is_encrypted):
             self._counters.pulls_cold += result.cold
             self._spawn(self._serve_when_room(pull, result))
@@ -297,7 +300,9 @@ class PullHandlers:
                 max_count=min(wishes.max_count, pulling.disk_count), max_bytes=min(wishes.max_bytes, pulling.disk_bytes)
             )
         place = header.topic, header.queue_id, pull.offset
+        began = perf_counter()
         await self._answer_with(pull, partial(self._store.get_messages_cold, *place, wishes))
+        self._counters.read_since(began)
 
     async def _answer_with(self, pull: _Pull, read: Callable[[], Coroutine[None, None, GetResult]]) -> None:
         try:

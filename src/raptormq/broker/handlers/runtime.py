@@ -1,7 +1,8 @@
 """What tools ask about the broker itself: 28 (runtime figures), 26 (settings) (``AdminBrokerProcessor``,
 ``BrokerStats``).
 
-``mqadmin clusterList`` parses a good part of these values strictly, so every key it looks for is there, as a string.
+``mqadmin clusterList`` and Apache's exporter parse a good part of these values strictly, so every key that Apache
+RocketMQ 5.3.3 answers is there, as a string.
 ``unknownSettings`` is ours alone, and there only when the settings have keys that neither this broker nor RocketMQ
 knows.
 """
@@ -9,45 +10,72 @@ knows.
 from __future__ import annotations
 
 from raptormq.broker.config import BrokerConfig, warnings_for
+from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.queue_ages import NO_TIMESTAMP
 from raptormq.broker.rates import Rates
+from raptormq.broker.running_config import RunningConfig
 from raptormq.broker.topics import TopicTable
-from raptormq.config_file import dump_settings
 from raptormq.protocol.bodies.queues import encode_kv_table
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import PROTOCOL_VERSION, RemotingCommand, response_to
 from raptormq.protocol.headers.topic import VersionResponseHeader
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
 VERSION_NAME = "V5_3_3"
 """What tools show; must be the name of :data:`raptormq.protocol.command.PROTOCOL_VERSION`."""
-_ALWAYS_ZERO = [
-    "sendThreadPoolQueueSize",
-    "pullThreadPoolQueueSize",
-    "ackThreadPoolQueueSize",
-    "sendThreadPoolQueueHeadWaitTimeMills",
-    "pullThreadPoolQueueHeadWaitTimeMills",
-    "ackThreadPoolQueueHeadWaitTimeMills",
-    "pageCacheLockTimeMills",
-    "timerReadBehind",
-    "timerOffsetBehind",
-    "timerCongestNum",
-    "timerEnqueueTps",
-    "timerDequeueTps",
-]
-"""Figures of things that this broker does not have: thread pools, a timer wheel."""
+_POOLS = {
+    "sendThreadPoolQueue": 10_000,
+    "pullThreadPoolQueue": 100_000,
+    "litePullThreadPoolQueue": 100_000,
+    "queryThreadPoolQueue": 20_000,
+    "ackThreadPoolQueue": 100_000,
+}
+"""Queues of RocketMQ's thread pools, which this broker does not have, and their default capacities."""
+_UNITS = "KMGTPE"
+_ABSENT = (
+    {f"{pool}Size": "0" for pool in _POOLS}
+    | {f"{pool}HeadWaitTimeMills": "0" for pool in _POOLS}
+    | {f"{pool}Capacity": str(capacity) for pool, capacity in _POOLS.items()}
+    | {
+        "EndTransactionQueueSize": "0",
+        "EndTransactionThreadPoolQueueCapacity": "100000",
+        "dispatchMaxBuffer": "0",
+        "pageCacheLockTimeMills": "0",
+        "remainTransientStoreBufferNumbs": str(2**31 - 1),
+        "startAcceptSendRequestTimeStamp": "0",
+        "timerReadBehind": "0",
+        "timerOffsetBehind": "0",
+        "timerCongestNum": "0",
+        "timerEnqueueTps": "0.0",
+        "timerDequeueTps": "0.0",
+    }
+)
+"""Figures of things that this broker does not have, as RocketMQ's has them when idle: thread pools, a dispatch buffer,
+a pool of direct memory, a delay before the first send is taken, a timer wheel. Where one is missing, Apache's exporter
+ends.
+"""
 
 
 class RuntimeHandlers:
     """Describes the running broker."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable, config: BrokerConfig, rates: Rates) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        config: BrokerConfig,
+        running_config: RunningConfig,
+        delays: DelayProgress,
+        rates: Rates,
+    ) -> None:
         self._store = store
         self._topics = topics
-        self._config = config
+        self._running_config = running_config
+        self._delays = delays
         self._rates = rates
         self._unknown_settings = "; ".join(warnings_for(config.given))  # no request adds any (:mod:`running_config`)
 
@@ -61,8 +89,8 @@ class RuntimeHandlers:
         return response_to(command, body=encode_kv_table(await self._figures()))
 
     def settings(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """26: the settings in force, as properties text."""
-        text = "".join(f"{key}={value}\n" for key, value in dump_settings(self._config).items())
+        """26: the settings in force, and those that have no effect here but were given, as properties text."""
+        text = "".join(f"{key}={value}\n" for key, value in self._running_config.shown().items())
         version = VersionResponseHeader(dumps(self._topics.version.to_dict()).decode())
         return response_to(command, header=version, body=text.encode())
 
@@ -71,13 +99,13 @@ class RuntimeHandlers:
         counters = rates.counters
         first = await self._store.stored_at_cold(stats.min_offset)
         lag = self._store.lag()
-        figures = dict.fromkeys(_ALWAYS_ZERO, "0")
-        figures |= {
+        figures = _ABSENT | {
             "bootTimestamp": str(rates.boot_ms),
             "brokerActive": "true",
             "brokerVersion": str(PROTOCOL_VERSION),
             "brokerVersionDesc": VERSION_NAME,
             "commitLogDiskRatio": f"{stats.disk_used_ratio:.4f}",
+            f"commitLogDiskRatio_{self._store.config.paths.log}": f"{stats.disk_used_ratio:.4f}",
             "commitLogMaxOffset": str(stats.end_offset),
             "commitLogMinOffset": str(stats.min_offset),
             "consumeQueueDiskRatio": f"{stats.disk_used_ratio:.4f}",
@@ -85,6 +113,7 @@ class RuntimeHandlers:
             "dispatchBehindMilliseconds": str(lag.milliseconds),
             "earliestMessageTimeStamp": str(NO_TIMESTAMP if first is None else first),
             "getFoundTps": rates.text("pulls_found"),
+            "getMessageEntireTimeMax": str(counters.longest_read_ms),
             "getMissTps": rates.text("pulls_empty"),
             "getTotalTps": rates.text("pulls_found"),
             "getTransferredTps": rates.text("messages_out"),
@@ -94,7 +123,11 @@ class RuntimeHandlers:
             "msgPutTotalTodayMorning": str(rates.this_morning.messages_in),
             "msgPutTotalTodayNow": str(counters.messages_in),
             "msgPutTotalYesterdayMorning": str(rates.yesterday_morning.messages_in),
+            "putLatency99": f"{counters.put_times.percentile_ms(0.99):.2f}",
+            "putLatency999": f"{counters.put_times.percentile_ms(0.999):.2f}",
             "putMessageAverageSize": f"{counters.bytes_in / max(1, counters.messages_in):.1f}",
+            "putMessageDistributeTime": counters.put_times.distribution(),
+            "putMessageEntireTimeMax": f"{counters.put_times.longest_s * 1000:.0f}",
             "putMessageFailedTimes": str(counters.sends_refused),
             "putMessageSizeTotal": str(counters.bytes_in),
             "putMessageTimesTotal": str(counters.messages_in),
@@ -102,6 +135,18 @@ class RuntimeHandlers:
             "remainHowManyDataToFlush": f"{stats.end_offset - stats.flushed_offset} B",
             "runtime": rates.uptime_text(),
         }
+        for queue_id in self._store.queue_ids(SCHEDULE_TOPIC):
+            level, end = queue_id + 1, self._store.queue_end(SCHEDULE_TOPIC, queue_id)
+            figures[f"scheduleMessageOffset_{level}"] = f"{self._delays.offsets.get(level, 0)},{end}"
+        if stats.disk_usage is not None:
+            total, free = map(_readable_bytes, stats.disk_usage)
+            figures["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
         if self._unknown_settings:
             figures["unknownSettings"] = self._unknown_settings
         return figures
+
+
+def _readable_bytes(size: int) -> str:
+    """Return a size as tools parse it: ``252.0 GiB``, below 1 KiB ``17 B`` (``MixAll.humanReadableByteCount``)."""
+    unit = min((size.bit_length() - 1) // 10, len(_UNITS)) if size else 0
+    return f"{size / 1024**unit:.1f} {_UNITS[unit - 1]}iB" if unit else f"{size} B"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raptormq.broker.foreign_keys import FOREIGN_KEYS
 from raptormq.broker.running_config import RunningConfig
 from raptormq.broker.settling import Settling
 from raptormq.config_file import parse_properties
@@ -27,7 +28,7 @@ class SettingsHandlers:
         router.add(RequestCode.UPDATE_BROKER_CONFIG, None, self.update)
 
     async def update(self, connection: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """25: ``key=value`` lines; all of them or none. The remark names those that need a new start."""
+        """25: ``key=value`` lines; all of them or none. The remark names those that wait for a start or do nothing."""
         try:
             pairs = parse_properties(command.body.decode("utf-8"))
             if self._config.forbidden(pairs):
@@ -39,5 +40,9 @@ class SettingsHandlers:
         except (ConfigError, UnicodeDecodeError) as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         await self._settling.settled()
-        remark = f"in force with the next start: {', '.join(sorted(waiting))}" if waiting else None
-        return response_to(command, remark=remark)
+        remarks = []
+        if waiting:
+            remarks.append(f"in force with the next start: {', '.join(sorted(waiting))}")
+        if idle := pairs.keys() & FOREIGN_KEYS:
+            remarks.append(f"kept, but without effect in this broker: {', '.join(sorted(idle))}")
+        return response_to(command, remark="; ".join(remarks) or None)

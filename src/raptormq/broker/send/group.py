@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from itertools import groupby
 from operator import attrgetter
+from time import perf_counter
 from typing import Protocol
 
 from raptormq.broker.addresses import peer_host
@@ -115,13 +116,26 @@ class SendGroups:
         """
         if self._flush_waits is not None and self._flush_waits.is_full:
             raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
+        began = perf_counter()
         pending = list(map(_PENDING, admitted))
         result = self._store.append_lists(pending) if are_lists else self._store.append(pending)
-        counters = self._counters
-        counters.messages_in += result.message_count
-        counters.bytes_in += result.end_offset - result.start_offset
+        self._counters.stored(result)
+        self._time(began, result)
         self._dispatching.schedule()
         return result
+
+    def _time(self, began: float, result: Appended) -> None:
+        """Count how long the messages take to be stored: under SYNC_FLUSH until the disk has them."""
+        times, count = self._counters.put_times, result.message_count
+        if self._flush_waits is None:
+            times.add(perf_counter() - began, count)
+        else:
+
+            def flushed(error: StorageError | None) -> None:
+                if error is None:
+                    times.add(perf_counter() - began, count)
+
+            self._store.on_flushed(result.end_offset, flushed)
 
     def any_unsaved(self, admitted: Iterable[Admitted]) -> bool:
         """Whether the last change of one of their topics is not on disk yet."""
