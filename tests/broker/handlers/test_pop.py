@@ -209,6 +209,65 @@ async def test_an_orderly_pop_blocks_the_queue(tmp_path: Path) -> None:
     assert again.ext_fields["orderCountInfo"] == "0 qo0%2 1"
 
 
+async def test_the_same_attempt_of_an_orderly_pop_gets_the_same_messages_again(tmp_path: Path) -> None:
+    """Its consumer has not got the answer; the messages of another attempt stay invisible to it."""
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1", b"2"])
+        await pop(peer, order="true", maxMsgNums=2, attemptId="a")
+        again = await pop(peer, order="true", maxMsgNums=2, attemptId="a")
+        others = [await pop(peer, order="true", **more) for more in ({"attemptId": "b"}, {"attemptId": ""}, {})]
+        assert [bodies(each) for each in (again, *others)] == [[b"0", b"1"], [], [], []]
+        assert "orderCountInfo" not in again.ext_fields  # for the consumer it is the first time
+        await ack(peer, handle_of(again, 0), 0)
+        one_left = await pop(peer, order="true", maxMsgNums=2, attemptId="a")
+        assert (bodies(one_left), one_left.ext_fields.get("orderCountInfo")) == ([b"1", b"2"], None)
+        for offset in (1, 2):
+            await ack(peer, handle_of(one_left, 1), offset)
+        assert (await pop(peer, order="true", attemptId="a")).code == ResponseCode.POLLING_TIMEOUT
+        assert (await pop(peer, order="true", attemptId="b")).code == ResponseCode.POLLING_TIMEOUT
+
+
+async def test_an_attempt_after_one_whose_time_was_up_counts(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        counts = [
+            (await pop(peer, order="true", invisibleTime=0, attemptId=attempt)).ext_fields.get("orderCountInfo")
+            for attempt in "aabbc"
+        ]
+    assert counts == [None, None, "0 qo0%0 1", "0 qo0%0 1", "0 qo0%0 2"]
+
+
+async def test_pops_without_an_attempt_are_no_repeated_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"0")
+        assert bodies(await pop(peer, order="true")) == [b"0"]
+        assert bodies(await pop(peer, order="true")) == []
+        assert bodies(await pop(peer, order="true", attemptId="")) == []
+
+
+async def test_an_orderly_notification_is_for_who_could_pop(tmp_path: Path) -> None:
+    """What is invisible is no reason to pop, but to the attempt that made it so."""
+    asked: dict[str, object] = {
+        "consumerGroup": "consumers", "topic": "t", "queueId": 0, "pollTime": 0, "bornTime": 0, "order": "true",
+    }  # fmt: skip
+
+    async with running(tmp_path) as broker, connected(broker) as peer:
+
+        async def has_message(**more: object) -> str:
+            return (await peer.call(RequestCode.NOTIFICATION, asked | more)).ext_fields["hasMsg"]
+
+        await peer.send("t", b"0")
+        assert await has_message() == "true"
+        popped = await pop(peer, order="true", attemptId="a")
+        assert [await has_message(**more) for more in ({"attemptId": "a"}, {"attemptId": "b"}, {})] == [
+            "true", "false", "false",
+        ]  # fmt: skip
+        waiting = asyncio.ensure_future(has_message(pollTime=20_000))
+        await peer.send("t", b"1")  # wakes it for nothing
+        await ack(peer, handle_of(popped, 0), 0)
+        assert await waiting == "true"
+
+
 async def test_tags_are_filtered_and_passed_over(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         for tag in "ABA":

@@ -147,6 +147,7 @@ class PopHandlers:
             from_oldest=header.init_mode == 0,
             orderly=bool(header.order),
             wanted=wanted,
+            attempt=header.attempt_id,
         )
 
     def _check_place(self, connection: Connection, topic: str, queue_id: int, group: str) -> None:
@@ -189,14 +190,22 @@ class PopHandlers:
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
-        self._waiters.arm(waiter)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(header.poll_time, MAX_WAIT_MS) / 1000
         try:
-            found = await self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
-            if not found and header.poll_time > 0 and not connection.is_closed:
+            while True:
+                self._waiters.arm(waiter)
+                found = await self._popper.waiting(
+                    *(header.topic, header.consumer_group, header.queue_id),
+                    orderly=bool(header.order),
+                    attempt=header.attempt_id,
+                )
+                left = until - loop.time()
+                if found or left <= 0 or connection.is_closed:
+                    break
                 if self._waiters.is_full:
                     return response_to(command, header=NotificationResponseHeader(False, True))
-                await self._waiters.wait(waiter, min(header.poll_time, MAX_WAIT_MS) / 1000)
-                found = await self._popper.waiting(header.topic, header.consumer_group, header.queue_id)
+                await self._waiters.wait(waiter, min(left, _ORDERLY_S) if header.order else left)
         finally:
             self._waiters.disarm(waiter)
         if connection.is_closed:

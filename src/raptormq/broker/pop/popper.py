@@ -56,6 +56,8 @@ class PopRequest(NamedTuple):
     from_oldest: bool
     orderly: bool
     wanted: Wanted = EVERYTHING
+    attempt: str | None = None
+    """Of an orderly pop: the same once more gets what it has popped itself."""
 
 
 @dataclass(slots=True)
@@ -162,11 +164,16 @@ class Popper:
                 records += _split(result.buffers)
         return records, rest
 
-    async def waiting(self, topic: str, group: str, queue_id: int) -> bool:
+    async def waiting(
+        self, topic: str, group: str, queue_id: int, *, orderly: bool = False, attempt: str | None = None
+    ) -> bool:
         """Return whether a pop of a queue (-1: of any) would find messages, filters aside."""
-        asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=False)
+        asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=orderly, attempt=attempt)
         for each, number in self._places(asked):
-            if await self._rest((each, group, number)):
+            place = each, group, number
+            if orderly and self._orderly.is_blocked(place, self._clock(), attempt):
+                continue
+            if await self._rest(place):
                 return True
         return False
 
@@ -194,7 +201,7 @@ class Popper:
         offset = await self._start(place, from_oldest=asked.from_oldest)
         if not self._commit(place, offset, dead_end):
             return 0
-        if asked.orderly and self._orderly.is_blocked(place, popped.pop_time):
+        if asked.orderly and self._orderly.is_blocked(place, popped.pop_time, asked.attempt):
             return 0  # its messages are no reason to try again: an acknowledgement is
         wanted = asked.wanted if topic == asked.topic else EVERYTHING
         most = asked.max_count - len(popped.records)
@@ -222,7 +229,7 @@ class Popper:
         offsets = [int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big") for record in records]
         handle = PopHandle(start, popped.pop_time, asked.invisible_ms, popped.revive_queue, self._broker_name)
         if asked.orderly:
-            before = self._orderly.started(place, popped.pop_time, asked.invisible_ms, offsets)
+            before = self._orderly.started(place, popped.pop_time, asked.invisible_ms, offsets, asked.attempt)
             kind = topic_kind(topic)
             popped.order_counts += [f"{kind} qo{queue_id}%{offset} {times}" for offset, times in before.items()]
         else:
