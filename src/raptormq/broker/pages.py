@@ -1,7 +1,7 @@
 """What a broker answers to Prometheus and to the probes of Kubernetes, from the first moment of its start on.
 
 While the store recovers there is little to tell: that it does, and how far the building of queues and index has come.
-Neighbour: :mod:`~raptormq.broker.health_server` serves the pages.
+Neighbour: :mod:`~raptormq.transport.health_server` serves the pages.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from raptormq.broker.assembly import Assembly
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.group_lags import GroupLags, LagRounds
-from raptormq.broker.health_server import Page
 from raptormq.broker.metrics import BrokerMetrics, Figures, lag_figures, store_figures
 from raptormq.errors import DiskFull, StoreReadOnly
 from raptormq.storage.store import MessageStore
+from raptormq.transport.health_server import Page
 from raptormq.transport.server import Server
 
 

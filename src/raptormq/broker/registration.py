@@ -285,7 +285,10 @@ class Registrar:
             if address not in self._registered:
                 logger.info("registered with name server %s", address)
             return True
-        self._note(address, f"name server {address} refuses the registration: {answered.remark}")
+        hint = ""
+        if answered.code == ResponseCode.NO_PERMISSION:
+            hint = "; it knows this broker by its innerClientAuthenticationCredentials"
+        self._note(address, f"name server {address} refuses the registration: {answered.remark}{hint}")
         return False
 
     def _note(self, address: str, message: str) -> None:

@@ -15,11 +15,13 @@ from raptormq.broker.foreign_keys import FOREIGN_KEYS
 from raptormq.config_file import change_live, changed_properties, dump_settings, first_keys, write_file
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
+from raptormq.security.settings import ACCESS_KEYS
 from raptormq.transport.tls_settings import TLS_KEYS
 
 logger = get_logger(__name__)
 
-_NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | TLS_KEYS
+_NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | ACCESS_KEYS | TLS_KEYS
+"""Access control is among them: who may change settings would make himself a super user."""
 
 
 class RunningConfig:

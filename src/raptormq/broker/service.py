@@ -14,7 +14,6 @@ from collections.abc import Callable
 from raptormq.broker.addresses import client_address, reserve_port, store_host
 from raptormq.broker.assembly import SETTLE_S, Assembly, assemble
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.health_server import HealthServer
 from raptormq.broker.maintenance import Maintenance
 from raptormq.broker.pages import Pages
 from raptormq.broker.rates import SAMPLE_S
@@ -22,6 +21,7 @@ from raptormq.broker.store_settings import store_config
 from raptormq.logs import get_logger
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import MessageStore, now_ms
+from raptormq.transport.health_server import HealthServer
 from raptormq.transport.server import Server, ServerLimits
 
 logger = get_logger(__name__)

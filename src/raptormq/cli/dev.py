@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from raptormq.config_file import read_properties
 from raptormq.logs import configure_logging, get_logger
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
+from raptormq.security.settings import ACCESS_KEYS, AccessControl
 from raptormq.transport.tls_settings import TLS_KEYS
 
 logger = get_logger(__name__)
@@ -48,6 +50,12 @@ def data_folder(value: str) -> Path:
     return folder
 
 
+OWN_CREDENTIALS = "innerClientAuthenticationCredentials"
+
+_ACCESS_KEYS = ACCESS_KEYS - {"authConfigPath", "authenticationWhitelist", "authorizationWhitelist"}
+"""What broker and name server have in common; the codes of the white lists are the broker's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The command line."""
@@ -59,14 +67,17 @@ class Options:
     metrics_port: int
 
     def name_server_config(self, pairs: dict[str, str]) -> NameServerConfig:
-        """Return the settings of the name server: the command line, and what the settings file says about TLS.
+        """Return the settings of the name server: the command line, and what the settings file says about TLS and
+        access control, which is off where the broker has nothing to sign its registration with.
 
         What it keeps is in ``namesrv`` below the data directory.
         """
         folder = self.data_dir / "namesrv"
+        keys = TLS_KEYS | _ACCESS_KEYS if OWN_CREDENTIALS in pairs else TLS_KEYS
         return NameServerConfig.from_pairs(
-            {key: value for key, value in pairs.items() if key in TLS_KEYS}
+            {key: value for key, value in pairs.items() if key in keys}
             | {
+                "authConfigPath": str(folder / "auth"),
                 "bindAddress": self.host,
                 "listenPort": str(self.namesrv_port),
                 "kvConfigPath": str(folder / "kvConfig.json"),
@@ -86,6 +97,16 @@ class Options:
         }
         advertised = {} if self.host in WILDCARDS else {"brokerIP1": self.host}
         return BrokerConfig.from_pairs(DEFAULTS | advertised | pairs | wanted, path)
+
+
+def own_credentials(security: AccessControl) -> dict[str, str]:
+    """Return what the broker signs its registration with, as a setting: the first user's, unless there are others."""
+    user = security.own_credentials or security.first_user
+    if user is None:
+        if security.is_on:
+            logger.warning("the name server takes unsigned requests, for the broker has no %s", OWN_CREDENTIALS)
+        return {}
+    return {OWN_CREDENTIALS: json.dumps({"accessKey": user.access_key, "secretKey": user.secret_key})}
 
 
 @click.command(
@@ -132,7 +153,8 @@ def dev(
     configure_logging(log_level)
     options = Options(data_dir, host, namesrv_port, broker_port, metrics_port)
     pairs = read_properties(config_file) if config_file is not None else {}
-    options.broker_config(pairs, "127.0.0.1:9876")  # a bad setting is told before anything is started
+    config = options.broker_config(pairs, "127.0.0.1:9876")  # a bad setting is told before anything is started
+    pairs |= own_credentials(config.security)
     for warning in warnings_for(pairs):
         logger.warning("%s", warning)
     serve(lambda: _serving(options, pairs, config_file))

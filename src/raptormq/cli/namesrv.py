@@ -23,14 +23,16 @@ Examples:
   raptormq namesrv -c namesrv.conf --log-level debug"""
 )
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="Settings (RocketMQ keys).")
+@click.option("--metrics-port", type=click.IntRange(-1, 65_535), help="Port of /metrics, /healthz, /readyz; -1: none.")
 @log_level_option("info")
-def namesrv(config_file: Path | None, log_level: str) -> None:
+def namesrv(config_file: Path | None, metrics_port: int | None, log_level: str) -> None:
     """Run a name server until SIGTERM or SIGINT.
 
-    Standard output gets one line that starts with 'ready' and has the address; the log goes to standard error.
+    Standard output gets one line that starts with 'ready' and has the addresses; the log goes to standard error.
     """
     configure_logging(log_level)
-    config, warnings = load_name_server_config(config_file)
+    overrides = {"metricsPort": str(metrics_port)} if metrics_port is not None else {}
+    config, warnings = load_name_server_config(config_file, overrides)
     for warning in warnings:
         logger.warning("%s", warning)
     serve(lambda: _serving(config))
@@ -40,4 +42,5 @@ def namesrv(config_file: Path | None, log_level: str) -> None:
 async def _serving(config: NameServerConfig) -> AsyncIterator[Addresses]:
     server = NameServer(config)
     async with running(server):
-        yield {"namesrv": server.address}
+        metrics = {"metrics": server.metrics_address} if server.metrics_address is not None else {}
+        yield {"namesrv": server.address} | metrics

@@ -6,7 +6,7 @@ The file format and the declaration of settings are in :mod:`raptormq.config_fil
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raptormq.config_file import (
@@ -20,6 +20,8 @@ from raptormq.config_file import (
     setting,
     unknown_key_warnings,
 )
+from raptormq.protocol.codes import RequestCode
+from raptormq.security.settings import AccessControl, request_codes
 from raptormq.transport.tls import ServerTls
 from raptormq.transport.tls_settings import TLS_KEYS, server_tls
 
@@ -49,6 +51,22 @@ JVM_KEYS = frozenset(
 
 def _home(name: str) -> str:
     return str(Path.home() / "namesrv" / name)
+
+
+OPEN_CODES = f"{RequestCode.GET_ROUTEINFO_BY_TOPIC:d},{RequestCode.GET_BROKER_CLUSTER_INFO:d}"
+"""What every client asks a name server: where a topic is, and which brokers there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerAccess(AccessControl):
+    """Who may send requests. Where things are anybody may ask, unless the white lists say otherwise."""
+
+    authentication_whitelist: str = setting(OPEN_CODES, "authenticationWhitelist", parse=request_codes)
+    """Request codes that need no signature, separated by commas."""
+    authorization_whitelist: str = setting(OPEN_CODES, "authorizationWhitelist", parse=request_codes)
+    """Request codes that need no permission, separated by commas."""
+    auth_config_path: str = setting(lambda: _home("auth"), "authConfigPath", parse=file_path)
+    """Folder of the tables of users and of what they may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +108,14 @@ class NameServerConfig:
     """Controller mode (election by the name servers) does not exist here; replication groups elect their own leader."""
     notify_min_broker_id_changed: str = setting("false", "notifyMinBrokerIdChanged", parse=choice("false"))
     """Brokers learn about their group from registrations alone."""
+    metrics_host: str = setting("0.0.0.0", "metricsPromExporterHost", "metricsHost")
+    metrics_port: int = setting(-1, "metricsPort", "metricsPromExporterPort", parse=integer(-1, 65_535))
+    """GET /metrics, /healthz and /readyz; 0 takes a free port, -1 serves none."""
+    access: NameServerAccess = field(default_factory=NameServerAccess)
     tls: ServerTls | None = None
     """How peers may connect, None: plainly. Neither shown nor changed by requests, as in RocketMQ."""
+    given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The pairs that they come from."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str]) -> NameServerConfig:
@@ -100,7 +124,7 @@ class NameServerConfig:
         Raises:
             ConfigError: a value cannot be used.
         """
-        return replace(load_settings(cls, pairs), tls=server_tls(pairs))
+        return replace(load_settings(cls, pairs), tls=server_tls(pairs), given=dict(pairs))
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
@@ -108,8 +132,10 @@ def warnings_for(pairs: Mapping[str, str]) -> list[str]:
     return unknown_key_warnings(pairs, known_keys(NameServerConfig) | JVM_KEYS | TLS_KEYS)
 
 
-def load_name_server_config(path: Path | None) -> tuple[NameServerConfig, list[str]]:
-    """Return the settings of a ``namesrv.conf`` (or the defaults) and the warnings to print.
+def load_name_server_config(
+    path: Path | None, overrides: Mapping[str, str] | None = None
+) -> tuple[NameServerConfig, list[str]]:
+    """Return the settings of a ``namesrv.conf`` (or the defaults) with ``overrides`` on top, and the warnings to print.
 
     Changes by request go into the same file unless it names another ``configStorePath``.
 
@@ -117,5 +143,6 @@ def load_name_server_config(path: Path | None) -> tuple[NameServerConfig, list[s
         ConfigError: the file cannot be read or a value cannot be used.
     """
     pairs = read_properties(path) if path is not None else {}
+    pairs |= overrides or {}
     defaults = {"configStorePath": str(path)} if path is not None else {}
     return NameServerConfig.from_pairs(defaults | pairs), warnings_for(pairs)

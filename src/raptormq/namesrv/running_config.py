@@ -1,7 +1,8 @@
 """The settings in force, which requests may change while the name server runs.
 
 A change is checked like a file is, kept in the file named by ``configStorePath`` and then takes effect; where the
-server listens and stores changes with the next start only.
+server listens and stores changes with the next start only. Access control changes by no request: who may change
+settings would make himself a super user.
 """
 
 from __future__ import annotations
@@ -10,9 +11,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from raptormq.config_file import dump_settings, format_properties, load_settings, read_properties, write_file
+from raptormq.config_file import (
+    dump_settings,
+    first_keys,
+    format_properties,
+    load_settings,
+    read_properties,
+    write_file,
+)
 from raptormq.namesrv.config import NameServerConfig
+from raptormq.security.settings import ACCESS_KEYS
 from raptormq.transport.tls_settings import TLS_KEYS
+
+_NEVER = ACCESS_KEYS | TLS_KEYS
 
 
 class RunningConfig:
@@ -20,11 +31,13 @@ class RunningConfig:
 
     def __init__(self, config: NameServerConfig) -> None:
         self.current = config
+        self._given = dict(config.given)
+        self._first_keys = first_keys(NameServerConfig)
 
     def forbidden(self, pairs: Mapping[str, str]) -> list[str]:
         """Return the keys that no request may change."""
-        black_list = self.current.config_black_list.split(";")
-        return [key for key in pairs if key in black_list or key in TLS_KEYS]
+        black_list = _NEVER.union(self.current.config_black_list.split(";"))
+        return [key for key in pairs if key in black_list]
 
     def update(self, pairs: Mapping[str, str]) -> None:
         """Apply ``pairs`` on top of what is in force.
@@ -32,12 +45,12 @@ class RunningConfig:
         Raises:
             ConfigError: a value cannot be used or the file cannot be written; nothing was changed.
         """
-        changed = replace(
-            load_settings(NameServerConfig, dump_settings(self.current) | dict(pairs)), tls=self.current.tls
-        )
+        changes = {self._first_keys.get(key, key): value for key, value in pairs.items()}
+        changed = load_settings(NameServerConfig, self._given | changes)
         path = Path(self.current.config_store_path)
         stored = read_properties(path) if path.exists() else {}
-        write_file(path, format_properties(stored | dict(pairs)))
+        write_file(path, format_properties(stored | changes))
+        self._given |= changes
         self.current = replace(changed, tls=self.current.tls)
 
     def text(self) -> str:

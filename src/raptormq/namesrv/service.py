@@ -10,9 +10,13 @@ from pathlib import Path
 
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.handlers import build_router
+from raptormq.namesrv.handlers.registration import RegistrationHandlers
 from raptormq.namesrv.kv_config import KvConfig
+from raptormq.namesrv.pages import Pages
 from raptormq.namesrv.running_config import RunningConfig
+from raptormq.namesrv.security import NameServerSecurity
 from raptormq.namesrv.table import RouteTable
+from raptormq.transport.health_server import HealthServer
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server, ServerLimits
 
@@ -25,6 +29,8 @@ class NameServer:
         self._table = RouteTable()
         self._kv = KvConfig(Path(config.kv_config_path))
         self._server: Server | None = None
+        self._security: NameServerSecurity | None = None
+        self._health: HealthServer | None = None
         self._router = Router()
         self._expiry: asyncio.TimerHandle | None = None
         self._registered = asyncio.Event()
@@ -40,19 +46,42 @@ class NameServer:
         host = self._config.current.bind_address
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
+    @property
+    def metrics_address(self) -> str | None:
+        """Where /metrics is, ``host:port``; None without."""
+        return f"{self._config.current.metrics_host}:{self._health.port}" if self._health is not None else None
+
     async def start(self) -> None:
-        """Load the key-value store, listen and begin to look for silent brokers.
+        """Load the key-value store and the users, listen and begin to look for silent brokers.
 
         Raises:
-            ConfigError: the port is taken, or the key-value file cannot be read.
+            ConfigError: a port is taken, or the key-value file cannot be read.
+            StoreDamaged: the tables of users cannot be read.
         """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         self._kv.load()
         config = self._config.current
-        self._router = build_router(self._table, self._kv, self._config, _monotonic_ms, self._registered.set)
+        registrations = RegistrationHandlers(self._table, self._kv, self._config, _monotonic_ms, self._registered.set)
+        self._router = build_router(self._table, self._kv, self._config, _monotonic_ms, registrations)
+        if config.access.is_on:
+            self._security = NameServerSecurity(config.access, self._table)
+            self._security.protect(self._router)
         limits = ServerLimits(idle_seconds=config.max_idle_seconds)
         server = Server(self._router, config.bind_address, config.listen_port, limits, config.tls)
         await server.start()
         self._server = server
+        if config.metrics_port >= 0:
+            gate = self._security.gate if self._security is not None else None
+            pages = Pages(self._table, registrations, gate, lambda: server.connection_count)
+            health = HealthServer(pages.by_path(), config.metrics_host, config.metrics_port)
+            await health.start()
+            self._health = health
         self._schedule_expiry()
 
     async def wait_for_broker(self, address: str) -> None:
@@ -70,6 +99,12 @@ class NameServer:
             server, self._server = self._server, None
             await server.stop()
         await self._router.stop()
+        if self._health is not None:
+            health, self._health = self._health, None
+            await health.stop()
+        if self._security is not None:
+            security, self._security = self._security, None
+            await security.save()
 
     def _schedule_expiry(self) -> None:
         interval_s = self._config.current.scan_not_active_broker_interval_ms / 1000
@@ -77,6 +112,8 @@ class NameServer:
 
     def _expire(self) -> None:
         self._table.expire(_monotonic_ms())
+        if self._security is not None:
+            self._security.save_again()
         self._schedule_expiry()
 
 

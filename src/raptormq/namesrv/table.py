@@ -133,6 +133,21 @@ class RouteTable:
             self._take_topics(group, registration, changed)
         return self._master_for(group, registration.broker_id)
 
+    def displaced_by(self, registration: Registration) -> list[str]:
+        """Return the addresses of brokers that have not gone, as far as is known, and would lose their place, or their
+        address, to a registration that came by another connection than theirs.
+        """
+        group = self.groups.get(registration.broker_name)
+        holder = group.addresses.get(registration.broker_id) if group else None
+        candidates = dict.fromkeys((holder, registration.address))
+        return [
+            address
+            for address in candidates
+            if address is not None
+            and (live := self.live.get(address)) is not None
+            and live.channel != registration.channel
+        ]
+
     def touch(self, address: str, now_ms: int, timeout_ms: int | None = None) -> None:
         """Note a sign of life; an unknown address is ignored: it has to register."""
         live = self.live.get(address)
@@ -146,6 +161,11 @@ class RouteTable:
         return live.data_version if live else None
 
     # -- brokers go ----------------------------------------------------------------------------------------------------
+
+    def channel_of(self, address: str) -> Hashable | None:
+        """Return the connection by which ``address`` was registered last."""
+        live = self.live.get(address)
+        return live.channel if live else None
 
     def unregister(self, broker_name: str, address: str) -> bool:
         """Remove one broker; return whether it was listed."""

@@ -51,6 +51,8 @@ class AccessGate:
         self._authentication = authentication
         self._authorization = authorization
         self._unsigned, self._unjudged = open_codes
+        self.refused_count = 0
+        """Requests that did not pass."""
         self._decisions: dict[tuple[str, Demand, str], str | None] = {}
         users.listen(self._decisions.clear)
         acls.listen(self._decisions.clear)
@@ -83,6 +85,7 @@ class AccessGate:
             if self._authorization and request.code not in self._unjudged:
                 self._authorize(request, connection.peer[0])
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the request does not pass
+            self.refused_count += 1
             logger.info("refused request code %d from %s: %s", request.code, connection.peer_name, error)
             return failure(request, error)
         return None

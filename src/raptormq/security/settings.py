@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raptormq.config_file import parse_bool, setting
+from raptormq.config_file import known_keys, parse_bool, setting
 from raptormq.errors import BodyError, ConfigError
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.signing import Credentials
@@ -63,6 +63,11 @@ class AccessControl:
     """``{"accessKey": …, "secretKey": …}``: what brokers sign their own requests with; a super user, too."""
 
     @property
+    def is_on(self) -> bool:
+        """Whether requests are judged at all."""
+        return self.authentication or self.authorization
+
+    @property
     def unsigned_codes(self) -> frozenset[int]:
         """The codes of ``authenticationWhitelist``."""
         return _code_set(self.authentication_whitelist)
@@ -71,3 +76,7 @@ class AccessControl:
     def unjudged_codes(self) -> frozenset[int]:
         """The codes of ``authorizationWhitelist``."""
         return _code_set(self.authorization_whitelist)
+
+
+ACCESS_KEYS = frozenset(known_keys(AccessControl) | {"authConfigPath"})
+"""Keys of settings that no request may change."""

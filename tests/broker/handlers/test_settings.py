@@ -96,7 +96,8 @@ async def test_a_change_is_in_the_file_and_another_start_has_it(tmp_path: Path) 
         ({"fileReservedTime": "soon"}, 29, "setting fileReservedTime = 'soon' is not usable: expected a whole number"),
         ({"fileReservedTme": "1"}, 29, "unknown setting fileReservedTme, did you mean fileReservedTime?"),
         ({"brokerConfigPath": "/tmp/x"}, 16, "Can not update config in black list."),
-        ({"initAuthenticationUser": "{}"}, 29, "setting initAuthenticationUser: its credentials are not usable"),
+        ({"initAuthenticationUser": '{"username":"me","password":"x"}'}, 16, "Can not update config in black list."),
+        ({"authenticationEnabled": "false"}, 16, "Can not update config in black list."),
         ({"brokerName": "x\\ud800"}, 29, _HALF_A_CHARACTER),
     ],
 )

@@ -25,15 +25,12 @@ def build_router(
     kv: KvConfig,
     config: RunningConfig,
     now_ms: Callable[[], int],
-    on_registered: Callable[[], None],
+    registrations: RegistrationHandlers,
 ) -> Router:
-    """Return the router of a name server.
-
-    ``now_ms`` is a clock that never goes back; ``on_registered`` is called after each registration that was taken.
-    """
+    """Return the router of a name server; ``now_ms`` is a clock that never goes back."""
     router = Router()
     KvHandlers(kv).add_to(router)
-    RegistrationHandlers(table, kv, config, now_ms, on_registered).add_to(router)
+    registrations.add_to(router)
     RouteHandlers(table, kv, config, now_ms).add_to(router)
     TopicHandlers(table, config).add_to(router)
     PermissionHandlers(table).add_to(router)

@@ -46,6 +46,10 @@ class RegistrationHandlers:
         self._config = config
         self._now_ms = now_ms
         self._on_registered = on_registered
+        self.displaced_count = 0
+        """Brokers that had not gone and lost their place to a registration by another connection."""
+        self.foreign_farewell_count = 0
+        """Brokers that were unregistered by another connection than their own, which was open."""
 
     def add_to(self, router: Router) -> None:
         """Register the handlers."""
@@ -72,6 +76,7 @@ class RegistrationHandlers:
             timeout_ms=header.heartbeat_timeout_millis,
             enable_acting_master=header.enable_acting_master,
         )
+        displaced = self._table.displaced_by(registration)
         is_new = header.broker_addr not in self._table.live
         delete_missing = header.complete_topic_table
         if delete_missing is None:
@@ -82,15 +87,40 @@ class RegistrationHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if is_new:
             logger.info("broker %s (id %d) at %s came", header.broker_name, header.broker_id, header.broker_addr)
+        self._warn_of(displaced, peer, header)
         self._on_registered()
         answer = RegisterBrokerResponseHeader(master.ha_address, master.address) if master else None
         return response_to(request, header=answer, body=self._order_topics())
 
+    def _warn_of(self, displaced: list[str], peer: Connection, header: RegisterBrokerRequestHeader) -> None:
+        """Tell of brokers that may be alive: a pod that came back elsewhere, or somebody who takes their place."""
+        for address in displaced:
+            if self._table.channel_of(address) not in (None, peer):  # it outranks the newcomer
+                continue
+            self.displaced_count += 1
+            logger.warning(
+                "broker %s (id %d) is registered at %s by %s: %s, which has not said goodbye and whose connection is "
+                "open, gives way",
+                header.broker_name,
+                header.broker_id,
+                header.broker_addr,
+                peer.peer_name,
+                address if address != header.broker_addr else "its former registration",
+            )
+
     def unregister(
-        self, _peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
+        self, peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
         """UNREGISTER_BROKER: a broker that stops says goodbye."""
-        self._table.unregister(header.broker_name, header.broker_addr)
+        is_own = self._table.channel_of(header.broker_addr) == peer
+        if self._table.unregister(header.broker_name, header.broker_addr) and not is_own:
+            self.foreign_farewell_count += 1
+            logger.warning(
+                "broker %s at %s is unregistered by %s, not by its own connection, which is open",
+                header.broker_name,
+                header.broker_addr,
+                peer.peer_name,
+            )
         return response_to(request)
 
     def query_data_version(

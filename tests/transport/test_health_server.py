@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from raptormq.broker import health_server
-from raptormq.broker.health_server import HealthServer, Page
 from raptormq.errors import ConfigError
+from raptormq.transport import health_server
+from raptormq.transport.health_server import HealthServer, Page
 
 
 async def exchange(port: int, sent: bytes) -> bytes:

@@ -1,0 +1,85 @@
+"""What each request to a name server needs (the ``RocketMQAction`` of RocketMQ's headers ``header.namesrv``): Get or
+Update on the clusters that it is about, and on all of them (``Cluster:*``) where it is about none in particular.
+
+A registration can push out brokers of other clusters than it names: it needs Update on theirs, too.
+
+Different from RocketMQ, whose name servers never ask: a topic is deleted (216) by who may delete it on its brokers
+(215), and its route (105), where that is not open to everybody, is for whoever may do anything with the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from raptormq.namesrv.table import RouteTable
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.security.gate import Demands
+from raptormq.security.resources import Demand, Resource, resources_of
+
+_EVERY_CLUSTER = "*"
+_GET, _UPDATE = ("Get",), ("Update",)
+_TOPIC_PEERS, _GROUP_PEERS = ("Pub", "Sub", "Get"), ("Sub", "Get")
+_READS = frozenset(
+    {
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        RequestCode.GET_NAMESRV_CONFIG,
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL,
+    }
+)
+"""Requests that change nothing; all others need Update."""
+
+_NAMED: dict[int, tuple[str, ...]] = {
+    RequestCode.REGISTER_BROKER: ("clusterName", "brokerName", "brokerAddr"),
+    RequestCode.UNREGISTER_BROKER: ("clusterName", "brokerName", "brokerAddr"),
+    RequestCode.BROKER_HEARTBEAT: ("clusterName", "brokerName", "brokerAddr"),
+    RequestCode.QUERY_DATA_VERSION: ("clusterName", "brokerName", "brokerAddr"),
+    RequestCode.GET_BROKER_MEMBER_GROUP: ("clusterName", "brokerName"),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: ("brokerName",),
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: ("brokerName",),
+    RequestCode.GET_TOPICS_BY_CLUSTER: ("cluster",),
+}
+"""Request -> the fields of its header that say which clusters it is about; others may be written beside them."""
+
+
+def demands_in(table: RouteTable) -> Demands:
+    """Return what tells the needs of requests to the name server of ``table``."""
+    return partial(demands_of, table=table)
+
+
+def demands_of(request: RemotingCommand, table: RouteTable) -> list[Demand]:
+    """Return all that ``request`` needs."""
+    fields = request.ext_fields
+    if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        return [
+            Demand(resource, _GROUP_PEERS if resource.kind == "Group" else _TOPIC_PEERS)
+            for resource in resources_of(fields.get("topic") or "")
+        ]
+    if request.code == RequestCode.DELETE_TOPIC_IN_NAMESRV:
+        return [Demand(resource, ("Delete",)) for resource in resources_of(fields.get("topic") or "")]
+    actions = _GET if request.code in _READS else _UPDATE
+    named = {name: fields[name] for name in _NAMED.get(request.code, ()) if fields.get(name)}
+    return [Demand(Resource("Cluster", cluster), actions) for cluster in _clusters(named, table) or [_EVERY_CLUSTER]]
+
+
+def _clusters(named: Mapping[str, str], table: RouteTable) -> list[str]:
+    """Return the clusters that a request names, and those of the brokers and addresses that it names."""
+    live = table.live.get(named.get("brokerAddr", ""))
+    brokers = [named.get("brokerName", ""), live.broker_name if live else ""]
+    groups = [table.groups[name] for name in brokers if name in table.groups]
+    clusters = [named.get("clusterName"), named.get("cluster"), *(group.cluster for group in groups)]
+    return list(dict.fromkeys(cluster for cluster in clusters if cluster))

@@ -1,0 +1,72 @@
+"""What a name server answers to Prometheus and to probes, where ``metricsPort`` is set.
+
+    raptormq_namesrv_<figure>
+
+What only grows is a counter; its name ends in ``_total``. Neighbour: :mod:`~raptormq.transport.health_server` serves
+the pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from raptormq.namesrv.handlers.registration import RegistrationHandlers
+from raptormq.namesrv.table import RouteTable
+from raptormq.security.gate import AccessGate
+from raptormq.transport.health_server import Page
+
+Figure = tuple[str, str, int]
+"""Name, what it is, value."""
+
+
+class Pages(Collector):
+    """The pages of one name server that serves."""
+
+    def __init__(
+        self,
+        table: RouteTable,
+        registrations: RegistrationHandlers,
+        gate: AccessGate | None,
+        connections: Callable[[], int],
+    ) -> None:
+        self._table = table
+        self._registrations = registrations
+        self._gate = gate
+        self._connections = connections
+
+    def by_path(self) -> dict[str, Page]:
+        """Return the pages."""
+        return {"/metrics": self.metrics, "/healthz": self.alive, "/readyz": self.alive}
+
+    async def metrics(self) -> tuple[int, bytes]:
+        """Figures for Prometheus."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return 200, generate_latest(registry)
+
+    async def alive(self) -> tuple[int, bytes]:
+        """Who answers here serves."""
+        return 200, b"ok\n"
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics (prometheus_client)."""
+        for name, text, value in self._figures():
+            made = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            yield made(f"raptormq_namesrv_{name}", text, value)
+
+    def _figures(self) -> Iterator[Figure]:
+        yield "brokers", "Brokers that are registered", len(self._table.live)
+        yield "topics", "Topics that some broker serves", len(self._table.queues)
+        yield "connections", "Open connections", self._connections()
+        registrations = self._registrations
+        displaced = "Brokers that had not gone and lost their place to a registration by another connection"
+        yield "brokers_displaced_total", displaced, registrations.displaced_count
+        text = "Brokers that were unregistered by another connection than their own, which was open"
+        yield "brokers_unregistered_by_others_total", text, registrations.foreign_farewell_count
+        refused = self._gate.refused_count if self._gate is not None else 0
+        yield "requests_refused_total", "Requests that access control has refused", refused

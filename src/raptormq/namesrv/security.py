@@ -1,0 +1,61 @@
+"""Access control of a name server: what lets requests in, and the requests that manage users and their rights (3001 to
+3010), which mqadmin sends to a name server as to a broker (``-b``).
+
+RocketMQ's name servers have none. Its tables are this name server's own: users are made with each one, or come from its
+settings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raptormq.errors import ConfigError, StorageError
+from raptormq.logs import get_logger
+from raptormq.namesrv.config import NameServerAccess
+from raptormq.namesrv.demands import demands_in
+from raptormq.namesrv.table import RouteTable
+from raptormq.security.acl_handlers import AclHandlers
+from raptormq.security.gate import AccessGate
+from raptormq.security.tables import access_gate, load_security
+from raptormq.security.user_handlers import UserHandlers
+from raptormq.transport.router import Router
+
+logger = get_logger(__name__)
+
+
+class NameServerSecurity:
+    """The tables, and the gate in front of the handlers."""
+
+    def __init__(self, access: NameServerAccess, table: RouteTable) -> None:
+        """
+        Raises:
+            ConfigError: the folder of the tables cannot be made.
+            StoreDamaged: a table and its backup cannot be read.
+        """
+        folder = Path(access.auth_config_path)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"authConfigPath: {folder} cannot be made: {error.strerror}") from error
+        self._tables = load_security(access, folder)
+        self.gate: AccessGate = access_gate(access, self._tables, demands_in(table))
+
+    def protect(self, router: Router) -> None:
+        """Let nothing through to the handlers of ``router`` that the gate refuses."""
+        tables = self._tables
+        UserHandlers(tables.users, tables.acls, tables.users_saver, tables.acls_saver).register(router)
+        AclHandlers(tables.users, tables.acls, tables.acls_saver).register(router)
+        router.guard(self.gate.guard)
+
+    def save_again(self) -> None:
+        """Write the tables whose last write failed: the disk may have room now."""
+        for saver in (self._tables.users_saver, self._tables.acls_saver):
+            saver.save_again()
+
+    async def save(self) -> None:
+        """Write what is not written yet; an error is logged, since there is nobody left to tell."""
+        for saver in (self._tables.users_saver, self._tables.acls_saver):
+            try:
+                await saver.saved()
+            except StorageError as error:
+                logger.error("%s", error)
