@@ -44,6 +44,7 @@ FEATURES: dict[str, list[str]] = {
     "Message traces": ["json/Traces"],
     "Queries by key, unique key, offset id": ["json/Queries"],
     "Control of groups": ["json/GroupControl", "json/AdminCalls"],
+    "Figures for Apache's exporter and dashboard": ["json/MonitoringCalls"],
     "Restarts of the broker": ["json/BrokerRestart.Before", "json/BrokerRestart.After"],
     "Refusals that clients see": ["json/Refusals", "node/Refusals", "go/Refusals"],
     "Bad header fields and bodies": ["raw/BadHeaders"],

@@ -27,6 +27,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("Rebalance", new Rebalance());
         SCENARIOS.put("Queries", new Queries());
         SCENARIOS.put("AdminCalls", new AdminCalls());
+        SCENARIOS.put("MonitoringCalls", new MonitoringCalls());
         SCENARIOS.put("Transactions", new Transactions());
         SCENARIOS.put("Transactions.Before", new Transactions.Before());
         SCENARIOS.put("RequestReply", new RequestReply());
