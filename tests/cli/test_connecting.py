@@ -98,6 +98,16 @@ def test_credentials_of_the_tools_file(run: Play, secured: Secured) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_secret_in_a_file(run: Play, secured: Secured) -> None:
+    file = secured.home / "secret"
+    file.write_text("root-secret\n")
+    options = [*as_options(secured.tls), "--access-key", "root", "--secret-key-file", str(file)]
+    done = run("topic", "create", "by-file", *options)
+    assert done.returncode == 0, done.stderr
+    both = run("topic", "list", *options, "--secret-key", "root-secret")
+    assert (both.returncode, b"not both" in both.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [

@@ -34,6 +34,23 @@ def test_half_of_a_pair_in_a_file_is_a_mistake(tmp_path: Path, text: str) -> Non
         credentials_from_environment({"ROCKETMQ_HOME": str(tmp_path)})
 
 
+def test_the_secret_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    keys = {"RAPTORMQ_ACCESS_KEY": "a", "RAPTORMQ_SECRET_KEY_FILE": str(file)}
+    with pytest.raises(ConfigError, match="secret: No such file"):
+        credentials_from_environment(keys)
+    file.write_text("hush\n")
+    assert credentials_from_environment(keys) == Credentials("a", "hush")
+    with pytest.raises(ConfigError, match="not both"):
+        credentials_from_environment(keys | {"RAPTORMQ_SECRET_KEY": "s"})
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match="secret holds no secret key: it is empty"):
+        credentials_from_environment(keys)
+    file.write_bytes(b"hush\xff")
+    with pytest.raises(ConfigError, match=r"secret: it is not UTF-8 text$"):
+        credentials_from_environment(keys)
+
+
 def test_half_of_a_pair_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="set both"):
         credentials_from_environment({"RAPTORMQ_ACCESS_KEY": "a"})

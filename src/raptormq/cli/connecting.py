@@ -28,8 +28,13 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--tls-key", {"type": _FILE, "help": "Key (PEM) of the own certificate."}),
     ("--tls-check-name", {"is_flag": True, "default": None, "help": "Certificates must hold the servers' names."}),
     ("--access-key", {"help": "User that requests are signed as."}),
-    ("--secret-key", {"help": "Its secret; other users of the host see options, the environment they do not."}),
+    ("--secret-key-file", {"type": _FILE, "help": "File that holds the secret of that user, and nothing else."}),
+    (
+        "--secret-key",
+        {"help": "The secret itself. All users of the host see options: rather use the file or the variable."},
+    ),
 )
+_SECRETS = ("--secret-key", "--secret-key-file")
 
 
 def connection_options(command: F) -> F:
@@ -49,10 +54,14 @@ def client_config(name_servers: str, timeout_s: float) -> ClientConfig:
         ConfigError: options or environment do not go together, or a file of credentials cannot be read.
     """
     environment = dict(os.environ) | click.get_current_context().meta.get(_META, {})
-    if len([name for name in ("--access-key", "--secret-key") if environment.get(_variable(name))]) == 1:
+    secrets = [name for name in _SECRETS if environment.get(_variable(name))]
+    if bool(secrets) != bool(environment.get(_variable("--access-key"))):
         raise click.UsageError(
-            "--access-key and --secret-key go together (or RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY)"
+            "--access-key and --secret-key go together (or RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY); "
+            "--secret-key-file has the secret in a file"
         )
+    if len(secrets) > 1:
+        raise click.UsageError("give --secret-key or --secret-key-file, not both (nor their variables)")
     return ClientConfig(
         name_servers,
         request_timeout=timeout_s,

@@ -4,6 +4,8 @@ Environment first, then the file of RocketMQ's own tools, ``$ROCKETMQ_HOME/conf/
 
     accessKey: rocketmq2
     secretKey: 12345678
+
+``RAPTORMQ_SECRET_KEY_FILE`` names a file that holds the secret alone, such as one of a mounted Secret.
 """
 
 from __future__ import annotations
@@ -22,13 +24,19 @@ def credentials_from_environment(environment: Mapping[str, str] = os.environ) ->
     """Return the credentials of this process, None when nobody gave it any.
 
     Raises:
-        ConfigError: one half is missing, there or in tools.yml, or that cannot be read.
+        ConfigError: one half is missing, there or in tools.yml, or the secret is there twice, or a file cannot be read.
     """
     access_key, secret_key = environment.get("RAPTORMQ_ACCESS_KEY"), environment.get("RAPTORMQ_SECRET_KEY")
+    if file := environment.get("RAPTORMQ_SECRET_KEY_FILE"):
+        if secret_key:
+            raise ConfigError("set RAPTORMQ_SECRET_KEY or RAPTORMQ_SECRET_KEY_FILE, not both")
+        secret_key = _read_secret(Path(file))
     if access_key and secret_key:
         return Credentials(access_key, secret_key, environment.get("RAPTORMQ_SECURITY_TOKEN", ""))
     if access_key or secret_key:
-        raise ConfigError("set both RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, or neither")
+        raise ConfigError(
+            "set both RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY (or RAPTORMQ_SECRET_KEY_FILE), or neither"
+        )
     home = environment.get("ROCKETMQ_HOME")
     path = Path(home, "conf", "tools.yml") if home else None
     return read_tools_file(path) if path is not None and path.exists() else None
@@ -40,12 +48,8 @@ def read_tools_file(path: Path) -> Credentials | None:
     Raises:
         ConfigError: the file cannot be read, or one half is missing.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
     values: dict[str, str] = {}
-    for line in lines:
+    for line in _text(path).splitlines():
         key, colon, value = line.partition(":")
         if colon and not line.startswith((" ", "#")):
             values[key.strip()] = _scalar(value.strip())
@@ -53,6 +57,22 @@ def read_tools_file(path: Path) -> Credentials | None:
     if bool(access_key) != bool(secret_key):
         raise ConfigError(f"{path}: give both accessKey and secretKey, or neither")
     return Credentials(access_key, secret_key) if access_key else None
+
+
+def _read_secret(path: Path) -> str:
+    secret = _text(path).strip()
+    if not secret:
+        raise ConfigError(f"{path} holds no secret key: it is empty")
+    return secret
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:  # whose object is what the file holds
+        raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from None
 
 
 def _scalar(text: str) -> str:
