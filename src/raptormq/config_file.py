@@ -45,12 +45,15 @@ def parse_properties(text: str) -> dict[str, str]:
     line joins the next one and elsewhere escapes a character (``\\uXXXX`` included).
 
     Raises:
-        ConfigError: an escape is none, or stands for half a character.
+        ConfigError: an escape is none, or stands for half a character; the text names the key and shows no value.
     """
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
         key, value = _split_pair(line)
-        pairs[_unescape(key)] = _unescape(value).strip()
+        try:
+            pairs[_unescape(key)] = _unescape(value).strip()
+        except ConfigError as error:
+            raise ConfigError(f"setting {key!a}: {error}") from None
     return pairs
 
 
@@ -116,12 +119,12 @@ def _unescape(text: str) -> str:
         try:
             out.append(chr(int(digits, 16)))
         except ValueError:
-            raise ConfigError(f"bad escape \\u{digits} in settings file") from None
+            raise ConfigError("an escape is not \\u and four hexadecimal digits") from None
     joined = "".join(out)
     try:
         return joined.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may make one character
     except UnicodeDecodeError:
-        raise ConfigError(f"an escape stands for half a character in settings file: {joined!a}") from None
+        raise ConfigError("an escape stands for half a character") from None
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -151,7 +154,8 @@ def changed_properties(text: str, changes: Mapping[str, str]) -> str:
 
 def write_file(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` (UTF-8) atomically, making its folder when needed: a crash leaves the old file or
-    the new one, never half of it, and after this returns the new one. Who may read the old one may read the new one.
+    the new one, never half of it, and after this returns the new one. Who may read the old one may read the new one;
+    without an old one that is its owner alone, as settings may hold secrets.
 
     Raises:
         ConfigError: the folder or the file cannot be written.
@@ -163,8 +167,7 @@ def write_file(path: Path, text: str) -> None:
             folders.append(folders[-1].parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("w", encoding="utf-8") as file:
-            if path.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -35,6 +35,8 @@ KEYS_VARIABLE = "RAPTORMQ_ENCRYPTION_KEYS"
 FOLDER_VARIABLE = "RAPTORMQ_ENCRYPTION_KEY_FOLDER"
 _CURRENT = "current"
 _REFRESH_S = 5.0
+_KEY_CHARACTERS = 22
+"""The shortest key in base64, without the signs that fill it up."""
 
 
 @runtime_checkable
@@ -59,6 +61,9 @@ class EncryptionKeys(Protocol):
 class _Loaded(NamedTuple):
     current: str
     keys: dict[str, bytes]
+
+    def __repr__(self) -> str:
+        return f"keys {', '.join(map(repr, self.keys))} (not shown)"
 
 
 class _ReadKeys(abc.ABC):
@@ -169,7 +174,7 @@ class KeyFolder(_ReadKeys):
                 f"{self._path} has no file {_CURRENT!r} with the name of the key to encrypt with: {known}"
             )
         if current not in keys:
-            raise ConfigError(f"{self._path} has no key {current!r}, which its file {_CURRENT!r} names")
+            raise ConfigError(f"{self._path} has no key {_shown(current)}, which its file {_CURRENT!r} names")
         return _Loaded(current, keys)
 
 
@@ -245,7 +250,9 @@ def _parse(text: str, source: str) -> _Loaded:
         if line.strip():
             name, value = (part.strip() for part in line.partition("=")[::2])
             if name in keys:
-                raise ConfigError(f"{source} has two keys with the name {name!r}; nobody could say which is meant")
+                raise ConfigError(
+                    f"{source} has two keys with the name {_shown(name)}; nobody could say which is meant"
+                )
             keys[name] = _key(name, value, source)
     if not keys:
         raise ConfigError(f"{source} holds no key; one is NAME = BASE64")
@@ -260,11 +267,18 @@ def is_key_name(name: object) -> bool:
 
 def _key(name: str, text: str, source: str) -> bytes:
     if not is_key_name(name):
-        raise ConfigError(f"{source}: {name[:40]!r} is no name of a key")
+        raise ConfigError(f"{source}: {_shown(name)} is no name of a key")
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:  # no base64, or not even ASCII
         key = b""
     if len(key) not in KEY_BYTES:
-        raise ConfigError(f"{source}: key {name!r} is not 16, 24 or 32 bytes in base64")
+        raise ConfigError(f"{source}: key {_shown(name)} is not 16, 24 or 32 bytes in base64")
     return key
+
+
+def _shown(name: str) -> str:
+    """Return a name for an error: one that is as long as a key may be a key, whose own name was forgotten."""
+    return (
+        repr(name) if len(name) < _KEY_CHARACTERS else f"of {len(name)} characters (not shown, it may be a key itself)"
+    )

@@ -34,10 +34,11 @@ class CommandFlag(IntFlag):
     ONEWAY = 2
 
 
+_PROOFS = frozenset({"SecurityToken", "Signature"})
 _RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RemotingCommand:
     """One request or response.
 
@@ -54,6 +55,17 @@ class RemotingCommand:
     language: int = Language.PYTHON
     version: int = PROTOCOL_VERSION
     serialize_type: int = SerializeType.JSON
+
+    def __repr__(self) -> str:
+        """Show everything but what is secret or long: the proof of who sends it, and the body, of which the length is
+        shown. What is printed by a log, a trace or a debugger must not be what others can sign in with.
+        """
+        fields = {name: "…" if name in _PROOFS else value for name, value in self.ext_fields.items()}
+        return (
+            f"RemotingCommand(code={int(self.code)}, ext_fields={fields}, body=<{len(self.body)} bytes>, "
+            f"opaque={self.opaque}, flag={int(self.flag)}, remark={self.remark!r}, language={int(self.language)}, "
+            f"version={self.version}, serialize_type={int(self.serialize_type)})"
+        )
 
     @property
     def is_response(self) -> bool:

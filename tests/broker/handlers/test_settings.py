@@ -12,7 +12,7 @@ from raptormq.broker.service import Broker
 from raptormq.protocol.command import RemotingCommand
 from tests.broker.harness import Peer, connected, running, settings
 
-_HALF_A_CHARACTER = r"an escape stands for half a character in settings file: 'x\ud800'"
+_HALF_A_CHARACTER = "setting 'brokerName': an escape stands for half a character"
 
 
 async def update(peer: Peer, **pairs: object) -> RemotingCommand:
