@@ -27,8 +27,10 @@ async def process(
     *,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
+    level: str = "warning",
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """A broker process that serves; killed at the end of the block if it still runs. ``log`` gets its warnings."""
+    """A broker process that serves; killed at the end of the block if it still runs. ``log`` gets its warnings, or more
+    by another ``level``."""
     config = tmp_path / "broker.conf"
     pairs = SMALL | {
         "storePathRootDir": str(tmp_path / "store"),
@@ -37,7 +39,7 @@ async def process(
     }
     pairs |= settings or {}
     config.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
-    command = ["broker", "-c", str(config), "--log-level", "error" if log is None else "warning"]
+    command = ["broker", "-c", str(config), "--log-level", "error" if log is None else level]
     async with serving(command, environment=environment, log=log) as server:
         yield server
 

@@ -366,7 +366,7 @@ def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:
     config = core.config
     security = core.tables.security
     return (
-        UserHandlers(security.users, security.acls, security.users_saver, security.acls_saver),
+        UserHandlers(security, core.gate),
         AclHandlers(security.users, security.acls, security.acls_saver),
         TopicHandlers(core.store, core.topics, core.groups, core.settling, config.identity, config.policies),
         GroupHandlers(core.store, core.groups, core.topics, core.settling, pulls.reset),

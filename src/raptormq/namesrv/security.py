@@ -43,7 +43,7 @@ class NameServerSecurity:
     def protect(self, router: Router) -> None:
         """Let nothing through to the handlers of ``router`` that the gate refuses."""
         tables = self._tables
-        UserHandlers(tables.users, tables.acls, tables.users_saver, tables.acls_saver).register(router)
+        UserHandlers(tables, self.gate).register(router)
         AclHandlers(tables.users, tables.acls, tables.acls_saver).register(router)
         router.guard(self.gate.guard)
 

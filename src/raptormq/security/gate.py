@@ -63,6 +63,16 @@ class AccessGate:
         return self.refusal if self._authentication or self._authorization else None
 
     @property
+    def authenticates(self) -> bool:
+        """Whether anybody is asked who he is."""
+        return self._authentication
+
+    def is_by_super_user(self, request: RemotingCommand) -> bool:
+        """Whether a super user has signed ``request``, and his signature was looked at."""
+        is_proved = self._authentication and request.code not in self._unsigned
+        return is_proved and self._is_super(request.ext_fields.get(ACCESS_KEY))
+
+    @property
     def authorize(self) -> Callable[[Connection, RemotingCommand], None] | None:
         """What judges the parts of a request that holds several (30320), None when everything is allowed."""
         return self._authorize_part if self._authorization else None

@@ -62,6 +62,18 @@ class AccessControl:
     )
     """``{"accessKey": …, "secretKey": …}``: what brokers sign their own requests with; a super user, too."""
 
+    def __post_init__(self) -> None:
+        """Check what belongs together.
+
+        Raises:
+            ConfigError: rights without signatures.
+        """
+        if self.authorization and not self.authentication:
+            raise ConfigError(
+                "authorizationEnabled=true needs authenticationEnabled=true: unsigned, everybody may say that he is a "
+                "super user"
+            )
+
     @property
     def is_on(self) -> bool:
         """Whether requests are judged at all."""

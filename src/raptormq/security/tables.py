@@ -35,6 +35,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
         StoreDamaged: a file and its backup cannot be read.
     """
     private = filesystem or PrivateFileSystem()
+    _make_private(private, folder)
     users_file = JsonFile(str(folder / "users.json"), private)
     acls_file = JsonFile(str(folder / "acls.json"), private)
     try:
@@ -61,6 +62,14 @@ def access_gate(settings: AccessControl, tables: SecurityTables, demands_of: Dem
         authorization=settings.authorization,
         open_codes=(settings.unsigned_codes, settings.unjudged_codes),
     )
+
+
+def _make_private(filesystem: FileSystem, folder: Path) -> None:
+    """Open what is there: that takes it from others' eyes, also the backups, which are not read while all is well."""
+    for name in ("users.json", "acls.json"):
+        for path in (f"{folder / name}", f"{folder / name}.bak"):
+            if filesystem.exists(path):
+                filesystem.open(path).close()
 
 
 def _shape(saved: dict[str, Any] | None) -> dict[str, Any] | None:

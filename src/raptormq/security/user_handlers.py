@@ -1,4 +1,8 @@
-"""Users: 3001 create, 3002 update, 3003 delete, 3004 get, 3005 list (``AdminBrokerProcessor``)."""
+"""Users: 3001 create, 3002 update, 3003 delete, 3004 get, 3005 list (``AdminBrokerProcessor``).
+
+A password is the secret that its user signs with: who reads it is that user. Apache RocketMQ shows all of them to who
+may read the cluster; here only a super user gets them, who has proved that he is one.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import ListUsersRequestHeader, UserRequestHeader
 from raptormq.protocol.signing import ACCESS_KEY
-from raptormq.security.acls import AclTable
-from raptormq.security.users import SUPER, UserChange, UserTable, denied
-from raptormq.storage.saving import TableSaver
+from raptormq.security.gate import AccessGate
+from raptormq.security.tables import SecurityTables
+from raptormq.security.users import SUPER, UserChange, denied
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
@@ -17,11 +21,12 @@ from raptormq.transport.router import Refused, Router
 class UserHandlers:
     """Manages users; only a super user may manage super users."""
 
-    def __init__(self, users: UserTable, acls: AclTable, users_saver: TableSaver, acls_saver: TableSaver) -> None:
-        self._users = users
-        self._acls = acls
-        self._users_saver = users_saver
-        self._acls_saver = acls_saver
+    def __init__(self, tables: SecurityTables, gate: AccessGate) -> None:
+        self._users = tables.users
+        self._acls = tables.acls
+        self._users_saver = tables.users_saver
+        self._acls_saver = tables.acls_saver
+        self._gate = gate
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -65,12 +70,14 @@ class UserHandlers:
     def get(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
         """3004; no body when there is no such user."""
         user = self._users.get(_required(header))
-        return response_to(command, body=b"" if user is None else dumps(user.to_dict()))
+        shows = self._gate.is_by_super_user(command)
+        return response_to(command, body=b"" if user is None else dumps(user.shown(password=shows)))
 
     def list(self, _: Connection, command: RemotingCommand, header: ListUsersRequestHeader) -> RemotingCommand:
         """3005; no body when there is none."""
         users = self._users.matching(header.filter)
-        return response_to(command, body=dumps([user.to_dict() for user in users]) if users else b"")
+        shows = self._gate.is_by_super_user(command)
+        return response_to(command, body=dumps([user.shown(password=shows) for user in users]) if users else b"")
 
     def _require_may_change(self, username: str, command: RemotingCommand) -> None:
         user = self._users.get(username)
@@ -78,9 +85,11 @@ class UserHandlers:
             raise denied("The super user can only be update by super user")
 
     def _is_not_super(self, command: RemotingCommand) -> bool:
-        """True for a request that another user than a super user has signed; unsigned ones come here only while
-        authentication is off.
+        """True for a request that no super user has signed; while authentication is off, for one that names another
+        user.
         """
+        if self._gate.authenticates:
+            return not self._gate.is_by_super_user(command)
         username = command.ext_fields.get(ACCESS_KEY)
         user = self._users.get(username) if username else None
         return bool(username) and (user is None or not user.is_super)

@@ -38,8 +38,14 @@ class User:
         """True for one who may do nothing."""
         return self.status == "disable"
 
+    def shown(self, *, password: bool) -> dict[str, str]:
+        """Return the body that mqadmin reads; without ``password`` an empty one, which no broker takes for one: what a
+        tool copies to another cluster is refused there, and does not become a password that everybody knows.
+        """
+        return self.to_dict() if password else self.to_dict() | {"password": ""}
+
     def to_dict(self) -> dict[str, str]:
-        """Return the body that mqadmin reads, and that is kept in the file."""
+        """Return what is kept in the file."""
         return {
             "password": self.password,
             "userStatus": self.status,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 
+from raptormq.logs import get_logger
 from raptormq.storage.real_filesystem import RealFile, RealFileSystem
+
+logger = get_logger(__name__)
 
 _OWNER_ONLY = 0o600
 
@@ -14,11 +18,12 @@ class PrivateFileSystem(RealFileSystem):
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """Open a file (FileSystem)."""
-        if not create:
-            return super().open(path)
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, _OWNER_ONLY)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), _OWNER_ONLY)
         try:
-            os.fchmod(descriptor, _OWNER_ONLY)
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if mode & ~_OWNER_ONLY:  # put there by a copy, or by somebody's editor
+                logger.warning("%s had mode %03o, others could read it: it has %03o now", path, mode, _OWNER_ONLY)
+                os.fchmod(descriptor, _OWNER_ONLY)
         except OSError:
             os.close(descriptor)
             raise

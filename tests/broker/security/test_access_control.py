@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.config import BrokerConfig
 from raptormq.broker.security.demands import MAX_ACKNOWLEDGED, MAX_HEARTBEAT_BYTES
+from raptormq.errors import ConfigError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.bodies.pop import BatchAck, encode_batch_acks
@@ -117,17 +119,9 @@ async def test_administration_needs_the_cluster(tmp_path: Path) -> None:
         assert b"root-secret" not in shown.body
 
 
-async def test_only_a_super_user_makes_super_users(tmp_path: Path) -> None:
-    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
-        await create_alice(peer)
-        await allow(peer, "Cluster:*", ["All"])
-        body = json.dumps({"password": "x", "userType": "Super"}).encode()
-        answer = await ask(peer, ALICE, RequestCode.AUTH_CREATE_USER, {"username": "bob"}, body)
-        assert (answer.code, answer.remark) == (1, "The super user can only be create by super user")
-        answer = await ask(peer, ALICE, RequestCode.AUTH_DELETE_USER, {"username": "root"})
-        assert (answer.code, answer.remark) == (16, "The super user can only be update by super user")
-        answer = await ask(peer, ALICE, RequestCode.AUTH_UPDATE_USER, {"username": "nobody"}, b'{"password":"y"}')
-        assert (answer.code, answer.remark) == (16, "The user is not exist")
+def test_rights_without_signatures_are_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="authorizationEnabled=true needs authenticationEnabled=true"):
+        BrokerConfig.from_pairs({"authorizationEnabled": "true"})
 
 
 async def test_a_disabled_user_and_a_deleted_one_are_out_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""Secrets that a broker knows are found nowhere but in its settings and its users, which only its own account reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.signing import Credentials, sign
+from tests.broker.harness import running
+from tests.broker.security.rights import ROWS, USER
+from tests.broker.security.test_access_control import SECURED
+from tests.faults.broker_process import Client, process
+
+ROOT = Credentials("root", "hush-of-root")
+READER = Credentials("reader", "hush-of-reader")
+SECRET = "hush-of-"
+"""How all of them begin."""
+SETTINGS = SECURED | {
+    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT.secret_key}),
+    "innerClientAuthenticationCredentials": '{"accessKey": "inner", "secretKey": "hush-of-broker"}',
+    "tls.server.mode": "disabled",
+    "tls.server.keyPassword": "hush-of-tls",
+    "namesrvAddr": "127.0.0.1:1",
+}
+MISTAKES: tuple[tuple[RequestCode, dict[str, object], bytes], ...] = (
+    (RequestCode.AUTH_CREATE_USER, {"username": "x"}, b'{"password":"hush-of-x"'),
+    (RequestCode.AUTH_CREATE_USER, {"username": "root"}, b'{"password":"hush-of-x"}'),
+    (RequestCode.AUTH_CREATE_USER, {}, b'{"password":"hush-of-x"}'),
+    (RequestCode.AUTH_UPDATE_USER, {"username": "nobody"}, b'{"password":"hush-of-x"}'),
+    (RequestCode.UPDATE_BROKER_CONFIG, {}, b'initAuthenticationUser={"username":"x","password":"hush-of-x"'),
+    (RequestCode.UPDATE_BROKER_CONFIG, {}, b'initAuthenticationUser={"username":"x","secret":"hush-of-x"}'),
+    (RequestCode.UPDATE_BROKER_CONFIG, {}, b'initAuthenticationUser={"username":"x","password":"hush-of-x\\ud800"}'),
+    (RequestCode.UPDATE_BROKER_CONFIG, {}, b'initAuthenticationUser={"username":"x","password":"hush-of-x\\uxx"}'),
+    (RequestCode.UPDATE_BROKER_CONFIG, {}, b'initAuthenticationUsr={"username":"x","password":"hush-of-x"}'),
+    (RequestCode.UPDATE_BROKER_CONFIG, {}, b"tls.server.keyPassword=hush-of-x"),
+)
+"""Requests that are refused, with a secret in them."""
+
+
+def text_of(answer: RemotingCommand) -> str:
+    return f"{answer.ext_fields} {answer.remark} {answer.body.decode('utf-8', 'replace')}"
+
+
+async def ask(client: Client, who: Credentials, code: int, fields: dict[str, object], body: bytes) -> RemotingCommand:
+    command = RemotingCommand(code, {name: str(value) for name, value in fields.items()}, body)
+    sign(command, who)
+    return await client.call(code, command.ext_fields, body)
+
+
+async def add_reader(client: Client) -> None:
+    """A user who may look at everything."""
+    create, grant = RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_CREATE_ACL
+    entry = {"resource": "*", "actions": ["Get", "List"], "decision": "Allow"}
+    acl = json.dumps({"policies": [{"entries": [entry]}]}).encode()
+    for username in (USER, "reader"):
+        password = json.dumps({"password": f"{SECRET}{username}"}).encode()
+        assert (await ask(client, ROOT, create, {"username": username}, password)).code == ResponseCode.SUCCESS
+    assert (await ask(client, ROOT, grant, {"subject": "User:reader"}, acl)).code == ResponseCode.SUCCESS
+
+
+async def test_no_secret_leaves_a_broker(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    port, metrics_port = free_ports(2)
+    log = tmp_path / "log"
+    settings = SETTINGS | {"metricsPort": str(metrics_port), "metricsHost": "127.0.0.1"}
+    async with process(tmp_path, port, settings, log=log, level="debug") as server:
+        client = Client(port)
+        await add_reader(client)
+        seen = {}
+        for row in ROWS:
+            if "Get" in " ".join(row.needs.values()):
+                seen[row.about] = await ask(client, READER, row.code, dict(row.fields), row.body)
+        assert {answer.code for answer in seen.values()} > {ResponseCode.SUCCESS}
+        assert [about for about, answer in seen.items() if SECRET in text_of(answer)] == []
+        users = {user["username"]: user for user in json.loads(seen["users"].body)}
+        assert {name: user["password"] for name, user in users.items()} == dict.fromkeys(
+            (USER, "inner", "reader", "root"), ""
+        )
+        for code, fields, body in MISTAKES:
+            refused = await ask(client, ROOT, code, fields, body)
+            assert refused.code != ResponseCode.SUCCESS
+            assert SECRET not in text_of(refused), body
+        shown = await ask(client, ROOT, RequestCode.AUTH_LIST_USER, {}, b"")
+        assert shown.body.decode().count(SECRET) == len(users)  # a super user copies them to another cluster
+        await client.close()
+        page = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{metrics_port}/metrics")
+        with page:
+            assert SECRET.encode() not in page.read()
+        for name in ("cmdline", "comm"):
+            assert SECRET.encode() not in Path(f"/proc/{server.pid}/{name}").read_bytes()
+        server.terminate()
+        output, _ = await asyncio.to_thread(server.communicate)
+        assert SECRET.encode() not in output
+    assert log.stat().st_size > 0
+    holders = {path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()}
+    users_file = tmp_path / "store" / "config" / "users.json"
+    assert holders == {tmp_path / "broker.conf", users_file, users_file.with_name("users.json.bak")}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holders if path.name != "broker.conf"} == {0o600}
+
+
+async def test_users_that_somebody_has_copied_back_are_private_again(tmp_path: Path) -> None:
+    async with running(tmp_path, SETTINGS):
+        pass
+    files = [tmp_path / "config" / name for name in ("users.json", "users.json.bak")]
+    for file in files:
+        file.write_bytes(files[0].read_bytes())
+        file.chmod(0o644)
+    async with running(tmp_path, SETTINGS):
+        assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
