@@ -21,7 +21,6 @@ another broker)::
     |  |- DiskFull              no space for the next segment or above the configured ratio
     |  |- ConversionRefused     the queues of a topic cannot become those of the other type
     |  |- BatchEncrypted       a batch is to be taken apart that only consumers with its key can
-    |  |- BatchTooLarge        a batch is to be taken apart that grows beyond what brokers decompress
     |  `- StoreDamaged          a file is not what its format says, and repair would lose records
     |- TransportError
     |  |- ConnectError          nobody answers at the address              (retriable)
@@ -120,10 +119,6 @@ class DiskFull(StorageError):
 
 class BatchEncrypted(StorageError):
     """A batch would have to be taken apart for its reader, and is encrypted."""
-
-
-class BatchTooLarge(StorageError):
-    """A batch would have to be taken apart for its reader, and is too large for that."""
 
 
 class ConversionRefused(StorageError):

@@ -8,7 +8,6 @@ import zlib
 
 import pytest
 
-from raptormq.errors import BatchTooLarge
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.record import iter_records
@@ -93,16 +92,35 @@ def test_the_official_client_gets_it_whole_when_it_is_too_large_only(tags: froze
     [OLD, OLD._replace(tags=TAG), OURS._replace(properties=Everything())],
     ids=["old", "old, tag", "properties"],
 )
-def test_who_wants_messages_is_refused_what_is_too_large_and_steps_over_damage(wishes: Wishes) -> None:
-    store = store_with(TOO_LARGE)
-    before = read(store, 0, wishes)
-    assert (offsets(before), before.next_offset) == ([0, 1], 2)
-    for begin in (2, INSIDE):
-        for _ in range(2):
-            with pytest.raises(BatchTooLarge, match=r"messages 2 to 11 of the queue .* more than 14680064 bytes"):
-                read(store, begin, wishes)
-    assert offsets(read(store, 12, wishes)) == [12]
-    assert offsets(read(store_with(DAMAGED), 0, wishes)) == [0, 1, 11]
+@pytest.mark.parametrize(("record", "end"), [(TOO_LARGE, 12), (DAMAGED, 11)], ids=["large", "damaged"])
+def test_who_wants_messages_steps_over_it_and_it_is_counted(
+    wishes: Wishes, record: PendingRecord, end: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_with(record)
+    found, begin = list[int](), 0
+    while begin <= end:
+        result = read(store, begin, wishes)
+        found, begin = found + offsets(result), result.next_offset
+    assert (found, store.stats().left_out_records) == ([0, 1, end], 1)
+    assert "1 batches of batches/0 from offset " in caplog.text
+    for number, inside in enumerate((2, INSIDE, end - 1), 2):
+        assert offsets(read(store, inside, wishes)) == [end]
+        assert store.stats().left_out_records == number
+
+
+@pytest.mark.parametrize("wishes", [OLD, OURS._replace(properties=Everything())], ids=["old", "properties"])
+def test_many_of_them_cost_no_read_much(wishes: Wishes) -> None:
+    """Each takes a thread for a tenth of a second."""
+    store = open_batch_store()
+    store.append([*[TOO_LARGE] * 5, batch(["behind"])])
+    store.dispatch()
+    begin, reads = 0, list[int]()
+    while begin <= 50:
+        result = read(store, begin, wishes)
+        reads.append((result.next_offset - begin) // 10)
+        begin = result.next_offset
+    assert max(reads) <= 2
+    assert (offsets(result), store.stats().left_out_records) == ([50], 5)
 
 
 def test_what_is_just_not_too_large_is_taken_apart() -> None:

@@ -23,6 +23,8 @@ class Found:
         """The record of this item is not where it says."""
         self.lost = 0
         """Items that are damaged, or whose records are, and which nobody can mend."""
+        self.closed = 0
+        """Batches that nobody can take apart for this reader."""
         self.is_mended = False
         """An item says something else now."""
         self.buffers: list[Buffer] = []

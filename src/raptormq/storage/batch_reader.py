@@ -9,9 +9,12 @@ that cannot be:
 Batch      RaptorMQ's clients          others that know inner batches     everybody else
 =========  ==========================  =================================  ==============
 encrypted  whole                       refused                            refused
-too large  whole                       whole                              refused
+too large  whole                       whole                              left out
 damaged    whole: they say what it is  left out                           left out
 =========  ==========================  =================================  ==============
+
+A refusal stops a reader for good. It is for what keys would cure, and a reader without them would miss all of a topic;
+what nobody can cure costs its own messages, is counted, and has a line in the log.
 
 Clients leave out what they have not asked for of a whole one: messages with other tags, and RaptorMQ's also those
 before the offset, which the Java client gets again, as from Apache RocketMQ. A filter by properties is everybody else.
@@ -24,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from raptormq.logs import get_logger
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record
 from raptormq.protocol.tags import tag_hash
@@ -32,17 +34,18 @@ from raptormq.storage.batch_found import Found
 from raptormq.storage.batch_queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem
 from raptormq.storage.batch_records import (
     AT_ONCE_BYTES,
+    MAX_UNPACKED_BYTES,
     Apart,
     BatchUnpacker,
     is_encrypted,
     is_wrapper,
     refusal,
-    refusal_of_size,
 )
 from raptormq.storage.batch_search import BatchSearch
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import Buffer
 from raptormq.storage.item_mending import MAX_ITEMS, ItemMender
+from raptormq.storage.left_out import LeftOut
 from raptormq.storage.page_cache import PagesMissing
 from raptormq.storage.property_scan import SCAN_BYTES
 from raptormq.storage.queue_files import QueueFiles
@@ -50,10 +53,12 @@ from raptormq.storage.record_parser import are_intact, is_of, peek_properties
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.wishes import Wishes
 
-logger = get_logger(__name__)
-
 SCAN_ITEMS = 347
 """Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
+_CLOSED = (
+    "%d batches of %s/%d from offset %d on are left out for a reader that wants messages: damaged, or larger than "
+    f"{MAX_UNPACKED_BYTES} bytes once they are taken apart"
+)
 _NO_TAG = 0
 _MAX_SEARCHES = 64
 """Each but the first has mended an item before."""
@@ -62,10 +67,11 @@ _MAX_SEARCHES = 64
 class BatchReader:
     """Answers pulls from BatchCQ queues."""
 
-    def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch) -> None:
+    def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch, left_out: LeftOut) -> None:
         self._log = log
         self._files = files
         self._search = search
+        self._left_out = left_out
         self._unpacker = BatchUnpacker()
         self._mender = ItemMender(log, files, search)
 
@@ -77,7 +83,6 @@ class BatchReader:
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for; it names all that will be read.
             BatchEncrypted: what comes next is an encrypted batch, and the reader wants messages.
-            BatchTooLarge: the same with one that is too large to be taken apart.
             StorageError: the disk cannot read the records.
         """
         number = self._search.with_offset(queue, offset, wait=wait)
@@ -88,9 +93,11 @@ class BatchReader:
         found = self._found(queue, number, offset, wishes, wait)
         if found.missing or found.is_uncopied:
             raise PagesMissing(found.missing, size=0 if found.is_apart else found.bytes)
+        where = queue.topic, queue.queue_id, offset
         if found.lost:
-            where = queue.topic, queue.queue_id, offset
-            logger.warning("%d items or records of %s/%d from offset %d on are damaged", found.lost, *where)
+            self._left_out.note(found.lost, "%d items or records of %s/%d from offset %d on are damaged", *where)
+        if found.closed:
+            self._left_out.note(found.closed, _CLOSED, *where)
         if found.next_offset <= offset:  # nothing but damaged items
             found.number, found.next_offset = self._next_sound(queue, found.number, offset, wait)
         queue.seen = found.next_offset, found.number
@@ -227,7 +234,7 @@ class BatchReader:
             return True
         if is_wanted and wishes.whole and wishes.properties is None and item.base >= offset:
             return self._take_whole(item, wishes, found, wait)
-        scanned = max(found.scanned + item.size, found.unpacked)
+        scanned = max(found.scanned + item.size, found.unpacked, found.closed * MAX_UNPACKED_BYTES)
         if not found.has_room(wishes, 1) or (found.scanned and scanned > SCAN_BYTES):
             return False
         found.scanned += item.size
@@ -284,16 +291,13 @@ class BatchReader:
     def _take_closed(
         self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found, *, is_too_large: bool
     ) -> bool:
-        """Hand out whole, from its first message on, what cannot be taken apart here: messages may be in it that others
-        can read, and who steps over it has lost them.
+        """Hand out whole, from its first message on, what cannot be taken apart here, to who may do better; leave it
+        out for all others, whom it would stop for good.
         """
         if wishes.whole and wishes.properties is None and (is_too_large or wishes.encrypted):
             return self._take_as_it_is(item, record, wishes, found)
-        if not is_too_large:
-            return True
-        if found.messages:
-            return False
-        raise refusal_of_size(item.base, item.messages)
+        found.closed += 1
+        return True
 
     def _take_as_it_is(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
         if not found.has_room(wishes, item.size):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyTooLarge, RecordError
+from raptormq.errors import BatchEncrypted, BodyTooLarge, RecordError
 from raptormq.logs import get_logger
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.encryption import is_sealed, key_id_of
@@ -64,17 +64,6 @@ def refusal(body: bytes, first: int, count: int) -> BatchEncrypted:
     return BatchEncrypted(
         f"messages {first} to {first + count - 1} of the queue are encrypted as one{key}: only RaptorMQ's clients that "
         "have the key can read them, the broker can neither filter them nor take them apart"
-    )
-
-
-def refusal_of_size(first: int, count: int) -> BatchTooLarge:
-    """Return what readers are told who want a message of a batch of ``count``, from the queue offset ``first`` on, that
-    grows beyond :data:`MAX_UNPACKED_BYTES`.
-    """
-    return BatchTooLarge(
-        f"messages {first} to {first + count - 1} of the queue are compressed as one batch of more than "
-        f"{MAX_UNPACKED_BYTES} bytes: only clients that take batches apart themselves can read them, the broker can "
-        "neither filter them nor take them apart"
     )
 
 

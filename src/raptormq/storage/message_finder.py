@@ -18,7 +18,14 @@ from raptormq.errors import BatchEncrypted, RecordError
 from raptormq.protocol.copied_properties import fitted
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.inner_ids import unpack_ids
-from raptormq.protocol.properties import UNIQUE_KEY, decode_properties, find_property, has_key
+from raptormq.protocol.properties import (
+    MAX_PROPERTIES_BYTES,
+    PAIR_SEPARATOR,
+    UNIQUE_KEY,
+    decode_properties,
+    find_property,
+    has_key,
+)
 from raptormq.protocol.record import (
     BLANK_BYTES,
     MAGIC_V1,
@@ -241,5 +248,12 @@ def _in_batch(data: Buffer, wrapper: StoredMessage, messages: list[StoredMessage
 
 
 def _with_key(message: StoredMessage, key: str) -> StoredMessage:
-    """Return a message with the id of its batch: clients drop what does not have the id that they ask for."""
-    return replace(message, properties=fitted(decode_properties(message.properties), {UNIQUE_KEY: key}).text)
+    """Return a message with the id of its batch behind its own: clients drop what does not have the id that they ask
+    for. One that has no room for it goes without what `copied_properties` leaves out.
+    """
+    text = message.properties
+    between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""
+    longer = f"{text}{between}{UNIQUE_KEY}\x01{key}\x02"
+    if len(longer.encode()) > MAX_PROPERTIES_BYTES:
+        longer = fitted(decode_properties(text), {UNIQUE_KEY: key}).text
+    return replace(message, properties=longer)

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import struct
 
-from raptormq.logs import get_logger
 from raptormq.protocol.record import MIN_RECORD_BYTES
 from raptormq.storage.batch_queue import BatchConsumeQueue
 from raptormq.storage.batch_reader import BatchReader
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.filesystem import Buffer
+from raptormq.storage.left_out import LeftOut
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.property_scan import PropertyFilter, scan
 from raptormq.storage.queue_table import QueueTable
 from raptormq.storage.record_parser import are_intact, peek_store_timestamp
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.wishes import Wishes
-
-logger = get_logger(__name__)
 
 _MAX_IN_ROW = 64
 _ROW_FORMATS = [">" + "qiq" * count for count in range(_MAX_IN_ROW + 1)]
@@ -38,7 +36,8 @@ class MessageReader:
     def __init__(self, log: CommitLog, queues: QueueTable) -> None:
         self._log = log
         self._queues = queues
-        self._batches = BatchReader(log, queues.files, queues.batch_search)
+        self.left_out = LeftOut()
+        self._batches = BatchReader(log, queues.files, queues.batch_search, self.left_out)
 
     def get(self, topic: str, queue_id: int, offset: int, wishes: Wishes, *, wait: bool) -> GetResult:
         """Return what is wanted from ``offset`` on.
@@ -76,9 +75,8 @@ class MessageReader:
         if None in buffers:
             places, *_ = self._select(items, offset, max_count, max_bytes, tag_filter, merge=False)
             buffers = self._read(places, wait)
-            logger.warning(
-                "%d damaged records of %s/%d from offset %d on", buffers.count(None), topic, queue_id, offset
-            )
+            damaged = "%d damaged records of %s/%d from offset %d on are left out"
+            self.left_out.note(buffers.count(None), damaged, topic, queue_id, offset)
         intact = [buffer for buffer in buffers if buffer is not None]
         if len(intact) < len(buffers):
             found, size = len(intact), sum(map(len, intact))

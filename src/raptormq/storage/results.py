@@ -77,6 +77,8 @@ class StoreStats:
     appended_bytes: int
     disk_usage: DiskUsage | None
     """Of the volume that has the log, at the last look; None before the first one."""
+    left_out_records: int
+    """Records, a batch being one, that reads had to leave out: damaged, or not to be taken apart."""
     deleted_segments: int
     """By retention, since the start."""
     writable: bool

@@ -388,6 +388,7 @@ class MessageStore:
             appended_records=self._appender.record_count,
             appended_bytes=self._appender.byte_count,
             disk_usage=self._retention.disk_usage,
+            left_out_records=self._reader.left_out.records,
             deleted_segments=self._retention.deleted_segments,
             writable=self._gate.refusal is None,
             refusal=self._gate.refusal or "",

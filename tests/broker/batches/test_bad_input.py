@@ -17,7 +17,7 @@ from raptormq.protocol.record import SysFlag
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
 from tests.broker.batches.test_encrypted_batches import java_pull
 from tests.broker.handlers.test_pop import pop
-from tests.broker.harness import Peer, bodies, connected, held, messages, running, send_fields
+from tests.broker.harness import Peer, bodies, connected, held, messages, pull_fields, running, send_fields
 from tests.storage.memory_filesystem import MemoryFileSystem
 
 COMPRESSED = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
@@ -71,25 +71,36 @@ async def test_a_compressed_batch_that_cannot_be_taken_apart_leaves_its_neighbou
     assert reason in caplog.text
 
 
-async def test_who_cannot_read_a_batch_that_is_too_large_to_be_taken_apart_is_told_so(tmp_path: Path) -> None:
+async def until_found(peer: Peer, offset: int, **fields: str) -> tuple[list[bytes], list[int]]:
+    """Pull, as the answers say, until messages come; return them, and the codes of the answers."""
+    codes: list[int] = []
+    while not codes or codes[-1] == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        answer = await peer.call(RequestCode.PULL_MESSAGE, pull_fields("b", offset) | fields)
+        codes.append(answer.code)
+        offset = int(answer.ext_fields["nextBeginOffset"])
+    return bodies(answer), codes
+
+
+async def test_a_batch_that_is_too_large_to_be_taken_apart_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who takes batches apart himself gets it whole; for all others it is left out, and counted."""
     async with running(tmp_path, {"enablePropertyFilter": "true"}) as broker, connected(broker) as peer:
         await create_topic(peer)
         await send_batch(peer, named("before"), "UNIQ_KEY\x01ONE\x02")
         assert (await send_compressed(peer, LARGE, 3)).code == 0
-        await send_batch(peer, named("y", "z"), "UNIQ_KEY\x01TWO\x02")
-        before = await old_pull(peer, 0)
-        waiting = asyncio.create_task(old_pull(peer, 6, sysFlag=6, suspendTimeoutMillis=8000))
+        waiting = asyncio.create_task(old_pull(peer, 4, sysFlag=6, suspendTimeoutMillis=8000))
         await held(peer, 2)
         await send_compressed(peer, LARGE, 3)
-        refused = [
-            await old_pull(peer, 1),
-            await old_pull(peer, 3, subscription="A"),
-            await peer.pull("b", 2, subscription="KEYS = 'k'", expressionType="SQL92"),
-            await pop(peer, topic="b", queueId=-1, maxMsgNums=4),
-            await pop(peer, topic="b", queueId=-1, maxMsgNums=4),
-            await waiting,
-        ]
-        after = await old_pull(peer, 4)
+        behind = [(b"y", "UNIQ_KEY\x01Y\x02KEYS\x01k\x02"), (b"z", "UNIQ_KEY\x01Z\x02KEYS\x01k\x02")]
+        await send_batch(peer, behind, "UNIQ_KEY\x01TWO\x02KEYS\x01k\x02")
+        old = [await old_pull(peer, 0)]
+        while int(old[-1].ext_fields["nextBeginOffset"]) < 9:
+            old.append(await old_pull(peer, int(old[-1].ext_fields["nextBeginOffset"])))
+        by_property = await until_found(peer, 1, subscription="KEYS = 'k'", expressionType="SQL92")
+        popped = await pop(peer, topic="b", queueId=-1, maxMsgNums=4)
+        more = await pop(peer, topic="b", queueId=-1, maxMsgNums=4, pollTime=20_000)
+        held_up = await waiting
         whole = [
             messages(answer)[0]
             for answer in (
@@ -99,14 +110,16 @@ async def test_who_cannot_read_a_batch_that_is_too_large_to_be_taken_apart_is_to
                 await peer.pull("b", 1, subscription="A"),
             )
         ]
-    told = ResponseCode.SERVICE_NOT_AVAILABLE
-    assert (bodies(before), before.ext_fields["nextBeginOffset"]) == ([b"before"], "1")
-    assert [answer.code for answer in refused] == [told, told, told, 0, told, told]
-    assert bodies(refused.pop(3)) == [b"before"], "nothing is passed over to reach what is behind it"
-    remarks = [str(answer.remark) for answer in refused]
-    assert ["messages 1 to 3 of the queue" in remark for remark in remarks] == [True] * 4 + [False]
-    assert bodies(after) == [b"y", b"z"]
+        assert broker._store is not None
+        counted = broker._store.stats().left_out_records
+    assert [body for answer in old for body in bodies(answer)] == [b"before", b"y", b"z"]
+    assert {answer.code for answer in old} <= {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}
+    assert by_property[0] == [b"y", b"z"]
+    assert (bodies(popped), bodies(more)) == ([b"before"], [b"y", b"z"])
+    assert (held_up.code, bodies(held_up)) == (0, [b"y", b"z"])
     assert [(each.queue_offset, each.body) for each in whole] == [(1, LARGE)] * 4
+    assert counted > 0
+    assert "of b/0 from offset 1 on are left out for a reader that wants messages" in caplog.text
 
 
 async def test_a_wrong_crc_is_refused_on_topics_of_both_types(tmp_path: Path) -> None:

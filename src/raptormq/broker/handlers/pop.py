@@ -117,6 +117,9 @@ class PopHandlers:
             left = until - loop.time()
             if left <= 0:
                 return ResponseCode.POLLING_TIMEOUT, popped
+            if popped.passed_over:
+                await asyncio.sleep(0)
+                continue
             if self._waiters.is_full:
                 return ResponseCode.POLLING_FULL, popped
             await self._waiters.wait(waiter, min(left, _ORDERLY_S) if asked.orderly else left)

@@ -72,6 +72,8 @@ class Popped:
     order_counts: list[str] = field(default_factory=list)
     left: dict[tuple[str, int], int] = field(default_factory=dict)
     """Messages that are left, by topic and queue, where there are any."""
+    passed_over: bool = False
+    """Reads ended before the end of their queues, and came to nothing: what is wanted may come next."""
     failure: StorageError | None = None
     """Why a queue could not be read, or what was taken of it not be written down."""
     size: int = 0
@@ -221,6 +223,7 @@ class Popper:
             await self._hand_out(asked, place, offset, result, popped)
         elif result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
             self._store.consumer_offsets.commit(topic, asked.group, queue_id, result.next_offset)
+            popped.passed_over |= offset < result.next_offset < result.max_offset
         return max(0, result.max_offset - max(result.next_offset, offset))
 
     async def _hand_out(self, asked: PopRequest, place: Place, start: int, result: GetResult, popped: Popped) -> None:

@@ -19,7 +19,7 @@ from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPo
 from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import BatchEncrypted, BatchTooLarge, BodyError, RecordError, StorageError
+from raptormq.errors import BatchEncrypted, BodyError, RecordError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
@@ -41,7 +41,7 @@ _RETRY_MS = 1_000
 _READ_COUNT, _READ_BYTES = 1_000, 1 << 20
 _LONGEST_PROPERTIES = MAX_PROPERTIES_BYTES - 512
 """Leaves room for the property that a popped message of a retry topic is acknowledged by."""
-_UNREADABLE = (RecordError, BatchEncrypted, BatchTooLarge)
+_UNREADABLE = (RecordError, BatchEncrypted)
 """What will be no different the next time. No pop hands out messages of such batches: one there is of a topic that was
 deleted and made again without an entry in the ledger of deletions (Apache RocketMQ has none).
 """
