@@ -27,6 +27,7 @@ from raptormq.client import (
 from raptormq.client.instance import _instances
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.errors import ClientError
+from raptormq.protocol.bodies.queue_offsets import TopicIds
 from raptormq.protocol.message import MessageQueue
 from tests.client.cluster import Cluster
 from tests.client.eventually import eventually
@@ -121,9 +122,9 @@ async def test_progress_of_many_queues_is_written_together(tmp_path: Path, monke
     writes: list[int] = []
     write = LocalOffsets._write
 
-    def counted(self: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+    def counted(self: LocalOffsets, offsets: dict[MessageQueue, int], topic_ids: TopicIds) -> None:
         writes.append(len(offsets))
-        write(self, offsets)
+        write(self, offsets, topic_ids)
 
     monkeypatch.setattr(LocalOffsets, "_write", counted)
     offsets = LocalOffsets(tmp_path, "me", "g")
@@ -141,10 +142,10 @@ async def test_a_write_that_nobody_waits_for_any_more_ends_before_the_next_and_b
     write, to_thread = LocalOffsets._write, asyncio.to_thread
     handed_over: list[object] = []
 
-    def stalled(self: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+    def stalled(self: LocalOffsets, offsets: dict[MessageQueue, int], topic_ids: TopicIds) -> None:
         begun.release()
         go.wait()
-        write(self, offsets)
+        write(self, offsets, topic_ids)
 
     def counted(work: Callable[..., object], *arguments: object) -> Awaitable[object]:
         handed_over.append(work)
@@ -179,7 +180,7 @@ async def test_a_write_that_fails_fails_for_all_that_it_was_for(
 ) -> None:
     writes: list[int] = []
 
-    def fail(_: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+    def fail(_: LocalOffsets, offsets: dict[MessageQueue, int], topic_ids: TopicIds) -> None:
         writes.append(len(offsets))
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -16,6 +16,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.process_queue import ProcessQueue
 from raptormq.client.queue_reader import QueueReader
+from raptormq.protocol.bodies.queue_offsets import TopicIds
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.transport.connection import Connection
@@ -121,11 +122,11 @@ async def test_progress_that_is_kept_here_is_written_once_also_when_the_disk_is_
     writes: list[int] = []
     write = LocalOffsets._write
 
-    def limited(self: LocalOffsets, offsets: dict[MessageQueue, int]) -> None:
+    def limited(self: LocalOffsets, offsets: dict[MessageQueue, int], topic_ids: TopicIds) -> None:
         writes.append(len(offsets))
         if len(writes) == 1:
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(self, offsets)
+        write(self, offsets, topic_ids)
 
     monkeypatch.setattr(LocalOffsets, "_write", limited)
     instance = ClientInstance.acquire(ClientConfig("127.0.0.1:1"))

@@ -131,6 +131,7 @@ async def test_a_pull_says_what_a_push_consumer_says() -> None:
             "subVersion": "1",
             "expressionType": "TAG",
             "bname": "broker-0",
+            "topicId": "?",
         }
 
 

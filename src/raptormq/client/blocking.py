@@ -37,7 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-W = TypeVar("W", bound=Startable)
+W_co = TypeVar("W_co", bound=Startable, covariant=True)
 
 
 class LoopThread:
@@ -94,7 +94,7 @@ class LoopThread:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Blocking(Generic[W]):
+class _Blocking(Generic[W_co]):
     """Starts and closes the wrapped object; subclasses add its calls.
 
     Args:
@@ -103,7 +103,7 @@ class _Blocking(Generic[W]):
         longest_s: what the longest of its calls takes in addition.
     """
 
-    def __init__(self, wrapped: W, config: ClientConfig, longest_s: float = 0.0) -> None:
+    def __init__(self, wrapped: W_co, config: ClientConfig, longest_s: float = 0.0) -> None:
         self._wrapped = wrapped
         self._wait_s = longest_s + _MAX_REQUESTS * config.request_timeout + _MARGIN_S
         self._close_wait_s = self._wait_s + config.close_timeout
@@ -156,15 +156,17 @@ class _Blocking(Generic[W]):
         return self._thread
 
 
-def _blocking(call: Callable[Concatenate[W, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Blocking[W], P], T]:
+def _blocking(
+    call: Callable[Concatenate[W_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Blocking[W_co], P], T]:
     """Return `call` of the wrapped object as one that waits, for `timeout` s where that is given by name."""
 
     @functools.wraps(call)
-    def blocking(self: _Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def blocking(self: _Blocking[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         timeout = cast("float | None", kwargs.get("timeout"))
         return self._run(call(self._wrapped, *args, **kwargs), timeout)
 
-    return cast("Callable[Concatenate[_Blocking[W], P], T]", blocking)
+    return cast("Callable[Concatenate[_Blocking[W_co], P], T]", blocking)
 
 
 class BlockingProducer(_Blocking[Producer]):
@@ -225,6 +227,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         super().__init__(consumer, shared)
 
     queues = _blocking(PullConsumer.queues)
+    topic_id = _blocking(PullConsumer.topic_id)
     min_offset = _blocking(PullConsumer.min_offset)
     max_offset = _blocking(PullConsumer.max_offset)
     offset_by_time = _blocking(PullConsumer.offset_by_time)
@@ -241,6 +244,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         timeout: float | None = None,
         suspend_ms: int = 0,
         expression: str | Sql = "*",
+        topic_id: str | None = None,
     ) -> PullResult:
         """Read from `offset` without touching assignments or positions."""
         pulling = self._wrapped.pull(
@@ -251,6 +255,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
             timeout=timeout,
             suspend_ms=suspend_ms,
             expression=expression,
+            topic_id=topic_id,
         )
         return self._run(pulling, timeout if timeout is not None else self._wait_s + suspend_ms / 1000)
 

@@ -65,7 +65,7 @@ class Commits:
             async with self._turns[queue if place in self._known or self._local is not None else place]:
                 # Only now: in its turn the queue may be another member's, whose progress must not be put back.
                 if (now := self._changed(reader)) is not None:
-                    await self._commit_one(queue, now[1])
+                    await self._commit_one(queue, *now)
                     self._committed[queue] = now
                     self._known.add(place)
 
@@ -101,14 +101,16 @@ class Commits:
             await asyncio.sleep(self._interval)
             await self.commit(readers())
 
-    async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
+    async def _commit_one(self, queue: MessageQueue, progress: ProcessQueue, offset: int) -> None:
+        topic_id = progress.topic_id
         if self._local is not None:
-            await self._local.put(queue, offset)
+            await self._local.put(queue, offset, topic_id)
             return
-        offsets = self._instance.offsets
-        await at_broker(
-            self._instance.routes, queue, lambda address: offsets.commit(address, self._group, queue, offset)
-        )
+
+        async def commit(address: str) -> None:
+            await self._instance.offsets.commit(address, self._group, queue, offset, topic_id)
+
+        await at_broker(self._instance.routes, queue, commit)
 
 
 async def _commit_at_once(

@@ -1,6 +1,11 @@
 """Progress of a broadcasting consumer, which is its own and stays on its machine.
 
-File `<folder>/<client id>/<group>/offsets.json`, in the Java client's form: `{"offsetTable":{{queue}:offset}}`. Where
+File `<folder>/<client id>/<group>/offsets.json`, in the Java client's form, with the ids of the topics that the offsets
+are of (`raptormq.protocol.topic_ids`), which that client leaves unread and out when it writes the file itself::
+
+    {"offsetTable":{{queue}:offset},"topicIds":{"<topic>":{"<broker name>":"<id>"}}}
+
+Where
 nobody has set `ClientConfig.instance_name` the id is the Java client's for broadcasting, `<ip>@DEFAULT`, so that the
 next process goes on where this one was; of several at the same time the others are `<ip>@DEFAULT-2` and so on, each
 held by a lock on the file `lock` beside it.
@@ -17,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 from raptormq.errors import ClientError, ProtocolError
-from raptormq.protocol.bodies.queue_offsets import decode_offsets, encode_offsets
+from raptormq.protocol.bodies.queue_offsets import TopicIds, decode_offset_file, encode_offset_file
 from raptormq.protocol.message import MessageQueue
 
 DEFAULT_NAME = "DEFAULT"
@@ -74,18 +79,20 @@ class LocalOffsets:
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
         if client_id.partition("@")[2] == DEFAULT_NAME:
             client_id, _locks[self] = _free_id(folder, client_id, group)
-        self._path = folder / client_id / group / "offsets.json"
+        self.path = folder / client_id / group / "offsets.json"
+        self._gone: set[str] = set()
+        """Ids of topics that are not there any more: readers that have not heard of it still put offsets of them."""
         self._next: asyncio.Task[OSError | None] | None = None
         """The write that what is noted now goes into; it has not begun."""
         self._last: asyncio.Task[OSError | None] | None = None
         """The write after which there is no other."""
         try:
-            self._offsets = decode_offsets(self._path.read_bytes())
+            self._offsets, self._topic_ids = decode_offset_file(self.path.read_bytes())
         except FileNotFoundError:
-            self._offsets = {}
+            self._offsets, self._topic_ids = {}, {}
         except (OSError, ProtocolError) as error:
             self._unlock()
-            raise ClientError(f"the offsets in {self._path} cannot be read: {error}") from error
+            raise ClientError(f"the offsets in {self.path} cannot be read: {error}") from error
 
     async def close(self) -> None:
         """Let another consumer go on with the file, once the last write has ended."""
@@ -97,19 +104,45 @@ class LocalOffsets:
         """Return where to go on, None in a queue that is new."""
         return self._offsets.get(queue)
 
-    async def put(self, queue: MessageQueue, offset: int) -> None:
-        """Note progress; on return it is in the file. What is noted during a write goes into the next one together,
-        and fails together. A write goes on when this is cancelled: nothing stops the thread that makes it.
+    def topic_id(self, queue: MessageQueue) -> str | None:
+        """Return of which topic the offset of a queue is, None where that was not known."""
+        return self._topic_ids.get((queue.topic, queue.broker_name))
+
+    def forget(self, queue: MessageQueue, topic_id: str) -> bool:
+        """Forget the offsets of a topic at a broker, since that topic is gone; False when there are none of it. They
+        leave the file with the next write; until then it says of which topic they are.
+        """
+        place = queue.topic, queue.broker_name
+        self._gone.add(topic_id)
+        if self._topic_ids.get(place) not in (None, topic_id):
+            return False
+        self._topic_ids.pop(place, None)
+        known = [each for each in self._offsets if (each.topic, each.broker_name) == place]
+        for each in known:
+            del self._offsets[each]
+        return bool(known)
+
+    async def put(self, queue: MessageQueue, offset: int, topic_id: str | None = None) -> None:
+        """Note progress in the topic with this id, which may not be known; on return it is in the file. What is noted
+        during a write goes into the next one together, and fails together. A write goes on when this is cancelled:
+        nothing stops the thread that makes it.
 
         Raises:
             ClientError: it could not be written.
         """
+        if topic_id in self._gone:
+            return
+        before = self.topic_id(queue)
+        if topic_id is not None and topic_id != before:
+            if before is not None:
+                self.forget(queue, before)
+            self._topic_ids[queue.topic, queue.broker_name] = topic_id
         self._offsets[queue] = offset
         if self._next is None:
-            self._next = self._last = asyncio.create_task(self._write_after(self._last), name=f"write {self._path}")
+            self._next = self._last = asyncio.create_task(self._write_after(self._last), name=f"write {self.path}")
         error = await asyncio.shield(self._next)
         if error is not None:
-            raise ClientError(f"the offsets cannot be written to {self._path}: {error.strerror}") from error
+            raise ClientError(f"the offsets cannot be written to {self.path}: {error.strerror}") from error
 
     async def _write_after(self, previous: asyncio.Task[OSError | None] | None) -> OSError | None:
         """Write when the write before has ended; an error is returned, perhaps nobody waits for it any more."""
@@ -117,16 +150,16 @@ class LocalOffsets:
             await asyncio.wait([previous])
         self._next = None
         try:
-            await asyncio.to_thread(self._write, dict(self._offsets))
+            await asyncio.to_thread(self._write, dict(self._offsets), dict(self._topic_ids))
         except OSError as error:
             return error
         return None
 
-    def _write(self, offsets: dict[MessageQueue, int]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(".tmp")
-        fresh.write_bytes(encode_offsets(offsets))
-        os.replace(fresh, self._path)
+    def _write(self, offsets: dict[MessageQueue, int], topic_ids: TopicIds) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_suffix(".tmp")
+        fresh.write_bytes(encode_offset_file(offsets, topic_ids))
+        os.replace(fresh, self.path)
 
     def _unlock(self) -> None:
         lock = _locks.pop(self, None)

@@ -36,9 +36,11 @@ class FlowLimits:
 class ProcessQueue:
     """The unfinished messages of one queue, by queue offset."""
 
-    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "calls", "dropped", "leaving")
+    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "calls", "dropped", "leaving", "topic_id")
 
-    def __init__(self, start_offset: int) -> None:
+    def __init__(self, start_offset: int, topic_id: str | None = None) -> None:
+        self.topic_id = topic_id
+        """Of the topic that the offsets are of; `None` as long as it is not known."""
         self._next_offset = start_offset
         self._order: deque[int] = deque()
         self._sizes: dict[int, tuple[int, int]] = {}

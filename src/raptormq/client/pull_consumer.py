@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from raptormq.client.commit_order import commit_in_order
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
@@ -24,14 +23,14 @@ from raptormq.client.content import as_queues
 from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.ending import Ending
 from raptormq.client.instance import ClientInstance
+from raptormq.client.offsets import QueueOffset
 from raptormq.client.own_loop import require_loop
 from raptormq.client.pulling import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
-from raptormq.client.queue_broker import at_broker
+from raptormq.client.queue_questions import QueueQuestions
 from raptormq.client.received import decode_batches, message_count
 from raptormq.client.settings import LONG_MAX, Milliseconds, SecondsOrZero, check_setting, checked_timeout
 from raptormq.client.sql import Sql, subscription_to
 from raptormq.client.start_offset import start_offset
-from raptormq.client.startable import Startable
 from raptormq.errors import (
     ClientClosed,
     ClientError,
@@ -39,15 +38,17 @@ from raptormq.errors import (
     NoRoute,
     RaptorMQError,
     RecordError,
+    ServerError,
     TransportError,
 )
 from raptormq.logs import get_logger
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.topic_ids import ASK
 from raptormq.protocol.topic_names import check_group
 
 log = get_logger(__name__)
-T = TypeVar("T")
 
 _DEFAULT_GROUP = "TOOLS_CONSUMER"
 _POLL_SUSPEND_S = 15.0
@@ -55,7 +56,7 @@ _POLL_COUNT = 32
 _RETRY_PAUSE_S = 1.0
 
 
-class PullConsumer(Startable):
+class PullConsumer(QueueQuestions):
     """Reads assigned queues.
 
     Args:
@@ -95,6 +96,8 @@ class PullConsumer(Startable):
         self._instance: ClientInstance | None = None
         self._ending = Ending("a pull consumer")
         self._positions: dict[MessageQueue, int | None] = {}
+        self._topic_ids: dict[MessageQueue, str | None] = {}
+        """Of which topics the positions are, where that is known."""
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
         self._doubts: defaultdict[MessageQueue, CrcDoubt] = defaultdict(CrcDoubt)
@@ -122,42 +125,6 @@ class PullConsumer(Startable):
         await asyncio.gather(*pulls, return_exceptions=True)
         await instance.release()
 
-    # --- queues and their offsets ---
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, in order.
-
-        Raises:
-            NoRoute: the topic does not exist, or no broker that has it is up.
-            TransportError: no name server answers.
-            ClientClosed: not started, or closed.
-        """
-        return list((await self._running().routes.find(topic)).read_queues)
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the queue's first message; errors are those of `pull`."""
-        offsets = self._running().offsets
-        return await self._at_broker(queue, lambda address: offsets.min_offset(address, queue))
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the queue's next message will get; errors are those of `pull`."""
-        offsets = self._running().offsets
-        return await self._at_broker(queue, lambda address: offsets.max_offset(address, queue))
-
-    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum; errors
-        are those of `pull`, and `ConfigError` for what is no time.
-        """
-        check_setting("timestamp_ms", timestamp_ms, Milliseconds)
-        offsets = self._running().offsets
-        return await self._at_broker(queue, lambda address: offsets.offset_by_time(address, queue, timestamp_ms))
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands, `None` when it never committed (0 from brokers before RocketMQ 5 on a young
-        topic); errors are those of `pull` and `commit`."""
-        offsets, group = self._running().offsets, self._named_group()
-        return await self._at_broker(queue, lambda address: offsets.committed(address, group, queue))
-
     # --- reading one queue at will ---
 
     async def pull(
@@ -170,6 +137,7 @@ class PullConsumer(Startable):
         timeout: float | None = None,
         suspend_ms: int = 0,
         expression: str | Sql = "*",
+        topic_id: str | None = None,
     ) -> PullResult:
         """Read from `offset` without touching assignments or positions.
 
@@ -183,11 +151,12 @@ class PullConsumer(Startable):
                 suspension late.
             suspend_ms: how long the broker may wait for a message when there is none.
             expression: tags wanted, `*` or `A || B` (brokers compare hashes only), or `Sql`.
+            topic_id: read no other topic of that name, see `topic_id()`.
 
         Raises:
             NoRoute: no broker that has the queue is up.
             TransportError: the broker did not answer in time.
-            ServerError: the broker refuses.
+            ServerError: the broker refuses; 31002 where the topic is another one.
             ClientClosed: not started, or closed.
         """
         instance = self._running()
@@ -197,7 +166,17 @@ class PullConsumer(Startable):
         subscription = subscription_to(queue.topic, expression, 0)
         group = self._group or _DEFAULT_GROUP
         wanted = PullRequest(
-            group, queue, offset, max_count, subscription, True, suspend_ms, max_bytes, keys=instance.config.keys
+            group,
+            queue,
+            offset,
+            max_count,
+            subscription,
+            True,
+            suspend_ms,
+            max_bytes,
+            None,
+            instance.config.keys,
+            topic_id,
         )
         return await self._at_broker(queue, lambda address: pull(instance.pool, address, wanted, timeout))
 
@@ -212,6 +191,7 @@ class PullConsumer(Startable):
         wanted = as_queues(queues)
         for queue in set(self._positions) - wanted:
             self._drop_pull(queue)
+            self._topic_ids.pop(queue, None)
             del self._positions[queue]
         for queue in sorted(wanted - set(self._positions)):
             self._positions[queue] = None
@@ -233,6 +213,7 @@ class PullConsumer(Startable):
         if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= LONG_MAX:
             raise ClientError(f"an offset is a number of 64 bits and not negative: {offset!r}")
         self._drop_pull(queue)
+        self._topic_ids.pop(queue, None)
         self._positions[queue] = offset
 
     def position(self, queue: MessageQueue) -> int | None:
@@ -282,7 +263,8 @@ class PullConsumer(Startable):
         offsets, group = self._running().offsets, self._named_group()
 
         async def store(queue: MessageQueue, offset: int) -> None:
-            await self._at_broker(queue, lambda address: offsets.commit(address, group, queue, offset))
+            topic_id = self._topic_ids.get(queue)
+            await self._at_broker(queue, lambda address: offsets.commit(address, group, queue, offset, topic_id))
 
         positions = {queue: offset for queue, offset in self._positions.items() if offset is not None}
         for failure in (await commit_in_order(positions, store)).values():
@@ -352,8 +334,9 @@ class PullConsumer(Startable):
             await asyncio.sleep(_RETRY_PAUSE_S)
         offset = self._positions[queue]
         if offset is None:
-            offset = await self._at_broker(queue, lambda address: self._start_offset(address, queue))
-            self._positions[queue] = offset
+            start = await self._at_broker(queue, lambda address: self._start_offset(address, queue))
+            offset = self._positions[queue] = start.offset
+            self._topic_ids[queue] = start.topic_id
         # Nobody knows whether a silent pull is held or lost; a broker that can be reached again is no failure any more.
         await self._at_broker(queue, instance.pool.connection)
         self._failures.pop(queue, None)
@@ -368,13 +351,23 @@ class PullConsumer(Startable):
             True,
             int(_POLL_SUSPEND_S * 1000),
             keys=instance.config.keys,
+            topic_id=self._topic_ids.get(queue) or ASK,
         )
         timeout = instance.config.request_timeout + _POLL_SUSPEND_S + LATE_ANSWER_S
-        return await self._at_broker(
-            queue, lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S)
-        )
+        try:
+            result = await self._at_broker(
+                queue, lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S)
+            )
+        except ServerError as error:
+            if error.code != ResponseCode.TOPIC_MADE_AGAIN:
+                raise
+            log.warning("%s: %s; poll goes on where consume_from says, not at %d", queue, error.remark, offset)
+            self._positions[queue] = None
+            return await self._pull_next(queue)
+        self._topic_ids[queue] = result.topic_id
+        return result
 
-    async def _start_offset(self, address: str, queue: MessageQueue) -> int:
+    async def _start_offset(self, address: str, queue: MessageQueue) -> QueueOffset:
         offsets = self._running().offsets
         return await start_offset(offsets, address, self._group, queue, self._consume_from, self._consume_from_ms)
 
@@ -383,14 +376,6 @@ class PullConsumer(Startable):
         task = self._pulls.pop(queue, None)
         if task is not None and not task.cancel() and not task.cancelled():
             task.exception()  # seen: what failed is not wanted any more
-
-    async def _at_broker(self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]) -> T:
-        return await at_broker(self._running().routes, queue, call)
-
-    def _named_group(self) -> str:
-        if self._group is None:
-            raise ClientError("this consumer has no group, so it has no progress to store")
-        return self._group
 
     def _running(self) -> ClientInstance:
         if self._instance is None:

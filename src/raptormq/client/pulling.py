@@ -20,6 +20,7 @@ from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.schema import decode_header
+from raptormq.protocol.topic_ids import ASK
 from raptormq.transport.pool import ConnectionPool
 
 
@@ -61,6 +62,8 @@ class PullResult:
     """Where this pull began: in the middle of an inner batch, `body` holds all of it, `messages` only the rest."""
     keys: EncryptionKeys | None = None
     """What encrypted messages are decrypted with."""
+    topic_id: str | None = None
+    """Of the topic, when the pull asked for it or named it, and the broker gives ids."""
 
     def messages(self) -> list[MessageExt]:
         """Decode the records.
@@ -103,6 +106,8 @@ class PullRequest:
     """Progress to store on the way."""
     keys: EncryptionKeys | None = None
     """For the result: what encrypted messages are decrypted with."""
+    topic_id: str | None = None
+    """Which topic is meant, `ASK` to be told; see `raptormq.protocol.topic_ids`."""
 
     def command(self) -> RemotingCommand:
         """Return the request as it travels."""
@@ -125,6 +130,7 @@ class PullRequest:
             expression_type=self.subscription.expression_type,
             max_msg_bytes=self.max_bytes,
             broker_name=self.queue.broker_name,
+            topic_id=self.topic_id,
         )
         return request(RequestCode.PULL_MESSAGE, header)
 
@@ -144,6 +150,7 @@ class PullRequest:
             header.suggest_which_broker_id,
             self.offset,
             self.keys,
+            header.topic_id or (None if self.topic_id == ASK else self.topic_id),
         )
 
 
@@ -161,7 +168,8 @@ async def pull(
 
     Raises:
         TransportError: no answer in time, or the connection broke.
-        ServerError: the broker refuses: no such topic, no permission, a subscription it does not know yet (24, 25).
+        ServerError: the broker refuses: no such topic, no permission, a subscription it does not know yet (24, 25), a
+            topic that was made again (31002).
         HeaderError: an answer without offsets.
     """
     clock = asyncio.get_running_loop().time

@@ -17,6 +17,7 @@ from raptormq.client.crc_doubt import CrcDoubt
 from raptormq.client.instance import ClientInstance
 from raptormq.client.local_offsets import LocalOffsets
 from raptormq.client.message_batch import MessageBatch
+from raptormq.client.offsets import QueueOffset
 from raptormq.client.outages import Failure, Outages
 from raptormq.client.process_queue import FlowLimits, ProcessQueue
 from raptormq.client.pull_pace import PullPace
@@ -32,6 +33,7 @@ from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.topic_ids import ASK
 from raptormq.transport.backoff import Backoff
 
 log = get_logger(__name__)
@@ -46,7 +48,7 @@ _FORGOTTEN = frozenset(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     }
 )
-_NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER
+_NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_MADE_AGAIN
 
 HandOut = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
 
@@ -143,12 +145,12 @@ class QueueReader:
         while True:
             try:
                 if self.progress is None:
-                    self.progress = ProcessQueue(await self._start_offset())
+                    self.progress = ProcessQueue(*await self._start_offset())
                 await self._wait_for_room(self.progress)
                 asked = clock()
                 self._pace.waiting += 1
                 try:
-                    result = await self._pull(self.progress.next_offset)
+                    result = await self._pull(self.progress.next_offset, self.progress.topic_id)
                 finally:
                     self._pace.waiting -= 1
                 was_end = result.next_offset >= result.max_offset
@@ -164,6 +166,8 @@ class QueueReader:
                 if is_forgotten and not was_forgotten:
                     failures = 0  # the broker is there, and knows the group after the next heartbeat
                 if isinstance(error, ServerError) and error.code in _NO_SUCH_QUEUE:
+                    if error.code == ResponseCode.TOPIC_MADE_AGAIN:
+                        self._forget_local()
                     self.let_go()  # one that is made again begins anew
                     self._instance.routes.refresh_soon(self.queue.topic)
                 pause = _BACKOFF.pause(failures)
@@ -185,12 +189,20 @@ class QueueReader:
             return interval
         return self._pace.pause_after(waited) if self._whole() else 0.0
 
-    async def _start_offset(self) -> int:
-        known = self._local.get(self.queue) if self._local is not None else None
-        if known is not None:
-            return known
+    def _forget_local(self) -> None:
+        topic_id = self.progress.topic_id if self.progress is not None else None
+        if self._local is not None and topic_id is not None and self._local.forget(self.queue, topic_id):
+            log.warning(
+                "topic %s of %s was deleted and made again: its offsets in %s do not count any more, group %s begins"
+                " where consume_from says",
+                *(self.queue.topic, self.queue.broker_name, self._local.path, self._group),
+            )
 
-        async def ask(address: str) -> int:
+    async def _start_offset(self) -> QueueOffset:
+        if self._local is not None and (known := self._local.get(self.queue)) is not None:
+            return QueueOffset(known, self._local.topic_id(self.queue))
+
+        async def ask(address: str) -> QueueOffset:
             return await start_offset(
                 self._instance.offsets,
                 address,
@@ -208,7 +220,7 @@ class QueueReader:
             self._room.clear()
             await self._room.wait()
 
-    def _pull(self, offset: int) -> Awaitable[PullResult]:
+    def _pull(self, offset: int, topic_id: str | None) -> Awaitable[PullResult]:
         whole, config = self._whole(), self._config
         hold = self._pace.hold(config.pull_suspend)
         timeout = config.pull_timeout - config.pull_suspend + hold
@@ -221,6 +233,7 @@ class QueueReader:
             send_subscription=False,
             suspend_ms=int(hold * 1000),
             max_bytes=_WHOLE_PULL_BYTES if whole else None,
+            topic_id=topic_id or ASK,
         )
         instance = self._instance
         return at_broker(
@@ -240,8 +253,9 @@ class QueueReader:
                     *(self.queue, self._group, result.next_offset, progress.next_offset),
                 )
             progress.dropped = True
-            self.progress = ProcessQueue(result.next_offset)
+            self.progress = ProcessQueue(result.next_offset, result.topic_id)
             return
+        progress.topic_id = result.topic_id
         batches: Sequence[MessageBatch] = ()
         next_offset = result.next_offset
         missing: RecordError | KeyMissing | None = None

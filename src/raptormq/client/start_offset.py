@@ -10,7 +10,7 @@ Neighbours: `queue_reader`, `pull_consumer`. Source: RocketMQ `RebalancePushImpl
 from __future__ import annotations
 
 from raptormq.client.config import ConsumeFromWhere
-from raptormq.client.offsets import OffsetRequests
+from raptormq.client.offsets import OffsetRequests, QueueOffset
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import RETRY_PREFIX
 
@@ -24,7 +24,7 @@ async def start_offset(
     consume_from_ms: int = 0,
     *,
     zero_on_young_topic: bool = False,
-) -> int:
+) -> QueueOffset:
     """Return the first offset to read; without a group there is no progress and the settings decide.
 
     Raises:
@@ -35,7 +35,7 @@ async def start_offset(
         if committed is not None:
             return committed
     if queue.topic.startswith(RETRY_PREFIX):
-        return 0
+        return QueueOffset(0, None)
     if consume_from is ConsumeFromWhere.LAST:
         return await offsets.max_offset(address, queue)
     if consume_from is ConsumeFromWhere.TIMESTAMP:

@@ -1,5 +1,6 @@
 """Bodies that hold an offset for each of several queues: resets (220, 222) and progress (221, 223). The first kind is
-also what a broadcasting member keeps in a file.
+also what a broadcasting member keeps in a file, with the ids of the topics
+(:mod:`raptormq.protocol.topic_ids`) beside it: ``"topicIds": {"<topic>": {"<broker name>": "<id>"}}``.
 
 Tables are keyed by queue objects, which is not JSON but what Java writes and reads (``ResetOffsetBody``,
 ``GetConsumerStatusBody``); C++ clients take a list instead (``ResetOffsetBodyForC``).
@@ -11,16 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.members import object_at
+from raptormq.protocol.bodies.members import object_at, text_at
 from raptormq.protocol.bodies.queues import keyed_by_queues, queue_from_dict, queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
 from raptormq.protocol.message import MessageQueue
 
 QueueOffsets = Mapping[MessageQueue, int]
+TopicIds = dict[tuple[str, str], str]
+"""By topic and broker name."""
 
 
 def encode_offsets(offsets: QueueOffsets) -> bytes:
-    """Return the body of 220 and of the answer to 222, and what the file of a broadcasting member holds."""
+    """Return the body of 220 and of the answer to 222."""
     return b'{"offsetTable":' + _dump(offsets) + b"}"
 
 
@@ -31,8 +34,32 @@ def encode_offset_list(offsets: QueueOffsets) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """Read the body of 220 or of the answer to 222, in either form, or such a file; raises :class:`BodyError`."""
+    """Read the body of 220 or of the answer to 222, in either form; raises :class:`BodyError`."""
+    return _offsets(loads_object(data))
+
+
+def encode_offset_file(offsets: QueueOffsets, topic_ids: Mapping[tuple[str, str], str]) -> bytes:
+    """Return what the file of a broadcasting member holds."""
+    by_topic: dict[str, dict[str, str]] = {}
+    for (topic, broker), topic_id in topic_ids.items():
+        by_topic.setdefault(topic, {})[broker] = topic_id
+    ids = b',"topicIds":' + dumps(by_topic) if by_topic else b""
+    return b'{"offsetTable":' + _dump(offsets) + ids + b"}"
+
+
+def decode_offset_file(data: bytes) -> tuple[dict[MessageQueue, int], TopicIds]:
+    """Read such a file, or the Java client's; raises :class:`BodyError`."""
     body = loads_object(data)
+    topics = object_at(body, "topicIds")
+    ids = {
+        (topic, broker): text_at(object_at(topics, topic), broker)
+        for topic in topics
+        for broker in object_at(topics, topic)
+    }
+    return _offsets(body), ids
+
+
+def _offsets(body: Mapping[str, Any]) -> dict[MessageQueue, int]:
     if isinstance(body.get("offsetTable"), list):
         return {queue_from_dict(row): _offset(row.get("offset")) for row in body["offsetTable"]}
     return _table(body, "offsetTable")
