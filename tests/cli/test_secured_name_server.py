@@ -31,7 +31,7 @@ def conf(folder: Path, name: str, pairs: dict[str, str]) -> str:
     return str(path)
 
 
-def name_server_conf(folder: Path) -> str:
+def name_server_conf(folder: Path, **more: str) -> str:
     return conf(
         folder,
         "namesrv.conf",
@@ -41,7 +41,8 @@ def name_server_conf(folder: Path) -> str:
             "bindAddress": "127.0.0.1",
             "kvConfigPath": str(folder / "kv.json"),
             "authConfigPath": str(folder / "auth"),
-        },
+        }
+        | more,
     )
 
 
@@ -99,6 +100,18 @@ def test_a_broker_that_signs_is_registered_and_keeps_its_place(serving: Serve, r
             assert refused.stderr.count(b"\n") == 1
             assert b"username cannot be null." in refused.stderr
             assert raptormq("topic", "delete", "orders", "--yes", "-n", name_server, *SIGNED).returncode == 0
+
+
+def test_our_programs_sign_fully(serving: Serve, raptormq: Run, tmp_path: Path) -> None:
+    demanding = ACCESS | {"demandFullSignature": "true"}
+    with serving("namesrv", "-c", name_server_conf(tmp_path, demandFullSignature="true")) as server:
+        name_server = server.address("namesrv")
+        with serving("broker", "-c", broker_conf(tmp_path, "broker-a", name_server, **demanding)):
+            for command in (["topic", "create", "orders"], ["topic", "list"], ["produce", "orders"]):
+                done = raptormq(*command, "-n", name_server, *SIGNED, stdin=b"first\nsecond\n")
+                assert done.returncode == 0, done.stderr
+            consumed = raptormq("consume", "orders", "--from", "earliest", "--max", "2", "-n", name_server, *SIGNED)
+            assert sorted(consumed.stdout.split()) == [b"first", b"second"], consumed.stderr
 
 
 def test_a_broker_without_credentials_says_why_nobody_finds_it(serving: Serve, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from raptormq.namesrv.service import NameServer
 from raptormq.protocol.bodies.route import ClusterInfo
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.full_signature import Moment, sign_fully
 from raptormq.protocol.signing import Credentials, sign
+from raptormq.storage.store import now_ms
 from raptormq.transport.pool import ConnectionPool
 from tests.namesrv.test_service import ADDRESS, TIMEOUT_S, Peer, config_for, registration_body, serving
 
@@ -170,6 +172,18 @@ async def test_users_survive_a_restart_in_files_that_others_cannot_read(tmp_path
         assert stat.S_IMODE((tmp_path / "auth" / name).stat().st_mode) == 0o600
     async with serving(tmp_path, **secured(tmp_path)) as peer:
         assert (await register(peer, ALICE)).code == ResponseCode.SUCCESS
+
+
+async def test_a_registration_that_is_sent_again_is_refused(tmp_path: Path) -> None:
+    """As by somebody who saw it, to bring a broker back that has gone, or its former topics."""
+    async with serving(tmp_path, **secured(tmp_path, demandFullSignature="true")) as peer:
+        classic = await register(peer, INNER)
+        assert classic.code == ResponseCode.NO_PERMISSION
+        assert "demandFullSignature" in (classic.remark or "")
+        command = RemotingCommand(RequestCode.REGISTER_BROKER, dict(BROKER), registration_body(("t", "u")))
+        sign_fully(command, INNER, Moment(now_ms(), "00112233445566ff", 1))
+        answers = [await peer.pool.request(peer.address, command, TIMEOUT_S) for _ in range(2)]
+        assert [answer.code for answer in answers] == [ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION]
 
 
 async def test_no_request_changes_access_control(tmp_path: Path) -> None:

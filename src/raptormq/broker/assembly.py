@@ -178,7 +178,7 @@ def assemble(
     core.dispatcher.listen(pulls.arrived)
     core.dispatcher.listen_topics(core.statistics.arrived)
     router = Router()
-    router.guard(core.gate.guard)
+    core.gate.protect(router)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
         *_sending(core, sends),
@@ -278,7 +278,7 @@ class _Core:
         self.dispatcher = Dispatcher(store)
         self.running_config = RunningConfig(config)
         self.retries = Retries(self.topics, self.groups, config.policies)
-        self.gate = access_gate(config.security, tables.security, demands_in(config.identity.cluster_name))
+        self.gate = access_gate(config.security, tables.security, demands_in(config.identity.cluster_name), clock)
         self.records = PlacedRecords(store, self.gate.judge)
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)

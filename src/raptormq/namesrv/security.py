@@ -7,6 +7,7 @@ settings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from raptormq.errors import ConfigError, StorageError
@@ -26,8 +27,9 @@ logger = get_logger(__name__)
 class NameServerSecurity:
     """The tables, and the gate in front of the handlers."""
 
-    def __init__(self, access: NameServerAccess, table: RouteTable) -> None:
-        """
+    def __init__(self, access: NameServerAccess, table: RouteTable, clock: Callable[[], int]) -> None:
+        """``clock`` gives milliseconds since 1970.
+
         Raises:
             ConfigError: the folder of the tables cannot be made.
             StoreDamaged: a table and its backup cannot be read.
@@ -38,14 +40,14 @@ class NameServerSecurity:
         except OSError as error:
             raise ConfigError(f"authConfigPath: {folder} cannot be made: {error.strerror}") from error
         self._tables = load_security(access, folder)
-        self.gate: AccessGate = access_gate(access, self._tables, demands_in(table))
+        self.gate: AccessGate = access_gate(access, self._tables, demands_in(table), clock)
 
     def protect(self, router: Router) -> None:
         """Let nothing through to the handlers of ``router`` that the gate refuses."""
         tables = self._tables
         UserHandlers(tables, self.gate).register(router)
         AclHandlers(tables.users, tables.acls, tables.acls_saver).register(router)
-        router.guard(self.gate.guard)
+        self.gate.protect(router)
 
     def save_again(self) -> None:
         """Write the tables whose last write failed: the disk may have room now."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from raptormq.namesrv.config import NameServerConfig
@@ -16,6 +17,7 @@ from raptormq.namesrv.pages import Pages
 from raptormq.namesrv.running_config import RunningConfig
 from raptormq.namesrv.security import NameServerSecurity
 from raptormq.namesrv.table import RouteTable
+from raptormq.storage.store import now_ms
 from raptormq.transport.health_server import HealthServer
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server, ServerLimits
@@ -24,7 +26,9 @@ from raptormq.transport.server import Server, ServerLimits
 class NameServer:
     """One name server in the running event loop."""
 
-    def __init__(self, config: NameServerConfig) -> None:
+    def __init__(self, config: NameServerConfig, clock: Callable[[], int] = now_ms) -> None:
+        """``clock`` gives milliseconds since 1970."""
+        self._clock = clock
         self._config = RunningConfig(config)
         self._table = RouteTable()
         self._kv = KvConfig(Path(config.kv_config_path))
@@ -70,7 +74,7 @@ class NameServer:
         registrations = RegistrationHandlers(self._table, self._kv, self._config, _monotonic_ms, self._registered.set)
         self._router = build_router(self._table, self._kv, self._config, _monotonic_ms, registrations)
         if config.access.is_on:
-            self._security = NameServerSecurity(config.access, self._table)
+            self._security = NameServerSecurity(config.access, self._table, self._clock)
             self._security.protect(self._router)
         limits = ServerLimits(idle_seconds=config.max_idle_seconds)
         server = Server(self._router, config.bind_address, config.listen_port, limits, config.tls)

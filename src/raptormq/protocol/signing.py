@@ -4,6 +4,8 @@ Signed is the text of all ext fields, ordered by name, values alone, followed by
 
     AccessKey, [SecurityToken], and the header's own fields --> values joined --> UTF-8 | body
     Signature = base64(HMAC-SHA1(secret key, that))
+
+It says nothing about the request's code, the names of its fields, or its time: see :mod:`.full_signature`.
 """
 
 from __future__ import annotations
@@ -38,10 +40,15 @@ class Credentials:
 def sign(request: RemotingCommand, credentials: Credentials) -> None:
     """Add the fields that say who sends ``request``; a signature it already has is replaced."""
     fields = request.ext_fields
+    name_signer(fields, credentials)
+    fields[SIGNATURE] = signature(signed_content(fields, request.body), credentials.secret_key)
+
+
+def name_signer(fields: dict[str, str], credentials: Credentials) -> None:
+    """Add the fields that say who signs."""
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token:
         fields[SECURITY_TOKEN] = credentials.security_token
-    fields[SIGNATURE] = signature(signed_content(fields, request.body), credentials.secret_key)
 
 
 def is_signed_with(request: RemotingCommand, secret_key: str) -> bool:

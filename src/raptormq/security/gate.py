@@ -15,10 +15,11 @@ from raptormq.logs import get_logger
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import ACCESS_KEY, is_signed_with
 from raptormq.security.acls import AclTable
+from raptormq.security.full_signatures import FullSignatures
 from raptormq.security.resources import Demand
 from raptormq.security.users import UserTable, denied
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Guard, Refused, failure
+from raptormq.transport.router import Guard, Refused, Router, failure
 
 logger = get_logger(__name__)
 
@@ -43,11 +44,15 @@ class AccessGate:
         authentication: bool,
         authorization: bool,
         open_codes: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset()),
+        full_signatures: FullSignatures | None = None,
     ) -> None:
-        """``open_codes`` need no authentication (first) or no authorization (second)."""
+        """``open_codes`` need no authentication (first) or no authorization (second). With ``full_signatures`` the
+        classic one is not enough.
+        """
         self._users = users
         self._acls = acls
         self._demands_of = demands_of
+        self._full_signatures = full_signatures
         self._authentication = authentication
         self._authorization = authorization
         self._unsigned, self._unjudged = open_codes
@@ -56,6 +61,12 @@ class AccessGate:
         self._decisions: dict[tuple[str, Demand, str], str | None] = {}
         users.listen(self._decisions.clear)
         acls.listen(self._decisions.clear)
+
+    def protect(self, router: Router) -> None:
+        """Let nothing through to the handlers of ``router`` that is refused here."""
+        router.guard(self.guard)
+        if self._full_signatures is not None:
+            router.on_closed(self._full_signatures.closed)
 
     @property
     def guard(self) -> Guard | None:
@@ -91,7 +102,7 @@ class AccessGate:
         """Return the answer to a request that must not be carried out, None for one that may."""
         try:
             if self._authentication and request.code not in self._unsigned:
-                self._authenticate(request)
+                self._authenticate(connection, request)
             if self._authorization and request.code not in self._unjudged:
                 self._authorize(request, connection.peer[0])
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the request does not pass
@@ -111,7 +122,7 @@ class AccessGate:
             return False
         return True
 
-    def _authenticate(self, request: RemotingCommand) -> None:
+    def _authenticate(self, connection: Connection, request: RemotingCommand) -> None:
         username = request.ext_fields.get(ACCESS_KEY)
         if not username:
             raise denied("username cannot be null.")
@@ -122,6 +133,8 @@ class AccessGate:
             raise denied(f"User:{username} is disabled.")
         if not is_signed_with(request, user.password):
             raise denied("check signature failed.")
+        if self._full_signatures is not None:
+            self._full_signatures.check(connection, request, user.password)
 
     def _authorize(self, request: RemotingCommand, source_ip: str) -> None:
         username = request.ext_fields.get(ACCESS_KEY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raptormq.config_file import known_keys, parse_bool, setting
+from raptormq.config_file import integer, known_keys, parse_bool, setting
 from raptormq.errors import BodyError, ConfigError
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.signing import Credentials
@@ -62,17 +62,24 @@ class AccessControl:
     )
     """``{"accessKey": …, "secretKey": …}``: what brokers sign their own requests with; a super user, too."""
 
+    demand_full_signature: bool = setting(False, "demandFullSignature", parse=parse_bool)
+    """Requests must be signed fully (:mod:`raptormq.protocol.full_signature`), which Apache's clients cannot."""
+    full_signature_window_ms: int = setting(60_000, "fullSignatureWindow", parse=integer(1_000, 3_600_000))
+    """How far the time of such a signature may be from this server's, milliseconds."""
+
     def __post_init__(self) -> None:
         """Check what belongs together.
 
         Raises:
-            ConfigError: rights without signatures.
+            ConfigError: rights without signatures, or full signatures without any.
         """
         if self.authorization and not self.authentication:
             raise ConfigError(
                 "authorizationEnabled=true needs authenticationEnabled=true: unsigned, everybody may say that he is a "
                 "super user"
             )
+        if self.demand_full_signature and not self.authentication:
+            raise ConfigError("demandFullSignature=true needs authenticationEnabled=true")
 
     @property
     def is_on(self) -> bool:

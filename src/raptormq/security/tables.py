@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from raptormq.errors import BodyError, StoreDamaged
 from raptormq.security.acls import AclTable
+from raptormq.security.full_signatures import FullSignatures
 from raptormq.security.gate import AccessGate, Demands
 from raptormq.security.settings import AccessControl
 from raptormq.security.users import SUPER, UserChange, UserTable
@@ -52,8 +54,11 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
     return tables
 
 
-def access_gate(settings: AccessControl, tables: SecurityTables, demands_of: Demands) -> AccessGate:
-    """Return the gate that the settings ask for."""
+def access_gate(
+    settings: AccessControl, tables: SecurityTables, demands_of: Demands, clock: Callable[[], int]
+) -> AccessGate:
+    """Return the gate that the settings ask for; ``clock`` gives milliseconds since 1970."""
+    demanded = settings.demand_full_signature
     return AccessGate(
         tables.users,
         tables.acls,
@@ -61,6 +66,7 @@ def access_gate(settings: AccessControl, tables: SecurityTables, demands_of: Dem
         authentication=settings.authentication,
         authorization=settings.authorization,
         open_codes=(settings.unsigned_codes, settings.unjudged_codes),
+        full_signatures=FullSignatures(settings.full_signature_window_ms, clock) if demanded else None,
     )
 
 

@@ -7,12 +7,14 @@ came.
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from typing import Protocol
 
 from raptormq.errors import BufferFull, CommandError, ConnectionClosed, RequestTimeout
 from raptormq.logs import get_logger
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.signing import sign
+from raptormq.protocol.full_signature import Moment, sign_fully
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pending_requests import PendingRequests
 
@@ -54,6 +56,9 @@ class OwnRequests:
         self._connection = connection
         self._limits = limits
         self._next_opaque = 1
+        self._session = secrets.token_hex(8)
+        """Of full signatures (:mod:`raptormq.protocol.full_signature`)."""
+        self._signed_count = 0
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
         self._is_grace = False
@@ -88,7 +93,9 @@ class OwnRequests:
         message.opaque = opaque = self._next_opaque
         self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
         if self._limits.credentials is not None:
-            sign(message, self._limits.credentials)
+            self._signed_count += 1
+            moment = Moment(time.time_ns() // 1_000_000, self._session, self._signed_count)
+            sign_fully(message, self._limits.credentials, moment)
         return opaque
 
     def answered(self, response: RemotingCommand) -> None:
