@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from raptormq.errors import ConfigError
+from raptormq.files import OWNER_ONLY, DiskFiles, make_durable_folder, replace_file
 
 Settings = TypeVar("Settings")
 Parser = Callable[[str], Any]
@@ -160,30 +160,13 @@ def write_file(path: Path, text: str) -> None:
     Raises:
         ConfigError: the folder or the file cannot be written.
     """
-    draft = path.with_name(path.name + ".tmp")
+    path = path.absolute()
     try:
-        folders = [path.parent]  # those that get a name
-        while not folders[-1].exists():
-            folders.append(folders[-1].parent)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        for folder in folders:
-            _make_names_durable(folder)
+        files = DiskFiles(stat.S_IMODE(path.stat().st_mode) if path.exists() else OWNER_ONLY)
+        make_durable_folder(files, str(path.parent))
+        replace_file(files, str(path), text.encode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
-
-
-def _make_names_durable(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _format_pair(key: str, value: str) -> str:

@@ -40,7 +40,13 @@ def test_changes_are_versions_and_are_heard() -> None:
 
 
 @pytest.mark.parametrize(
-    "saved", ["text", {"subscriptionGroupTable": [1]}, {"subscriptionGroupTable": {"g": 1}}, {"dataVersion": 1}]
+    "saved",
+    [
+        {"subscriptionGroupTable": "text"},
+        {"subscriptionGroupTable": [1]},
+        {"subscriptionGroupTable": {"g": 1}},
+        {"dataVersion": 1},
+    ],
 )
 def test_a_file_of_another_shape_is_an_error(saved: Any) -> None:
     with pytest.raises(BodyError):

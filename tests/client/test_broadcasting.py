@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -110,12 +111,82 @@ async def test_offsets_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     await LocalOffsets(tmp_path, "me", "g").put(queue, 7)
     assert path.read_bytes() == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:7}}'
     assert LocalOffsets(tmp_path, "me", "g").get(queue) == 7
-    path.write_bytes(b"not offsets")
-    with pytest.raises(ClientError, match="cannot be read"):
-        LocalOffsets(tmp_path, "me", "g")
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ClientError, match="cannot be written"):
         await LocalOffsets(tmp_path, "you", "g/../../file/x").put(queue, 1)
+
+
+CUT = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:'
+
+
+@pytest.mark.parametrize(
+    "contents", [b"", bytes(60), CUT, b"[]", b'{"offsetTable":{"t":7}}', b'{"messageQueueTable":{}}']
+)
+async def test_damaged_offsets_are_those_of_the_backup_or_an_error_that_says_what_to_do(
+    tmp_path: Path, contents: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, queue = "1.2.3.4@DEFAULT", MessageQueue("t", "b", 0)
+    path = tmp_path / name / "g" / "offsets.json"
+    backup = path.with_name("offsets.json.bak")
+    before = LocalOffsets(tmp_path, name, "g")
+    await before.put(queue, 7)
+    await before.put(queue, 8)
+    await before.close()
+    path.write_bytes(contents)
+    again = LocalOffsets(tmp_path, name, "g")
+    assert again.get(queue) == 7
+    assert f"{path} is damaged" in caplog.text
+    assert f"its backup {backup} is read" in caplog.text
+    await again.close()
+    backup.write_bytes(contents)
+    remedy = f"remove {path} and {backup}; without them it begins where ConsumerConfig.consume_from says"
+    for _ in range(2):  # who is refused does not hold the file
+        with pytest.raises(ClientError, match=re.escape(remedy)):
+            LocalOffsets(tmp_path, name, "g")
+    path.unlink()
+    backup.unlink()
+    last = LocalOffsets(tmp_path, name, "g")
+    assert last.get(queue) is None
+    await last.close()
+
+
+async def test_a_member_whose_offsets_are_cut_goes_on_with_those_of_the_backup(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = broadcasting(tmp_path / "offsets")
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        for number in range(2):  # a file, and its backup
+            await send(cluster, b"%d" % number)
+            listener = Listener()
+            async with PushConsumer("g", name_servers=cluster.name_servers, config=config) as consumer:
+                consumer.subscribe("t", "*", listener)
+                await listener.until(1)
+        [path] = (tmp_path / "offsets").rglob("offsets.json")
+        path.write_bytes(path.read_bytes()[:40])
+        listener = Listener()
+        async with PushConsumer("g", name_servers=cluster.name_servers, config=config) as consumer:
+            consumer.subscribe("t", "*", listener)
+            await send(cluster, b"2")
+            await eventually(lambda: b"2" in listener.bodies)
+    assert b"0" not in listener.bodies
+    assert f"{path} is damaged" in caplog.text
+
+
+async def test_offsets_are_durable_once_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+
+        def sync(descriptor: int, real: Callable[[int], None] = real) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            real(descriptor)
+
+        monkeypatch.setattr(os, name, sync)
+    await LocalOffsets(tmp_path, "me", "g").put(MessageQueue("t", "b", 0), 7)
+    folder = tmp_path / "me" / "g"
+    assert {str(each) for each in (tmp_path, tmp_path / "me", folder, folder / "offsets.json.new")} <= set(synced)
+    assert synced[-1] == str(folder)  # the name comes last
 
 
 async def test_progress_of_many_queues_is_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

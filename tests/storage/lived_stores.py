@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from raptormq.json_file import JsonFile
 from raptormq.protocol.record import StoredMessage
 from raptormq.storage import MessageStore, RecoveryReport
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.json_file import JsonFile
 from tests.storage.batch_stores import BATCH_FILE_BYTES, batch
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, checkpoint, message, put, read_queue, small_config

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from raptormq.errors import DiskFull
+from raptormq.files import read_file
 from raptormq.storage.background import Background
-from raptormq.storage.filesystem import read_file
 from raptormq.storage.queue_ends import load_ends
 from tests.storage.batch_stores import batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem

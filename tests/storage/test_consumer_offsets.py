@@ -7,7 +7,8 @@ import json
 import pytest
 
 from raptormq.errors import StoreDamaged
-from raptormq.storage import ConsumerOffsets, JsonFile
+from raptormq.storage import ConsumerOffsets
+from raptormq.storage.consumer_offsets import offsets_file
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock
 
@@ -22,7 +23,7 @@ def volume() -> MemoryFileSystem:
 
 
 def offsets(volume: MemoryFileSystem) -> ConsumerOffsets:
-    table = ConsumerOffsets(JsonFile(PATH, volume), Clock())
+    table = ConsumerOffsets(offsets_file(PATH, volume), Clock())
     table.load()
     return table
 
@@ -78,11 +79,22 @@ def test_only_changes_are_written(volume: MemoryFileSystem) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"offsetTable": [1]}', '{"offsetTable": {"t@g": {"x": 1}}}', '{"offsetTable": {"t@g": 5}}']
+    "text",
+    [
+        "",
+        "{}",
+        '{"offsetTable": [1]}',
+        '{"offsetTable": {"t@g": {"x": 1}}}',
+        '{"offsetTable": {"t@g": {"0": 1.5}}}',
+        '{"offsetTable": {"t@g": {"0": true}}}',
+        '{"offsetTable": {"t@g": 5}}',
+        '{"offsetTable": {"t": {"0": 1}}}',
+        '{"offsetTable": {}, "dataVersion": 5}',
+    ],
 )
 def test_a_file_of_another_shape_is_refused(volume: MemoryFileSystem, text: str) -> None:
     volume.open(PATH, create=True).write_at(0, [text.encode()], len(text))
-    with pytest.raises(StoreDamaged, match="does not hold consumer offsets"):
+    with pytest.raises(StoreDamaged, match=r"is damaged .*all consumer groups begin as new ones"):
         offsets(volume)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from raptormq.errors import StorageError
+from raptormq.files import read_file
+from raptormq.json_file import JsonFile
 from raptormq.storage import MessageStore, PendingRecord
 from raptormq.storage.consumer_offsets import Snapshot
 from raptormq.storage.conversion_run import Job, QueueTypes, Workshop
-from raptormq.storage.filesystem import read_file
-from raptormq.storage.json_file import JsonFile
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
@@ -191,7 +191,7 @@ def test_no_place_behind_the_end_of_the_log_is_noted_as_dead() -> None:
     store = open_store(volume, flush_interval_ms=3_600_000)
     put(store, message("not durable yet"))
     volume = deleted(volume, store, survivor="after_power_cut")
-    noted = JsonFile(PATH, volume).load()
+    noted = JsonFile(PATH, volume).load(dict)
     assert noted is not None
     assert noted["deletedTopics"]["topic"] <= open_store(volume).end_offset
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import logging
 
 import pytest
 
 from raptormq.errors import StorageError, StoreDamaged
+from raptormq.files import write_file
 from raptormq.storage.deletion_ledger import DeletionLedger
-from raptormq.storage.filesystem import FileSystem, write_file
+from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.paths import StorePaths
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -74,15 +74,22 @@ def test_a_save_that_fails_is_made_up_for() -> None:
     assert read(volume) == {"a": 5}
 
 
-def test_what_is_no_place_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("table", [{"b": 5, "a": "5"}, {"a": True}, [], 7])
+def test_a_file_with_what_is_no_place_is_damage(table: object) -> None:
     volume = MemoryFileSystem()
     ledger(volume)
-    write_file(volume, PATH, json.dumps({"deletedTopics": {"a": "5", "b": 5}}).encode())
-    with caplog.at_level(logging.WARNING):
-        assert read(volume) == {"b": 5}
+    write_file(volume, PATH, json.dumps({"deletedTopics": table}).encode())
+    with pytest.raises(StoreDamaged, match="brings deleted topics back"):
+        read(volume)
+
+
+def test_the_backup_takes_the_place_of_a_file_with_what_is_no_place(caplog: pytest.LogCaptureFixture) -> None:
+    volume = MemoryFileSystem()
+    ledger(volume)
+    write_file(volume, PATH, json.dumps({"deletedTopics": {"a": "5"}}).encode())
+    write_file(volume, f"{PATH}.bak", json.dumps({"deletedTopics": {"b": 5}}).encode())
+    assert read(volume) == {"b": 5}
     assert "no place in the log: 'a': 5" in caplog.text
-    write_file(volume, PATH, b'{"deletedTopics": []}')
-    assert read(volume) == {}
 
 
 def test_a_file_that_cannot_be_read_stops_the_start() -> None:

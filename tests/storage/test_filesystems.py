@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.storage.filesystem import DiskUsage, FileSystem, read_file, write_file
+from raptormq.files import read_file, write_file
+from raptormq.storage.filesystem import DiskUsage, FileSystem
 from raptormq.storage.real_filesystem import RealFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.page_cache_state import leaves_memory, pages_in_memory

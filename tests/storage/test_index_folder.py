@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.files import write_file
 from raptormq.storage import PendingRecord
 from raptormq.storage.config import StoreConfig
-from raptormq.storage.filesystem import FileSystem, write_file
+from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_aside import remove_aside
 from raptormq.storage.index_file import HEADER, IndexFile
 from raptormq.storage.real_filesystem import RealFileSystem

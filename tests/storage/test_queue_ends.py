@@ -6,8 +6,8 @@ from zlib import crc32
 
 import pytest
 
+from raptormq.files import replace_file
 from raptormq.storage.consume_queue import ConsumeQueue, encode_topic_field
-from raptormq.storage.filesystem import replace_file
 from raptormq.storage.queue_ends import EndsPacker, QueueEnd, QueueEnds, load_ends
 from tests.storage.memory_filesystem import MemoryFileSystem
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.errors import StorageError
-from raptormq.storage.json_file import JsonFile
+from raptormq.json_file import JsonFile
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.saving import TableSaver
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
@@ -26,13 +26,13 @@ async def test_many_changes_are_few_writes(tmp_path: Path) -> None:
         table[str(n)] = n
         saver.save_soon()
         await saver.saved()
-        saved = file.load()
+        saved = file.load(dict)
         assert saved is not None
         assert saved[str(n)] == n
 
     await asyncio.gather(*(change(n) for n in range(200)))
     assert sum(operation.startswith("replace") for operation in disk.operations) <= 6
-    assert file.load() == table
+    assert file.load(dict) == table
 
 
 async def test_nothing_to_save_waits_for_nothing(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_a_failed_write_is_told_and_the_next_one_heals(tmp_path: Path, cap
         await saver.saved()
     assert "cannot save" in caplog.text
     await saver.saved()
-    assert file.load() == {"a": 1}
+    assert file.load(dict) == {"a": 1}
 
 
 async def test_a_failed_write_that_nobody_waits_for_is_one_line(
@@ -76,7 +76,7 @@ async def test_what_a_failed_write_left_is_written_again(tmp_path: Path) -> None
     saver.save_again()
     assert saver._writing is not None
     await saver._writing
-    assert file.load() == {"a": 1}
+    assert file.load(dict) == {"a": 1}
     assert not saver.unsaved
     saver.save_again()
     assert saver._writing is None

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from raptormq.files import read_file
 from raptormq.storage.conversion_ledger import ConversionLedger, Entry
 from raptormq.storage.deletion_ledger import DeletionLedger
-from raptormq.storage.filesystem import read_file
 from raptormq.storage.paths import StorePaths
 from raptormq.storage.topic_ledger import TopicLedger
 from tests.storage.memory_filesystem import MemoryFileSystem

@@ -20,7 +20,7 @@ from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.delay.timing import TimerRules
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
-from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes
+from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
 from raptormq.broker.handlers.conversions import ConversionHandlers
@@ -68,7 +68,7 @@ from raptormq.broker.tables import Tables, load_tables
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.questions import ProducerQuestions
 from raptormq.broker.transaction.transactions import Transactions
-from raptormq.errors import BodyError, StorageError, StoreDamaged
+from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
@@ -77,7 +77,6 @@ from raptormq.security.acl_handlers import AclHandlers
 from raptormq.security.tables import access_gate
 from raptormq.security.user_handlers import UserHandlers
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.json_file import JsonFile
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits
@@ -346,10 +345,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
 def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | None) -> Handlers:
     """Rebalancing by the broker."""
     path = Path(core.config.keeping.root_dir) / "config" / "messageRequestMode.json"
-    try:
-        modes = RequestModes(JsonFile(str(path), filesystem))
-    except (AttributeError, BodyError) as error:
-        raise StoreDamaged(f"{path} does not hold request modes: {error}") from error
+    modes = RequestModes(modes_file(str(path), filesystem))
     return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
 
 

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.members import flag_at, text_at
+from raptormq.files import Files
+from raptormq.json_file import JsonFile
+from raptormq.protocol.bodies.members import flag_at, object_at, text_at
 from raptormq.protocol.bodies.topic_config import DataVersion
 
 MAX_RETRY_QUEUES = 1_024
@@ -93,18 +95,15 @@ class GroupConfig:
 class GroupTable:
     """All consumer groups of one broker."""
 
-    def __init__(self, saved: Any, clock: Callable[[], int]) -> None:
+    def __init__(self, saved: dict[str, Any] | None, clock: Callable[[], int]) -> None:
         """Read the content of ``subscriptionGroup.json`` (None for the first start).
 
         Raises:
             BodyError: it is not such a table.
         """
-        fields = saved or {}
-        if not isinstance(fields, dict) or not isinstance(table := fields.get("subscriptionGroupTable") or {}, dict):
-            raise BodyError("not a consumer group table")
-        self.configs: dict[str, GroupConfig] = {
-            str(name): GroupConfig.from_dict(group) for name, group in table.items()
-        }
+        fields: dict[str, Any] = saved or {}
+        table = object_at(fields, "subscriptionGroupTable")
+        self.configs: dict[str, GroupConfig] = {name: GroupConfig.from_dict(group) for name, group in table.items()}
         self._plain = {name: group.to_dict() for name, group in self.configs.items()}
         self.forbidden = _read_forbidden(fields.get("forbiddenTable") or {})
         """Group -> topic -> bits; empty, as it nearly always is, when nothing is forbidden."""
@@ -165,6 +164,12 @@ class GroupTable:
         self.version = self.version.next(self._clock())
         for listener in self._listeners:
             listener()
+
+
+def groups_file(path: str, files: Files | None) -> JsonFile:
+    """Return the file of the groups at ``path``."""
+    without = "without it groups begin with default settings, and what was forbidden to them is allowed"
+    return JsonFile(path, files, key="subscriptionGroupTable", without=without)
 
 
 def _read_forbidden(value: Any) -> dict[str, dict[str, int]]:

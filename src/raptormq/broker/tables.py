@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.delay.progress import DelayProgress
+from raptormq.broker.delay.progress import DelayProgress, delays_file
 from raptormq.broker.delay.timer_progress import TimerProgressFile
-from raptormq.broker.groups import GroupTable
+from raptormq.broker.groups import GroupTable, groups_file
 from raptormq.broker.system_topics import system_topics
 from raptormq.broker.topics import TopicTable
-from raptormq.errors import BodyError, StoreDamaged
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.security.tables import SecurityTables, load_security
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.json_file import JsonFile
+from raptormq.storage.queue_types import topics_file
 from raptormq.storage.real_filesystem import RealFileSystem
 from raptormq.storage.saving import TableSaver
 
@@ -63,25 +62,22 @@ def load_tables(
         StoreDamaged: a file and its backup cannot be read.
     """
     folder = Path(config.keeping.root_dir) / "config"
-    topics_file = JsonFile(str(folder / "topics.json"), filesystem)
-    groups_file = JsonFile(str(folder / "subscriptionGroup.json"), filesystem)
-    try:
-        topics = TopicTable(TopicConfigTable.from_dict(topics_file.load() or {}), clock)
-        groups = GroupTable(groups_file.load(), clock)
-    except BodyError as error:
-        raise StoreDamaged(f"a table in {folder} does not have the expected shape: {error}") from error
-    delays_file = JsonFile(str(folder / "delayOffset.json"), filesystem)
-    delays = DelayProgress(delays_file, clock)
+    topics_json = topics_file(str(folder / "topics.json"), filesystem)
+    groups_json = groups_file(str(folder / "subscriptionGroup.json"), filesystem)
+    delays_json = delays_file(str(folder / "delayOffset.json"), filesystem)
+    topics = TopicTable(topics_json.load(TopicConfigTable.from_dict) or TopicConfigTable(), clock)
+    groups = groups_json.load(lambda saved: GroupTable(saved, clock)) or GroupTable(None, clock)
+    delays = DelayProgress(delays_json, clock)
     tables = Tables(
         topics,
         groups,
-        TableSaver(topics_file, topics.to_dict, deletions_saved),
-        TableSaver(groups_file, groups.to_dict),
+        TableSaver(topics_json, topics.to_dict, deletions_saved),
+        TableSaver(groups_json, groups.to_dict),
         delays,
-        TableSaver(delays_file, delays.to_dict),
+        TableSaver(delays_json, delays.to_dict),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
         load_security(config.security, folder, filesystem),
-        topics_file.is_newest,
+        topics_json.is_newest,
     )
     topics.listen(tables.topics_saver.save_soon)
     topics.tell_ids(lambda topic: topic not in tables.topics_saver.unsaved)

@@ -9,7 +9,8 @@ Where
 nobody has set `ClientConfig.instance_name` the id is the Java client's for broadcasting, `<ip>@DEFAULT`, so that the
 next process goes on where this one was; of several at the same time the others are `<ip>@DEFAULT-2` and so on, each
 held by a lock on the file `lock` beside it.
-Neighbours: `commits` writes, `queue_reader` asks. Source: RocketMQ `LocalFileOffsetStore`.
+It is written and read as a broker's tables are (`raptormq.json_file`): durably, with `offsets.json.bak` for the version
+before. Neighbours: `commits` writes, `queue_reader` asks. Source: RocketMQ `LocalFileOffsetStore`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from raptormq.errors import ClientError, ProtocolError
-from raptormq.protocol.bodies.queue_offsets import TopicIds, decode_offset_file, encode_offset_file
+from raptormq.errors import ClientError, StoreDamaged
+from raptormq.files import DiskFiles, make_durable_folder
+from raptormq.json_file import JsonFile
+from raptormq.protocol.bodies.queue_offsets import TopicIds, encode_offset_file, offset_file_in
 from raptormq.protocol.message import MessageQueue
 
 DEFAULT_NAME = "DEFAULT"
 """Second half of the client id of who has no name of its own."""
+_FILES = DiskFiles()
 
 
 def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
@@ -34,7 +38,7 @@ def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
     for number in count(1):
         name = client_id if number == 1 else f"{client_id}-{number}"
         try:
-            (folder / name / group).mkdir(parents=True, exist_ok=True)
+            make_durable_folder(_FILES, str((folder / name / group).absolute()))
             lock = os.open(folder / name / group / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ClientError(
@@ -73,13 +77,16 @@ class LocalOffsets:
     """The offsets of one consumer.
 
     Raises:
-        ClientError: the file is there and cannot be read, or its folder cannot be made or has no locks.
+        ClientError: the file and its backup cannot be read (the text says what to do), or its folder cannot be made or
+            has no locks.
     """
 
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
         if client_id.partition("@")[2] == DEFAULT_NAME:
             client_id, _locks[self] = _free_id(folder, client_id, group)
-        self.path = folder / client_id / group / "offsets.json"
+        self.path = (folder / client_id / group / "offsets.json").absolute()
+        without = "without them it begins where ConsumerConfig.consume_from says"
+        self._file = JsonFile(str(self.path), _FILES, key="offsetTable", without=without)
         self._gone: set[str] = set()
         """Ids of topics that are not there any more: readers that have not heard of it still put offsets of them."""
         self._next: asyncio.Task[OSError | None] | None = None
@@ -87,12 +94,10 @@ class LocalOffsets:
         self._last: asyncio.Task[OSError | None] | None = None
         """The write after which there is no other."""
         try:
-            self._offsets, self._topic_ids = decode_offset_file(self.path.read_bytes())
-        except FileNotFoundError:
-            self._offsets, self._topic_ids = {}, {}
-        except (OSError, ProtocolError) as error:
+            self._offsets, self._topic_ids = self._file.load(offset_file_in) or ({}, {})
+        except StoreDamaged as error:
             self._unlock()
-            raise ClientError(f"the offsets in {self.path} cannot be read: {error}") from error
+            raise ClientError(f"the offsets of this consumer are lost: {error}") from error
 
     async def close(self) -> None:
         """Let another consumer go on with the file, once the last write has ended."""
@@ -156,10 +161,8 @@ class LocalOffsets:
         return None
 
     def _write(self, offsets: dict[MessageQueue, int], topic_ids: TopicIds) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_suffix(".tmp")
-        fresh.write_bytes(encode_offset_file(offsets, topic_ids))
-        os.replace(fresh, self.path)
+        make_durable_folder(_FILES, str(self.path.parent))
+        self._file.save_bytes(encode_offset_file(offsets, topic_ids))
 
     def _unlock(self) -> None:
         lock = _locks.pop(self, None)

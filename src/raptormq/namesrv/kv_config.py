@@ -4,17 +4,20 @@ File layout, the reference's own, so that either program reads the other's::
 
     {"configTable": {"<namespace>": {"<key>": "<value>"}}}
 
-A change is on disk before it is answered: the file is written beside the old one, synced and renamed over it, so that a
-crash leaves the old or the new one. Namespace ``ORDER_TOPIC_CONFIG`` holds the fixed queue counts of ordered topics.
+A change is on disk before it is answered; a damaged file is replaced by its backup (:mod:`raptormq.json_file`).
+Namespace ``ORDER_TOPIC_CONFIG`` holds the fixed queue counts of ordered topics.
 """
 
 from __future__ import annotations
 
-import json
+import stat
 from pathlib import Path
+from typing import Any
 
-from raptormq.config_file import write_file
-from raptormq.errors import ConfigError
+from raptormq.errors import ConfigError, StoreDamaged
+from raptormq.files import DiskFiles, make_durable_folder
+from raptormq.json_file import JsonFile
+from raptormq.protocol.bodies.members import object_at
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
@@ -23,22 +26,24 @@ class KvConfig:
     """Strings by namespace and key; every change rewrites the file at ``path``."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path = path.absolute()
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None  # who may read it may read the next one
+        self._files = DiskFiles(mode)
+        without = "without it ordered topics have no fixed queues"
+        self._file = JsonFile(str(path), self._files, key="configTable", without=without)
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
         """Read the file; one that does not exist is an empty store.
 
         Raises:
-            ConfigError: the file cannot be read or is not of the layout above.
+            ConfigError: the file and its backup cannot be read or are not of the layout above; the text says what to
+                do.
         """
         try:
-            text = self._path.read_text("utf-8")
-        except FileNotFoundError:
-            return
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self._path}: cannot be read: {error}") from error
-        self._table = self._parse(text)
+            self._table = self._file.load(_decode) or {}
+        except StoreDamaged as error:
+            raise ConfigError(str(error)) from error
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return one value."""
@@ -65,12 +70,14 @@ class KvConfig:
 
     def _replace(self, namespace: str, table: dict[str, str]) -> None:
         changed = self._table | {namespace: table}
-        write_file(self._path, json.dumps({"configTable": changed}, indent="\t", sort_keys=True))
+        try:
+            make_durable_folder(self._files, str(self._path.parent))
+            self._file.save({"configTable": changed})
+        except OSError as error:
+            raise ConfigError(f"{self._path}: cannot be written: {error}") from error
         self._table = changed
 
-    def _parse(self, text: str) -> dict[str, dict[str, str]]:
-        try:
-            tables = json.loads(text)["configTable"]
-            return {str(name): {str(k): str(v) for k, v in table.items()} for name, table in tables.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{self._path}: is not a key-value file: {error}") from error
+
+def _decode(value: dict[str, Any]) -> dict[str, dict[str, str]]:
+    tables = object_at(value, "configTable")
+    return {name: {key: str(text) for key, text in object_at(tables, name).items()} for name in tables}

@@ -7,7 +7,6 @@ The commit log is the only truth; everything else is derived from it and can be 
 
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
-from raptormq.storage.json_file import JsonFile
 from raptormq.storage.log_batch import AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
 from raptormq.storage.recovery import RecoveryReport
 from raptormq.storage.results import GetResult, GetStatus, StoreStats
@@ -21,7 +20,6 @@ __all__ = [
     "FlushDiskType",
     "GetResult",
     "GetStatus",
-    "JsonFile",
     "MessageStore",
     "PendingList",
     "PendingRecord",

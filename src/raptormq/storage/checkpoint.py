@@ -17,7 +17,10 @@ from __future__ import annotations
 import struct
 from dataclasses import astuple, dataclass
 
+from raptormq.logs import get_logger
 from raptormq.storage.filesystem import FileSystem
+
+logger = get_logger(__name__)
 
 CHECKPOINT_BYTES = 4096
 SAFETY_MARGIN_MS = 3000
@@ -54,13 +57,18 @@ class CheckpointFile:
     """The file at ``path``, kept open and overwritten in place (one sector, so never torn)."""
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._path = path
+        self._is_new = not filesystem.exists(path)
         self._file = filesystem.open(path, create=True)
         self.saved: Checkpoint | None = None
         """What the last :meth:`save` wrote."""
 
     def load(self) -> Checkpoint:
-        """Read it; an empty or short file counts as unknown."""
-        return decode_checkpoint(self._file.read_at(0, CHECKPOINT_BYTES))
+        """Read it; an empty or short file counts as unknown, with a warning if it was there before."""
+        data = self._file.read_at(0, CHECKPOINT_BYTES)
+        if len(data) < _FIELDS.size and not self._is_new:
+            logger.warning("%s is damaged (%d bytes): the whole log is walked", self._path, len(data))
+        return decode_checkpoint(data)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write it and make it durable."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from raptormq.errors import StoreDamaged
-from raptormq.storage.json_file import JsonFile, VersionedFile, dump_pretty
+from raptormq.errors import BodyError
+from raptormq.files import Files
+from raptormq.json_file import JsonFile, VersionedFile, dump_pretty
+from raptormq.protocol.bodies.members import object_at, whole
 
 _SEPARATOR = "@"
 
@@ -36,19 +38,12 @@ class ConsumerOffsets:
         """Read the file; there need not be one.
 
         Raises:
-            StoreDamaged: file and backup are unreadable, or not of this shape.
+            StoreDamaged: file and backup are damaged.
         """
-        value = self._json.load()
-        if value is None:
-            return
-        try:
-            table = value.get("offsetTable") or {}
-            self._table = {
-                key: {int(queue): int(offset) for queue, offset in row.items()} for key, row in table.items()
-            }
-            self._counter = self._file.version = int((value.get("dataVersion") or {}).get("counter") or 0)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise StoreDamaged(f"{self._json.path} does not hold consumer offsets: {error}") from error
+        found = self._json.load(_decode)
+        if found is not None:
+            self._table, self._counter = found
+            self._file.version = self._counter
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         """Return the committed offset, None when the group has none."""
@@ -133,3 +128,18 @@ class ConsumerOffsets:
             OSError: the old contents are still there.
         """
         self._file.save(*snapshot)
+
+
+def offsets_file(path: str, files: Files) -> JsonFile:
+    """Return the file of the offsets at ``path``."""
+    return JsonFile(path, files, key="offsetTable", without="without them all consumer groups begin as new ones")
+
+
+def _decode(value: dict[str, Any]) -> tuple[dict[str, dict[int, int]], int]:
+    """Return the offsets and the number of the last change; raises BodyError, as the loader wants it."""
+    table: dict[str, dict[int, int]] = {}
+    for key, row in object_at(value, "offsetTable").items():
+        if _SEPARATOR not in key:
+            raise BodyError(f"{key!r:.80} is not a topic and its group")
+        table[key] = {int(queue): whole(offset) for queue, offset in row.items()}
+    return table, whole(object_at(value, "dataVersion").get("counter") or 0)

@@ -55,10 +55,11 @@ class Entry:
 
 
 class ConversionLedger(TopicLedger[Entry]):
-    """The file; the queues of what cannot be read in it can be built from the log."""
+    """The file."""
 
     key = "conversions"
     entry_name = "conversion"
+    without = "without it a conversion that was under way has to be ordered again"
 
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
         super().__init__(filesystem, f"{paths.config}/queueConversions.json")

@@ -15,12 +15,11 @@ from raptormq.storage.topic_ledger import TopicLedger
 
 
 class DeletionLedger(TopicLedger[int]):
-    """The file; its entries say where the dead records of topics end. One that cannot be read lets a topic come back,
-    and nothing is lost.
-    """
+    """The file; its entries say where the dead records of topics end."""
 
     key = "deletedTopics"
     entry_name = "place in the log"
+    without = "without it a build of the queues from the log brings deleted topics back"
 
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
         super().__init__(filesystem, f"{paths.config}/{self.key}.json")
@@ -43,7 +42,7 @@ class DeletionLedger(TopicLedger[int]):
             self.changed()
 
     def _decode(self, topic: str, value: object) -> int | None:
-        return value if isinstance(value, int) else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def _encode(self, entry: int) -> object:
         return entry

@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+from raptormq.files import replace_file
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
-from raptormq.storage.filesystem import FileSystem, replace_file
+from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.index_file import Header
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.paths import StorePaths

@@ -15,6 +15,8 @@ import errno
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from raptormq.files import Files, SmallFile
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -30,11 +32,8 @@ class DiskUsage(NamedTuple):
         return 1.0 - self.free / self.total if self.total else 1.0
 
 
-class File(Protocol):
+class File(SmallFile, Protocol):
     """An open file, read and written at explicit positions; reads may come from any thread."""
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes, fewer at the end of the file; may wait for the disk."""
 
     def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
         """Like ``read_at``, but return None instead of waiting for the disk."""
@@ -53,17 +52,8 @@ class File(Protocol):
     def allocate(self, size: int) -> None:
         """Grow to ``size`` bytes that are all backed by the volume; ENOSPC when it has no room."""
 
-    def truncate(self, size: int) -> None:
-        """Cut, or grow sparsely, to ``size`` bytes."""
-
-    def size(self) -> int:
-        """Return the length in bytes."""
-
     def next_data(self, offset: int) -> int | None:
         """Return the first position >= ``offset`` that may hold anything but zeros, None when there is none."""
-
-    def sync(self) -> None:
-        """Make contents and length durable."""
 
     def map(self, size: int) -> memoryview:
         """Return the first ``size`` bytes as a read-only view that shows later writes; valid as long as it is
@@ -86,7 +76,7 @@ class Lock(Protocol):
         """Give the lock back."""
 
 
-class FileSystem(Protocol):
+class FileSystem(Files, Protocol):
     """The names of a volume. Paths are absolute, with ``/``."""
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -95,25 +85,11 @@ class FileSystem(Protocol):
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, sorted; empty when there is no such folder."""
 
-    def exists(self, path: str) -> bool:
-        """Return whether a file or folder of this name exists."""
-
-    def make_folders(self, path: str) -> None:
-        """Create a folder and its parents; no error when they exist."""
-
     def remove(self, path: str) -> None:
         """Remove a file; no error when there is none."""
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder and all it holds; no error when there is none."""
-
-    def replace(self, source: str, target: str) -> None:
-        """Give ``source`` the name ``target``, atomically in place of a file of that name; a folder gets one that
-        nothing has.
-        """
-
-    def sync_directory(self, path: str) -> None:
-        """Make the names in a folder durable."""
 
     def sync_volume(self, path: str) -> None:
         """Make everything on the volume of ``path`` durable."""
@@ -131,34 +107,3 @@ class FileSystem(Protocol):
 def is_no_room(error: OSError) -> bool:
     """Whether the volume, or what its user may have of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def read_file(filesystem: FileSystem, path: str) -> bytes:
-    """Return the whole contents of a small file."""
-    file = filesystem.open(path)
-    try:
-        return file.read_at(0, file.size())
-    finally:
-        file.close()
-
-
-def write_file(filesystem: FileSystem, path: str, data: bytes) -> None:
-    """Write a small file in place of what it held, and make its contents (not its name) durable."""
-    file = filesystem.open(path, create=True)
-    try:
-        file.truncate(0)
-        file.write_at(0, [data], len(data))
-        file.sync()
-    finally:
-        file.close()
-
-
-def replace_file(filesystem: FileSystem, path: str, data: bytes) -> None:
-    """Put a small file in the place of another, or of none; durable on return.
-
-    Raises:
-        OSError: the disk failed; the old contents stand.
-    """
-    write_file(filesystem, f"{path}.new", data)
-    filesystem.replace(f"{path}.new", path)
-    filesystem.sync_directory(path.rpartition("/")[0])

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.files import make_durable_folder
 from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
 from raptormq.storage.checkpoint import CheckpointFile
@@ -109,7 +110,7 @@ def open_store(
     checkpoint_file: CheckpointFile | None = None
     try:
         for folder in (paths.root, paths.log, paths.queues, paths.config):
-            _make_durable_folder(filesystem, folder)
+            make_durable_folder(filesystem, folder)
         marker = RunningMarker(filesystem, paths)
         checkpoint_file = CheckpointFile(filesystem, paths.checkpoint)
         filesystem.sync_directory(paths.root)
@@ -193,18 +194,6 @@ def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
 
     if beyond := offsets.limit(end_of):
         logger.warning("%d consumer offsets were beyond the end of their queues", beyond)
-
-
-def _make_durable_folder(filesystem: FileSystem, folder: str) -> None:
-    """Create ``folder`` and its parents so that their names survive a power cut."""
-    parents = []
-    path = folder
-    while not filesystem.exists(path):
-        path = path.rpartition("/")[0] or "/"
-        parents.append(path)
-    filesystem.make_folders(folder)
-    for parent in parents:
-        filesystem.sync_directory(parent)
 
 
 def _release(

@@ -26,9 +26,10 @@ from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
+from raptormq.files import read_file
 from raptormq.logs import get_logger
 from raptormq.storage.consume_queue import ConsumeQueue
-from raptormq.storage.filesystem import FileSystem, read_file
+from raptormq.storage.filesystem import FileSystem
 
 logger = get_logger(__name__)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raptormq.files import Files
+from raptormq.json_file import JsonFile
+from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.json_file import JsonFile
 from raptormq.storage.paths import StorePaths
 
 
@@ -26,13 +28,15 @@ def declared_topics(filesystem: FileSystem, paths: StorePaths) -> DeclaredTopics
     Raises:
         StoreDamaged: neither the table nor its backup can be read.
     """
-    file = JsonFile(f"{paths.config}/topics.json", filesystem)
-    table = (file.load() or {}).get("topicConfigTable")
-    if not isinstance(table, dict):
+    file = topics_file(f"{paths.config}/topics.json", filesystem)
+    table = file.load(TopicConfigTable.from_dict)
+    if table is None:
         return DeclaredTopics(None, frozenset())
-    batch: set[str] = set()
-    for topic, config in table.items():
-        attributes = config.get("attributes") if isinstance(config, dict) else None
-        if isinstance(attributes, dict) and attributes.get(QUEUE_TYPE) == BATCH_CQ:
-            batch.add(topic)
-    return DeclaredTopics(frozenset(table) if file.is_newest else None, frozenset(batch))
+    batch = frozenset(name for name, topic in table.topics.items() if topic.attributes.get(QUEUE_TYPE) == BATCH_CQ)
+    return DeclaredTopics(frozenset(table.topics) if file.is_newest else None, batch)
+
+
+def topics_file(path: str, files: Files | None) -> JsonFile:
+    """Return the file of the topic table at ``path``, for the store and for the broker."""
+    without = "without it topics are made again from their queues, with default settings"
+    return JsonFile(path, files, key="topicConfigTable", without=without)

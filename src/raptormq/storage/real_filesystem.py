@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
+from raptormq.files import DiskFile, DiskFiles
 from raptormq.storage.filesystem import Buffer, DiskUsage
 
 _MAX_PARTS = 1024
@@ -31,24 +32,14 @@ _LOAD_BYTES = 64 * 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class RealFile:
+class RealFile(DiskFile):
     """An open file descriptor."""
 
-    __slots__ = ("_fd", "_nowait")
+    __slots__ = ("_nowait",)
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        super().__init__(fd)
         self._nowait = True
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """See :class:`~raptormq.storage.filesystem.File`."""
-        data = os.pread(self._fd, size, offset)
-        while len(data) < size:
-            more = os.pread(self._fd, size - len(data), offset + len(data))
-            if not more:
-                break
-            data += more
-        return data
 
     def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
         """See :class:`~raptormq.storage.filesystem.File`. A short answer means that a page is missing, or the end of
@@ -104,14 +95,6 @@ class RealFile:
         """See :class:`~raptormq.storage.filesystem.File`."""
         os.posix_fallocate(self._fd, 0, size)
 
-    def truncate(self, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
-        os.ftruncate(self._fd, size)
-
-    def size(self) -> int:
-        """See :class:`~raptormq.storage.filesystem.File`."""
-        return os.fstat(self._fd).st_size
-
     def next_data(self, offset: int) -> int | None:
         """See :class:`~raptormq.storage.filesystem.File`."""
         try:
@@ -120,10 +103,6 @@ class RealFile:
             if error.errno == errno.ENXIO:
                 return None
             raise
-
-    def sync(self) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
-        os.fdatasync(self._fd)
 
     def map(self, size: int) -> memoryview:
         """See :class:`~raptormq.storage.filesystem.File`."""
@@ -137,10 +116,6 @@ class RealFile:
         assert isinstance(mapping, mmap.mmap)
         with contextlib.suppress(OSError):  # EINVAL in a process that is locked into memory: then it stays there
             mapping.madvise(mmap.MADV_DONTNEED, 0, size - size % mmap.PAGESIZE)
-
-    def close(self) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
-        os.close(self._fd)
 
 
 class RealLock:
@@ -156,7 +131,7 @@ class RealLock:
         os.close(self._fd)
 
 
-class RealFileSystem:
+class RealFileSystem(DiskFiles):
     """The volumes of this machine."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
@@ -170,17 +145,6 @@ class RealFileSystem:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def exists(self, path: str) -> bool:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
-        return os.path.exists(path)
-
-    def make_folders(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
-        try:
-            os.mkdir(path)
-        except OSError:  # its parents are missing, or it is there already
-            os.makedirs(path, exist_ok=True)
-
     def remove(self, path: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
         with contextlib.suppress(FileNotFoundError):
@@ -190,18 +154,6 @@ class RealFileSystem:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
-
-    def replace(self, source: str, target: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
-        os.replace(source, target)
-
-    def sync_directory(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def sync_volume(self, path: str) -> None:
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 
 from raptormq.errors import StoreLocked
-from raptormq.storage.filesystem import FileSystem, is_no_room, read_file, write_file
+from raptormq.files import read_file, write_file
+from raptormq.storage.filesystem import FileSystem, is_no_room
 from raptormq.storage.paths import StorePaths
 
 

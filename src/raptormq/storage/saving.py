@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from raptormq.errors import StorageError
+from raptormq.json_file import JsonFile
 from raptormq.logs import get_logger
-from raptormq.storage.json_file import JsonFile
 
 logger = get_logger(__name__)
 

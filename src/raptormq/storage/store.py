@@ -19,11 +19,10 @@ from raptormq.storage.appender import Appender
 from raptormq.storage.background import Background
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import FlushDiskType, StoreConfig
-from raptormq.storage.consumer_offsets import ConsumerOffsets
+from raptormq.storage.consumer_offsets import ConsumerOffsets, offsets_file
 from raptormq.storage.dispatch import Dispatcher, Lag
 from raptormq.storage.filesystem import Buffer, FileSystem
 from raptormq.storage.flush_service import FlushCallback, FlushService
-from raptormq.storage.json_file import JsonFile
 from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.key_query import KeyQueries
 from raptormq.storage.lifecycle import OpenStore, open_store
@@ -86,7 +85,7 @@ class MessageStore:
         self._retention = Retention(config, self._fs, self._log, self._queues, self._gate)
         self.converter = QueueConverter(self._fs, paths, self._log, self._queues, self._dispatcher)
         """Makes queues those of the other type."""
-        self.consumer_offsets = ConsumerOffsets(JsonFile(f"{paths.config}/consumerOffset.json", self._fs), clock)
+        self.consumer_offsets = ConsumerOffsets(offsets_file(f"{paths.config}/consumerOffset.json", self._fs), clock)
         """Progress of the consumer groups; loaded by :meth:`open`, saved in the background."""
         self._opened: OpenStore | None = None
         self._background: Background | None = None

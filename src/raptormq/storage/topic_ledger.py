@@ -1,5 +1,5 @@
 """What the ledgers of a store have in common: a table with an entry for some topics, kept in a small JSON file
-(:mod:`~raptormq.storage.json_file`)::
+(:mod:`~raptormq.json_file`)::
 
     {"<key>": {"<topic>": <entry>}}
 
@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from raptormq.errors import StorageError
-from raptormq.logs import get_logger
+from raptormq.errors import BodyError, StorageError
+from raptormq.json_file import JsonFile, VersionedFile, dump_pretty
+from raptormq.protocol.bodies.members import object_at
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.json_file import JsonFile, VersionedFile, dump_pretty
-
-logger = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -29,11 +27,13 @@ class TopicLedger(ABC, Generic[T]):
     key: ClassVar[str]
     """Where in the file the table is."""
     entry_name: ClassVar[str]
-    """What an entry is, for a warning of one that is not."""
+    """What an entry is, for the error about one that is not."""
+    without: ClassVar[str]
+    """What a start without the file means."""
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self.path = path
-        self._json = JsonFile(path, filesystem)
+        self._json = JsonFile(path, filesystem, key=self.key, without=self.without)
         self._file = VersionedFile(self._json)
         self.version = 0
         """Grows with each change."""
@@ -49,19 +49,22 @@ class TopicLedger(ABC, Generic[T]):
         """Return what the file says of an entry."""
 
     def load(self) -> dict[str, T]:
-        """Read the file and return :attr:`entries`; what is no entry is left out with a warning.
+        """Read the file and return :attr:`entries`; one that is none makes the file a damaged one.
 
         Raises:
             StoreDamaged: the file and its backup cannot be read.
         """
-        found = (self._json.load() or {}).get(self.key)
-        for topic, value in found.items() if isinstance(found, dict) else ():
-            entry = self._decode(topic, value)
-            if entry is None:
-                logger.warning("%s: no %s: %.100r: %.200s", self.path, self.entry_name, topic, value)
-            else:
-                self.entries[topic] = entry
+        self.entries.update(self._json.load(self._decode_all) or {})
         return self.entries
+
+    def _decode_all(self, value: dict[str, Any]) -> dict[str, T]:
+        entries: dict[str, T] = {}
+        for topic, each in object_at(value, self.key).items():
+            entry = self._decode(topic, each)
+            if entry is None:
+                raise BodyError(f"no {self.entry_name}: {topic!r:.100}: {each!s:.100}")
+            entries[topic] = entry
+        return entries
 
     def changed(self) -> None:
         """The entries are to be written."""

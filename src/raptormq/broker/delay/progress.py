@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raptormq.errors import BodyError, StoreDamaged
+from raptormq.files import Files
+from raptormq.json_file import JsonFile
+from raptormq.protocol.bodies.members import object_at, whole
 from raptormq.protocol.bodies.topic_config import DataVersion
-from raptormq.storage.json_file import JsonFile
 
 
 class DelayProgress:
@@ -21,17 +22,23 @@ class DelayProgress:
         """Read the file; there need not be one.
 
         Raises:
-            StoreDamaged: file and backup are unreadable, or not of this shape.
+            StoreDamaged: file and backup are damaged.
         """
-        saved = file.load() or {}
-        try:
-            self.offsets = {int(level): int(offset) for level, offset in (saved.get("offsetTable") or {}).items()}
-            self._version = DataVersion.from_dict(saved.get("dataVersion"))
-        except (AttributeError, TypeError, ValueError, BodyError) as error:
-            raise StoreDamaged(f"{file.path} does not hold the offsets of delay levels: {error}") from error
+        self.offsets, self._version = file.load(_decode) or ({}, DataVersion())
         self._clock = clock
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""
         self._version = self._version.next(self._clock())
         return {"dataVersion": self._version.to_dict(), "offsetTable": dict(self.offsets)}
+
+
+def delays_file(path: str, files: Files | None) -> JsonFile:
+    """Return the file of the progress at ``path``."""
+    without = "without it the delayed messages that the log still has and that are due are delivered again"
+    return JsonFile(path, files, key="offsetTable", without=without)
+
+
+def _decode(value: dict[str, Any]) -> tuple[dict[int, int], DataVersion]:
+    offsets = {int(level): whole(offset) for level, offset in object_at(value, "offsetTable").items()}
+    return offsets, DataVersion.from_dict(value.get("dataVersion"))

@@ -20,7 +20,8 @@ import struct
 from typing import NamedTuple
 
 from raptormq.errors import StoreDamaged
-from raptormq.storage.filesystem import FileSystem, read_file, replace_file
+from raptormq.files import read_file, replace_file
+from raptormq.storage.filesystem import FileSystem
 
 _FIELDS = struct.Struct(">qqqq8xq")
 _FILE_BYTES = 4_096
@@ -46,10 +47,10 @@ class TimerProgressFile:
         self._path = path
 
     def load(self) -> TimerProgress:
-        """Read it; a missing or short file counts as unknown.
+        """Read it; a missing file counts as unknown.
 
         Raises:
-            StoreDamaged: there is something that cannot be read: a folder, a disk that failed.
+            StoreDamaged: there is something that cannot be read: a folder, a disk that failed, a file that is cut.
         """
         if not self._filesystem.exists(self._path):
             return TimerProgress()
@@ -58,7 +59,9 @@ class TimerProgressFile:
         except OSError as error:
             raise StoreDamaged(f"the progress of timer messages cannot be read: {error}") from error
         if len(data) < _FIELDS.size:
-            return TimerProgress()
+            cut = f"{self._path} is damaged: it has {len(data)} bytes of {_FILE_BYTES}"
+            remedy = "put a sound copy in its place, or remove it; without it timer messages of the log come again"
+            raise StoreDamaged(f"{cut}; {remedy}")
         read_ms, log_position, last_offset, master_offset, version_ms = _FIELDS.unpack_from(data)
         first = 0 if log_position or version_ms else max(0, min(last_offset, master_offset))
         return TimerProgress(read_ms, last_offset, first)

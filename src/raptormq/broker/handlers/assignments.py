@@ -16,7 +16,10 @@ from raptormq.broker.groups import GroupTable
 from raptormq.broker.registration import Registrar
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BodyError
+from raptormq.files import Files
+from raptormq.json_file import JsonFile
 from raptormq.protocol.bodies.heartbeat import BROADCASTING
+from raptormq.protocol.bodies.members import object_at
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.route import QueueData, TopicRoute
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
@@ -26,7 +29,6 @@ from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.route import RouteRequestHeader
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import RETRY_PREFIX
-from raptormq.storage.json_file import JsonFile
 from raptormq.storage.saving import TableSaver
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -40,15 +42,9 @@ class RequestModes:
     def __init__(self, file: JsonFile) -> None:
         """
         Raises:
-            StoreDamaged: file and backup are unreadable.
-            BodyError: it holds something else.
+            StoreDamaged: file and backup are damaged.
         """
-        table = (file.load() or {}).get("messageRequestModeMap") or {}
-        self._modes: dict[tuple[str, str], RequestMode] = {
-            (str(topic), str(group)): RequestMode.from_dict(value)
-            for topic, groups in table.items()
-            for group, value in groups.items()
-        }
+        self._modes = file.load(_decode) or {}
         self._saver = TableSaver(file, self.to_dict)
 
     def get(self, topic: str, group: str) -> RequestMode:
@@ -72,6 +68,20 @@ class RequestModes:
             names = {"consumerGroup": group, "topic": topic}
             table.setdefault(topic, {})[group] = names | {"mode": mode.mode, "popShareQueueNum": mode.share}
         return {"messageRequestModeMap": table}
+
+
+def modes_file(path: str, files: Files | None) -> JsonFile:
+    """Return the file of the modes at ``path``."""
+    return JsonFile(path, files, key="messageRequestModeMap", without="without it all groups pull")
+
+
+def _decode(value: dict[str, Any]) -> dict[tuple[str, str], RequestMode]:
+    table = object_at(value, "messageRequestModeMap")
+    return {
+        (topic, group): RequestMode.from_dict(mode)
+        for topic in table
+        for group, mode in object_at(table, topic).items()
+    }
 
 
 class AssignmentHandlers:

@@ -45,6 +45,15 @@ def text_at(body: Mapping[str, Any], name: str, default: str | None = None) -> s
     return value
 
 
+def whole(value: Any) -> int:
+    """Return a whole number that may be text; raises :class:`BodyError` for anything else, also for 1.5 and true."""
+    if isinstance(value, str) and value.removeprefix("-").isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BodyError(f"not a whole number: {value!r:.80}")
+    return value
+
+
 def flag_at(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
     """Return the flag ``name`` of ``body``, which may be a number or text; raises :class:`BodyError` for what fastjson
     would not read as one.

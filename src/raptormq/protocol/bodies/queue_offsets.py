@@ -47,9 +47,8 @@ def encode_offset_file(offsets: QueueOffsets, topic_ids: Mapping[tuple[str, str]
     return b'{"offsetTable":' + _dump(offsets) + ids + b"}"
 
 
-def decode_offset_file(data: bytes) -> tuple[dict[MessageQueue, int], TopicIds]:
-    """Read such a file, or the Java client's; raises :class:`BodyError`."""
-    body = loads_object(data)
+def offset_file_in(body: Mapping[str, Any]) -> tuple[dict[MessageQueue, int], TopicIds]:
+    """Return what such a file, or the Java client's, says; raises :class:`BodyError`."""
     topics = object_at(body, "topicIds")
     ids = {
         (topic, broker): text_at(object_at(topics, topic), broker)

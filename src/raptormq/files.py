@@ -1,0 +1,214 @@
+"""What a small file needs of the disk: read whole, replaced whole, durable when the call returns.
+
+Neighbours: :mod:`~raptormq.json_file` keeps tables in such files, of broker, name server and client alike;
+:mod:`raptormq.storage.filesystem` extends the seam by what a store needs.
+
+What the calls do NOT promise: ``write_at`` and ``truncate`` are durable only after ``sync`` of that file; a created,
+renamed or removed name is durable only after ``sync_directory`` of its folder. All failures are ``OSError``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from typing import Protocol
+
+from raptormq.logs import get_logger
+
+logger = get_logger(__name__)
+
+OWNER_ONLY = 0o600
+"""The rights of a file that only its own account may read."""
+
+
+class SmallFile(Protocol):
+    """An open file, read and written at explicit positions."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes, fewer at the end of the file; may wait for the disk."""
+
+    def write_at(self, offset: int, parts: Sequence[bytes], size: int) -> None:
+        """Write ``parts``, together ``size`` bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Cut, or grow sparsely, to ``size`` bytes."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def sync(self) -> None:
+        """Make contents and length durable."""
+
+    def close(self) -> None:
+        """Close."""
+
+
+class Files(Protocol):
+    """The names of a volume. Paths are absolute, with ``/``."""
+
+    def open(self, path: str, *, create: bool = False) -> SmallFile:
+        """Open for reading, with ``create`` for writing, too; FileNotFoundError unless it exists or ``create`` is
+        given.
+        """
+
+    def exists(self, path: str) -> bool:
+        """Return whether a file or folder of this name exists."""
+
+    def make_folders(self, path: str) -> None:
+        """Create a folder and its parents; no error when they exist."""
+
+    def replace(self, source: str, target: str) -> None:
+        """Give ``source`` the name ``target``, atomically in place of a file of that name; a folder gets one that
+        nothing has.
+        """
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a folder durable."""
+
+
+def read_file(files: Files, path: str) -> bytes:
+    """Return the whole contents of a small file."""
+    file = files.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def write_file(files: Files, path: str, data: bytes) -> None:
+    """Write a small file in place of what it held, and make its contents (not its name) durable."""
+    file = files.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, [data], len(data))
+        file.sync()
+    finally:
+        file.close()
+
+
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Put a small file in the place of another, or of none; durable on return.
+
+    Raises:
+        OSError: the disk failed; the old contents stand.
+    """
+    write_file(files, f"{path}.new", data)
+    files.replace(f"{path}.new", path)
+    files.sync_directory(path.rpartition("/")[0] or "/")
+
+
+def make_durable_folder(files: Files, folder: str) -> None:
+    """Create ``folder`` and its parents so that their names survive a power cut."""
+    parents = []
+    path = folder
+    while not files.exists(path):
+        path = path.rpartition("/")[0] or "/"
+        parents.append(path)
+    files.make_folders(folder)
+    for parent in parents:
+        files.sync_directory(parent)
+
+
+class DiskFile:
+    """An open file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See :class:`SmallFile`."""
+        data = os.pread(self._fd, size, offset)
+        while len(data) < size:
+            more = os.pread(self._fd, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write_at(self, offset: int, parts: Sequence[bytes], size: int) -> None:
+        """See :class:`SmallFile`."""
+        rest, written = memoryview(b"".join(parts)), 0
+        while written < size:
+            written += os.pwrite(self._fd, rest[written:], offset + written)
+
+    def truncate(self, size: int) -> None:
+        """See :class:`SmallFile`."""
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        """See :class:`SmallFile`."""
+        return os.fstat(self._fd).st_size
+
+    def sync(self) -> None:
+        """See :class:`SmallFile`."""
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """See :class:`SmallFile`."""
+        os.close(self._fd)
+
+
+class DiskFiles:
+    """The volumes of this machine. With ``mode`` every file that is written gets these rights, one that exists
+    already included; else a new one gets what the process's umask leaves of 0644.
+    """
+
+    def __init__(self, mode: int | None = None) -> None:
+        self._mode = mode
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """See :class:`Files`."""
+        if not create:
+            return DiskFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        mode = self._mode
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644 if mode is None else mode)
+        try:
+            if mode is not None:
+                os.fchmod(fd, mode)
+        except OSError:
+            os.close(fd)
+            raise
+        return DiskFile(fd)
+
+    def exists(self, path: str) -> bool:
+        """See :class:`Files`."""
+        return os.path.exists(path)
+
+    def make_folders(self, path: str) -> None:
+        """See :class:`Files`."""
+        try:
+            os.mkdir(path)
+        except OSError:  # its parents are missing, or it is there already
+            os.makedirs(path, exist_ok=True)
+
+    def replace(self, source: str, target: str) -> None:
+        """See :class:`Files`."""
+        os.replace(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        """See :class:`Files`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+class PrivateFiles(DiskFiles):
+    """Files for secrets: only the process's own account can read what it opens or makes."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """See :class:`Files`; others lose the rights to a file that exists already."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), OWNER_ONLY)
+        try:
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            if mode & ~OWNER_ONLY:  # put there by a copy, or by somebody's editor
+                logger.warning("%s had mode %03o, others could read it: it has %03o now", path, mode, OWNER_ONLY)
+                os.fchmod(fd, OWNER_ONLY)
+        except OSError:
+            os.close(fd)
+            raise
+        return DiskFile(fd)
