@@ -80,8 +80,8 @@ def test_unregistering() -> None:
     registry = ClientRegistry[str]()
     consume(registry, "one")
     registry.heartbeat_producer("p", Presence("one", "one", 0, 479, 0))
-    assert registry.unregister("one", "p", None) == []
+    assert registry.unregister("one", "one", "p", None) == []
     assert registry.producers == {}
-    assert registry.unregister("one", None, "g") == ["g"]
-    assert registry.unregister("one", None, "g") == []
+    assert registry.unregister("one", "one", None, "g") == ["g"]
+    assert registry.unregister("one", "one", None, "g") == []
     assert registry.client_ids("g") == []

@@ -21,7 +21,7 @@ class Side:
     read: int = 0
 
     def hear(self, connection: str, body: bytes, now_ms: int) -> None:
-        said = body, 0, 479
+        said = body, 0, 479, None
         if self.repeats is not None and self.repeats.renew(connection, said, now_ms):
             return
         self.read += 1
@@ -77,7 +77,7 @@ def test_the_registry_ends_as_if_everything_had_been_read(script: list[tuple[str
             elif what == "e":
                 side.registry.expire(now - 5)
             else:
-                side.registry.unregister("a", "p", "g")
+                side.registry.unregister(connection, "a", "p", "g")
     assert remembering.registry.consumers == plain.registry.consumers
     assert remembering.registry.producers == plain.registry.producers
     assert remembering.read <= plain.read

@@ -282,7 +282,7 @@ class _Core:
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.timers = _timers(self)
-        questions = ProducerQuestions(self.registry, config.identity.broker_name)
+        questions = ProducerQuestions(self.registry, config.identity.broker_name, self.gate.judge_of_users)
         self.transactions = Transactions(
             store, self.writer, self.topics, config.transactions, questions, self.copies, clock
         )

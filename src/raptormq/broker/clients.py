@@ -34,6 +34,8 @@ class Member(Generic[C]):
     language: int
     version: int
     seen_ms: int
+    user: str | None = None
+    """Who signed its last heartbeat."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class Presence(Generic[C]):
     language: int
     version: int
     now_ms: int
+    user: str | None = None
+    """Who has signed it."""
     members: list[Member[C]] = field(default_factory=list)
     """The records that this heartbeat has made or renewed."""
 
@@ -67,10 +71,11 @@ class Presence(Generic[C]):
         known = members.get(self.client_id)
         is_new = known is None or known.connection is not self.connection
         if known is None or is_new:
-            known = Member(self.client_id, self.connection, self.language, self.version, self.now_ms)
+            known = Member(self.client_id, self.connection, self.language, self.version, self.now_ms, self.user)
             members[self.client_id] = known
         else:
             known.language, known.version, known.seen_ms = self.language, self.version, self.now_ms
+            known.user = self.user
         self.members.append(known)
         return is_new
 
@@ -107,27 +112,22 @@ class ClientRegistry(Generic[C]):
         self.revision += changed
         return changed
 
-    def unregister(self, client_id: str, producer_group: str | None, consumer_group: str | None) -> list[str]:
-        """Take a client out of its groups."""
-        if producer_group is not None:
-            self._remove_producer(producer_group, client_id)
-        if consumer_group is not None and self._remove_consumer(consumer_group, client_id):
-            return [consumer_group]
-        return []
+    def unregister(
+        self, connection: C, client_id: str, producer_group: str | None, consumer_group: str | None
+    ) -> list[str]:
+        """Take a client out of its groups; nothing happens where another connection than its own asks for it."""
+        changed: list[str] = []
+        for kind, name in ((_PRODUCER, producer_group), (_CONSUMER, consumer_group)):
+            if name is not None:
+                changed += self._take_out(connection, kind, name, client_id)
+        return changed
 
     def connection_closed(self, connection: C) -> list[str]:
         """Take everyone out who was last heard on ``connection``."""
         changed: list[str] = []
         for kind, name, client_id in self._announced.pop(connection, ()):
-            members = self._members(kind, name)
-            member = members.get(client_id)
-            if member is None or member.connection is not connection:
-                continue  # it has come back on another connection, or is gone already
-            if kind == _PRODUCER:
-                self._remove_producer(name, client_id)
-            elif self._remove_consumer(name, client_id) and name not in changed:
-                changed.append(name)
-        return changed
+            changed += self._take_out(connection, kind, name, client_id)
+        return list(dict.fromkeys(changed))
 
     def expire(self, seen_before_ms: int) -> list[str]:
         """Take everyone out whose last heartbeat is older."""
@@ -167,6 +167,15 @@ class ClientRegistry(Generic[C]):
         """Connection of a client that produces, as whatever group."""
         members = (group.get(client_id) for group in self.producers.values())
         return next((member.connection for member in members if member is not None), None)
+
+    def _take_out(self, connection: C, kind: str, name: str, client_id: str) -> list[str]:
+        member = self._members(kind, name).get(client_id)
+        if member is None or member.connection is not connection:
+            return []  # it has come back on another connection, or is gone already
+        if kind == _PRODUCER:
+            self._remove_producer(name, client_id)
+            return []
+        return [name] if self._remove_consumer(name, client_id) else []
 
     def _members(self, kind: str, name: str) -> dict[str, Member[C]]:
         if kind == _PRODUCER:

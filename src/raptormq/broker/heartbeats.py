@@ -16,8 +16,8 @@ from raptormq.broker.clients import C, ClientRegistry, Member
 MAX_BODY_BYTES = 16 * 1024
 """Longer ones are not kept: every connection may send one."""
 
-Said = tuple[bytes, int, int]
-"""Body, language and version of a heartbeat."""
+Said = tuple[bytes, int, int, str | None]
+"""Body, language and version of a heartbeat, and who has signed it."""
 
 
 @dataclass(frozen=True, slots=True)

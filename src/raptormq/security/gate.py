@@ -28,6 +28,9 @@ _MAX_DECISIONS = 20_000
 Judge = Callable[[Connection, RemotingCommand, list[Demand]], bool]
 """Whether the user of a request may do what is demanded."""
 
+UserJudge = Callable[[str | None, str, list[Demand]], bool]
+"""Whether a user may do from an address what is demanded."""
+
 Demands = Callable[[RemotingCommand], list[Demand]]
 """Returns all that a request needs, nothing for what every user may do; raises ProtocolError where nobody can tell."""
 
@@ -92,6 +95,17 @@ class AccessGate:
         """Raise the refusal of a part that its user must not send; the whole request was authenticated."""
         if part.code not in self._unjudged:
             self._authorize(part, connection.peer[0])
+
+    @property
+    def judge_of_users(self) -> UserJudge | None:
+        """What tells whether a user may do something now, who does not ask; None when everything is allowed."""
+        return self._may_user if self._authorization else None
+
+    def _may_user(self, username: str | None, source_ip: str, demands: list[Demand]) -> bool:
+        user = self._users.get(username) if username is not None else None
+        if user is None or user.is_disabled:
+            return False
+        return user.is_super or self._has(username, demands, source_ip)
 
     @property
     def judge(self) -> Judge | None:
@@ -160,6 +174,13 @@ class AccessGate:
             raise denied(f"User:{username} not found.")
         for demand in demands:
             self._judge(username, demand, source_ip)
+
+    def _has(self, username: str | None, demands: list[Demand], source_ip: str) -> bool:
+        try:
+            self._require(username, demands, source_ip)
+        except Refused:
+            return False
+        return True
 
     def _judge(self, username: str, demand: Demand, source_ip: str) -> None:
         key = username, demand, source_ip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,17 @@ async def test_a_farewell_leaves_the_group_at_once(tmp_path: Path) -> None:
         assert (await two.call(RequestCode.UNREGISTER_CLIENT, farewell)).code == 0
         assert await members(one) == ["one"]
         assert [await noticed(one) for _ in range(3)] == [{"consumerGroup": "g"}] * 3
+
+
+async def test_nobody_says_farewell_for_another(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as one, connected(broker) as two:
+        await one.heartbeat("one", "g", "t")
+        await two.heartbeat("two", "g", "t")
+        farewell: dict[str, object] = {"clientID": "one", "producerGroup": "producers", "consumerGroup": "g"}
+        assert (await two.call(RequestCode.UNREGISTER_CLIENT, farewell)).code == 0
+        assert await members(one) == ["one", "two"]
+        producers = await one.call(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "producers"})
+        assert [each["clientId"] for each in json.loads(producers.body)["connectionSet"]] == ["one", "two"]
 
 
 async def test_a_repeated_heartbeat_makes_a_deleted_group_anew(tmp_path: Path) -> None:

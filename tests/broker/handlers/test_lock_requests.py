@@ -65,7 +65,7 @@ def test_what_a_client_reads_is_free_when_it_has_left_its_group() -> None:
     locker.registry.heartbeat_consumer(ConsumerData("g"), presence)
     assert locker.lock("reader", Q0, group=claims) == [Q0]
     assert locker.lock("other", Q0, group=claims) == []
-    locker.registry.unregister("reader", None, "g")
+    locker.registry.unregister(NOBODY, "reader", None, "g")
     assert locker.lock("other", Q0, group=claims) == [Q0]
 
 

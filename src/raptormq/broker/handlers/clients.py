@@ -26,6 +26,7 @@ from raptormq.protocol.headers.client import (
     HeartbeatResponseHeader,
     UnregisterClientRequestHeader,
 )
+from raptormq.protocol.signing import ACCESS_KEY
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, Refused, Router
 
@@ -66,7 +67,8 @@ class ClientHandlers:
 
     def heartbeat(self, connection: Connection, command: RemotingCommand, _: None) -> Answer | Awaitable[Answer]:
         """34: note who is there; a group's first heartbeat creates the group and its retry topic."""
-        said, now = (command.body, command.language, command.version), self._clock()
+        said = command.body, command.language, command.version, command.ext_fields.get(ACCESS_KEY)
+        now = self._clock()
         if not self._repeats.renew(connection, said, now):
             if len(command.body) >= LARGE_BODY_BYTES:
                 return self._large_heartbeat(connection, command, now)
@@ -80,7 +82,8 @@ class ClientHandlers:
     def _entering(self, connection: Connection, command: RemotingCommand, now: int) -> Steps[list[Member[Connection]]]:
         """Note what a heartbeat says; others may have their turn after each group or subscription."""
         data = yield from HeartbeatData.reading(command.body)
-        presence = Presence(data.client_id, connection, command.language, command.version, now)
+        user = command.ext_fields.get(ACCESS_KEY)
+        presence = Presence(data.client_id, connection, command.language, command.version, now, user)
         for consumer in data.consumers:
             for place, subscription in enumerate(consumer.subscriptions):
                 consumer.subscriptions[place] = _compiled(subscription)
@@ -115,10 +118,10 @@ class ClientHandlers:
             self.notify([consumer.group])
 
     def unregister(
-        self, _: Connection, command: RemotingCommand, header: UnregisterClientRequestHeader
+        self, connection: Connection, command: RemotingCommand, header: UnregisterClientRequestHeader
     ) -> RemotingCommand:
-        """35: forget a client."""
-        changed = self._registry.unregister(header.client_id, header.producer_group, header.consumer_group)
+        """35: forget a client that is connected by this connection."""
+        changed = self._registry.unregister(connection, header.client_id, header.producer_group, header.consumer_group)
         self.notify(changed)
         return response_to(command)
 

@@ -13,6 +13,7 @@ Halves stay in the log; what is open is what no op names.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from raptormq.broker.delay.postponing import Fit, restore
 from raptormq.broker.record_copy import record_copy
@@ -98,9 +99,17 @@ def question(half: StoredMessage) -> StoredMessage:
     return replace(half, topic=topic, queue_id=find_number(half.properties, names.REAL_QUEUE_ID) or 0)
 
 
-def producer_group(half: StoredMessage) -> str:
-    """The group whose members may be asked about ``half``."""
-    return find_property(half.properties, names.PRODUCER_GROUP) or ""
+class Producers(NamedTuple):
+    """Who may be asked about a half: members of ``group`` who may send to ``topic``; the question holds the message."""
+
+    group: str
+    topic: str
+
+
+def producers_of(half: StoredMessage) -> Producers:
+    """Return who may be asked about ``half``."""
+    found = (find_property(half.properties, name) or "" for name in (names.PRODUCER_GROUP, names.REAL_TOPIC))
+    return Producers(*found)
 
 
 def checks_so_far(half: StoredMessage) -> int:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from raptormq.broker.transaction.half import Producers
+
 
 @dataclass(slots=True)
 class OpenHalf:
@@ -19,8 +21,8 @@ class OpenHalf:
     """When the broker first saw it."""
     rests_until: int = 0
     """Reading it before would tell nothing new."""
-    group: str | None = None
-    """Its producers, of whom one that comes ends the rest."""
+    producers: Producers | None = None
+    """Of whom one that comes ends the rest."""
 
 
 class Ledger:

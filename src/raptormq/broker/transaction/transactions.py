@@ -21,13 +21,14 @@ from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.half import (
+    Producers,
     asked_again,
     checks_so_far,
     committed,
     given_up,
     immunity_ms,
     op_record,
-    producer_group,
+    producers_of,
     settled_by,
 )
 from raptormq.broker.transaction.ledger import Ledger, OpenHalf
@@ -65,8 +66,8 @@ would stay together. Under SYNC_FLUSH each waits for the disk, and the questions
 class Questions(Protocol):
     """What asks producer groups."""
 
-    def next_producer(self, group: str) -> Connection | None:
-        """Whom of ``group`` to ask; None when nobody is there."""
+    def next_producer(self, producers: Producers) -> Connection | None:
+        """Whom of ``producers`` to ask; None when nobody is there."""
 
     def ask(self, producer: Connection, half: StoredMessage) -> None:
         """Send the half to its producer, with the question what became of it."""
@@ -300,7 +301,7 @@ class Transactions:
 
     def _is_due(self, known: OpenHalf, now: int) -> bool:
         if now < known.rests_until:
-            return known.group is not None and self._questions.next_producer(known.group) is not None
+            return known.producers is not None and self._questions.next_producer(known.producers) is not None
         return now - known.seen >= self._settings.timeout_ms
 
     async def _look_at(self, offset: int, known: OpenHalf, now: int) -> None:
@@ -316,8 +317,8 @@ class Transactions:
             await self._check(half, known, now)
 
     async def _check(self, half: StoredMessage, known: OpenHalf, now: int) -> None:
-        checks, group = checks_so_far(half), producer_group(half)
-        producer = self._questions.next_producer(group)
+        checks, producers = checks_so_far(half), producers_of(half)
+        producer = self._questions.next_producer(producers)
         end_of_life = half.born_timestamp + self._store.config.file_reserved_hours * _HOUR_MS
         if checks >= self._settings.check_max or now > end_of_life:
             logger.warning("the transaction at offset %d is given up after %d questions", half.physical_offset, checks)
@@ -325,7 +326,7 @@ class Transactions:
             await self._settle(half, [given_up(half)])
             return
         if producer is None and now < (due := self._anew_at(known, now)):
-            known.rests_until, known.group = min(due, end_of_life), group
+            known.rests_until, known.producers = min(due, end_of_life), producers
             return
         record = asked_again(half, checks + (producer is not None), self._fit)
         offset, place = await self._write_anew(half, record, told=producer is not None)
