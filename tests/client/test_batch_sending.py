@@ -11,6 +11,7 @@ import pytest
 
 from raptormq.client import ClientConfig, Compression, Message, MessageQueue, Producer, ProducerConfig, SendResult
 from raptormq.client import outgoing as outgoing_module
+from raptormq.client.in_flight import InFlight
 from raptormq.errors import ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -241,7 +242,7 @@ async def test_a_compressor_that_fails_fails_the_senders_of_its_batch_and_nothin
         assert {str(each) for each in outcomes if isinstance(each, MemoryError)} == {"no room to compress"}
         assert producer._lane is not None
         assert producer._instance is not None
-        shared, in_flight = producer._lane._shared, producer._instance.in_flight
+        shared, in_flight = producer._lane._shared, producer._instance.shared(InFlight.of)
         await eventually(lambda: (shared.held_bytes, shared.open_batches, in_flight.bytes) == (0, 0, 0))
         assert len(peer.received[RequestCode.SEND_QUEUE_BATCHES]) == (together and GOOD in bodies)
 

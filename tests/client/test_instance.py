@@ -10,6 +10,7 @@ import pytest
 
 from raptormq.client import ClientConfig, Message, Producer, PushConsumer
 from raptormq.client.instance import ClientInstance
+from raptormq.client.questions import Questions
 from raptormq.errors import ClientError
 from raptormq.protocol.bodies.heartbeat import HeartbeatData, encode_consumer_ids
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -197,6 +198,7 @@ async def test_a_notice_of_the_broker_reaches_the_member_of_the_group_only() -> 
 
 async def test_what_the_client_does_not_know_is_refused_politely() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
+        instance.shared(Questions)
         instance.join_producers("p")
         await instance.routes.find("t")
         await peer.wait_for(HEART_BEAT)

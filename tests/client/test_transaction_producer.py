@@ -19,6 +19,7 @@ from raptormq.client import (
     TransactionProducer,
     TransactionState,
 )
+from raptormq.client.transactions import TransactionChecks
 from raptormq.errors import ClientClosed, ClientError, MessageError
 from tests.client.cluster import Cluster
 
@@ -265,7 +266,7 @@ async def test_what_still_runs_is_not_ended_by_a_check_of_another_producer_that_
         shared = ClientConfig(name_servers=cluster.name_servers)
         first, second = (TransactionProducer("p", look_up, client_config=shared) for _ in range(2))
         async with first, second:
-            checks = first._own_instance().transaction_checks
+            checks = first._own_instance().shared(TransactionChecks)
             checks.executing = asked = Asked()
 
             async def slow(_: Message) -> None:

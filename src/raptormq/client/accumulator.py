@@ -20,6 +20,7 @@ from typing import Any, overload
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import as_bytes, check_parts, check_place, misfit
 from raptormq.client.departures import Departures, Send, Ships
+from raptormq.client.instance import ClientInstance
 from raptormq.client.open_batch import BatchKey, OpenBatch, Special, chars_of
 from raptormq.client.outgoing import compressed, is_mergeable, is_mergeable_topic, message_properties
 from raptormq.client.own_loop import require_loop
@@ -48,6 +49,11 @@ class Accumulator:
         """Bytes of the messages that wait for their batch to fill or to be answered."""
         self.open_batches = 0
         self._lanes: dict[tuple[str, ProducerConfig], Lane] = {}
+
+    @classmethod
+    def of(cls, _: ClientInstance) -> Accumulator:
+        """Return the accumulator of a client, for :meth:`ClientInstance.shared`."""
+        return cls()
 
     def join(
         self,

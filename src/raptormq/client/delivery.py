@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
 from raptormq.client.content import check_place
+from raptormq.client.in_flight import InFlight
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing, check_sealed_size
 from raptormq.client.own_loop import require_loop
@@ -48,6 +49,7 @@ class Delivery:
 
     def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
         self._instance = instance
+        self._in_flight = instance.shared(InFlight.of)
         self._loop = instance.loop
         self._routes = instance.routes
         self._group = group
@@ -82,7 +84,7 @@ class Delivery:
         outgoing = self.sealed(outgoing)
         clock = self._loop.time
         deadline = clock() + timeout
-        pool, in_flight = self._instance.pool, self._instance.in_flight
+        pool, in_flight = self._instance.pool, self._in_flight
         size, tried = len(outgoing.body), set[str]()
         attempts = Attempts(self._config.retries, deadline, clock)
         while True:
@@ -239,7 +241,7 @@ class Delivery:
         """
         try:
             async with asyncio.timeout_at(deadline):
-                await self._instance.in_flight.take(size)
+                await self._in_flight.take(size)
         except TimeoutError:
             raise RequestTimeout("the messages before this one took all of its time") from None
 

@@ -10,6 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from raptormq.client.instance import ClientInstance
+
+LIMIT_BYTES = 32 * 1024 * 1024
+"""What all producers of one client may have under way."""
+
 
 class InFlight:
     """A budget of bytes, given out in the order of asking.
@@ -22,6 +27,11 @@ class InFlight:
         self._limit = limit_bytes
         self._bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @classmethod
+    def of(cls, _: ClientInstance) -> InFlight:
+        """Return the budget of a client, for :meth:`ClientInstance.shared`."""
+        return cls(LIMIT_BYTES)
 
     @property
     def bytes(self) -> int:

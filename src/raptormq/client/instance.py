@@ -12,22 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from raptormq.client.accumulator import Accumulator
 from raptormq.client.background import background, cancel_all
 from raptormq.client.config import ClientConfig, local_address
 from raptormq.client.heartbeats import Heartbeats
-from raptormq.client.in_flight import InFlight
 from raptormq.client.name_servers import NameServers
 from raptormq.client.offsets import OffsetRequests
 from raptormq.client.own_loop import require_loop
-from raptormq.client.questions import Questions
-from raptormq.client.replies import Replies
 from raptormq.client.routes import RouteTable
 from raptormq.client.topic_queues import TopicQueues
-from raptormq.client.transactions import TransactionChecks
 from raptormq.errors import ClientError, RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
@@ -43,7 +39,8 @@ from raptormq.transport.router import Router
 
 log = get_logger(__name__)
 
-_IN_FLIGHT_BYTES = 32 * 1024 * 1024
+S = TypeVar("S")
+
 MAX_NEW_S = 10.0
 """After its restart all members of a group come back to a broker within that, if they are alive."""
 
@@ -81,23 +78,19 @@ class ClientInstance:
         self.client_id = f"{ip}@{config.instance_name}"
         """Unique per client; members of a group are sorted by it."""
         self._consumers: dict[str, ConsumerMember] = {}
-        router = Router()
-        router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
-        Questions(self._consumers.get, config.keys).register(router)
-        router.on_closed(self._connection_lost)
-        self.replies = Replies(router, config.keys)
-        self.transaction_checks = TransactionChecks(router, config.keys)
-        self._router = router
+        self.router = Router()
+        """Takes what brokers ask of this client; producers and consumers add their answers."""
+        self.router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
+        self.router.on_closed(self._connection_lost)
         # A broker whose machine is gone never closes its connection; only its silence tells.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
         self._made_at: dict[str, float] = {}
-        self.pool = ConnectionPool(router, limits, config.request_timeout, config.tls, self._connection_made)
+        self.pool = ConnectionPool(self.router, limits, config.request_timeout, config.tls, self._connection_made)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
-        self.in_flight = InFlight(_IN_FLIGHT_BYTES)
-        self.accumulator = Accumulator()
         self.offsets = OffsetRequests(self.pool, config.request_timeout)
         self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
+        self._shared: dict[Callable[[ClientInstance], Any], Any] = {}
         self._producers: dict[str, int] = {}
         self._users = 0
         self.heartbeats = Heartbeats(
@@ -137,8 +130,23 @@ class ClientInstance:
             del by_config[self.config]
         await cancel_all(self._tasks)
         await self.routes.close()
-        await self._router.stop()
+        await self.router.stop()
         await self.pool.close()
+
+    def shared(self, make: Callable[[ClientInstance], S]) -> S:
+        """Return what all users of this instance have in common by ``make``, which is called for the first of them.
+
+        Producers and consumers attach their parts by it (replies, transaction checks, batches that fill up), so that
+        the instance need not know them.
+        """
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        found: S = self._shared[make]
+        return found
+
+    def consumer(self, group: str) -> ConsumerMember | None:
+        """Return the member of a consumer group that this client is."""
+        return self._consumers.get(group)
 
     def join_producers(self, group: str) -> None:
         """Count one more producer of a group."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Unpack
 
-from raptormq.client.accumulator import Lane
+from raptormq.client.accumulator import Accumulator, Lane
 from raptormq.client.background import finish_all
 from raptormq.client.batch_sending import BatchSending
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
@@ -29,7 +29,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing, prepare_batch, prepare_message
 from raptormq.client.own_loop import require_loop
 from raptormq.client.recalling import recall
-from raptormq.client.replies import make_reply, reply_queue
+from raptormq.client.replies import Replies, make_reply, reply_queue
 from raptormq.client.results import SendResult
 from raptormq.client.settings import check_setting, checked_timeout
 from raptormq.client.shipping import Shipping
@@ -110,7 +110,7 @@ class Producer(Startable):
             if self._config.auto_batch:
                 kinds = self._delivery.queue_kinds
                 shipping = Shipping(instance, self._delivery, self._group, self._config, form)
-                self._lane = instance.accumulator.join(
+                self._lane = instance.shared(Accumulator.of).join(
                     self._group, self._config, self._ids, self._send_batch, kinds, shipping
                 )
 
@@ -289,7 +289,7 @@ class Producer(Startable):
         timeout = self._seconds(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
-        with instance.replies.expected(outgoing, instance.client_id, timeout) as reply:
+        with instance.shared(Replies).expected(outgoing, instance.client_id, timeout) as reply:
             try:
                 async with asyncio.timeout_at(deadline):
                     if message.topic not in self._announced:

@@ -35,7 +35,7 @@ from raptormq.client.local_offsets import DEFAULT_NAME, LocalOffsets
 from raptormq.client.outages import Outages
 from raptormq.client.own_loop import require_loop
 from raptormq.client.pull_pace import PullPace
-from raptormq.client.questions import QueueState, RunningInfo
+from raptormq.client.questions import Questions, QueueState, RunningInfo
 from raptormq.client.queue_claims import QueueClaims
 from raptormq.client.queue_reader import QueueReader
 from raptormq.client.rebalancing import Rebalancing
@@ -227,6 +227,7 @@ class _Running:
 
     async def start(self) -> None:
         """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
+        self._instance.shared(Questions)
         try:
             self._instance.join_consumers(self._group, self)
         except ClientError:

@@ -1,18 +1,19 @@
 """What administrators ask a consumer through its broker: reset (220), progress (221), running info (307), consuming one
 message (309).
 
-Neighbours: `instance` registers these answers, `push_consumer` gives them. Source: RocketMQ `ClientRemotingProcessor`,
+Neighbours: `push_consumer` adds these answers to its `instance` and gives them.
+Source: RocketMQ `ClientRemotingProcessor`,
 `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from raptormq.client.encryption_keys import EncryptionKeys
+from raptormq.client.instance import ClientInstance
 from raptormq.client.received import decode_messages
 from raptormq.client.stacks import describe_stacks
 from raptormq.protocol.bodies.heartbeat import Subscription
@@ -29,7 +30,7 @@ from raptormq.protocol.headers.relay import (
 )
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Refused, Router
+from raptormq.transport.router import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,11 @@ class QuestionedConsumer(Protocol):
 
 
 class Questions:
-    """Answers for the consumers that `member_of` finds by group."""
+    """Answers for the consumers of one client."""
 
-    def __init__(self, member_of: Callable[[str], object], keys: EncryptionKeys | None) -> None:
-        self._member_of = member_of
-        self._keys = keys
-
-    def register(self, router: Router) -> None:
-        """Enter the answers into the table."""
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
+        router = instance.router
         router.add(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, self.reset)
         router.add(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader, self.progress)
         router.add(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, self.running_info)
@@ -120,7 +118,7 @@ class Questions:
         """309: consume the message of the body now; nothing is committed, nothing is given back."""
         consumer = self._consumer(header.consumer_group)
         queue = MessageQueue(header.topic or "", header.broker_name or "", 0)
-        messages = decode_messages(command.body, queue, keys=self._keys)
+        messages = decode_messages(command.body, queue, keys=self._instance.config.keys)
         if not messages:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the request has no message")
         # The record may be a batch: the id says which of its messages is meant.
@@ -137,7 +135,7 @@ class Questions:
         return response_to(command, body=dumps(value))
 
     def _consumer(self, group: str) -> QuestionedConsumer:
-        member = self._member_of(group)
+        member: object = self._instance.consumer(group)
         if not isinstance(member, QuestionedConsumer):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
         return member

@@ -4,7 +4,7 @@
 
 The broker finds the client by REPLY_TO_CLIENT among those that announced a producer, so heartbeats come first. A reply
 is matched by CORRELATION_ID; one that nobody waits for any more is acknowledged and dropped.
-Neighbours: `producer` sends, `instance` owns the table. Source: RocketMQ `RequestFutureHolder`,
+Neighbours: `producer` sends, all producers of an `instance` share the table. Source: RocketMQ `RequestFutureHolder`,
 `ClientRemotingProcessor.receiveReplyMessage`, `MessageUtil.createReplyMessage`.
 """
 
@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raptormq.client.encryption_keys import EncryptionKeys
+from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.sealing import unsealed
 from raptormq.errors import KeyMissing, MessageError, RecordError
@@ -29,7 +29,6 @@ from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.properties import decode_properties, encode_properties
 from raptormq.protocol.topic_names import reply_topic
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Router
 
 log = get_logger(__name__)
 
@@ -37,10 +36,10 @@ log = get_logger(__name__)
 class Replies:
     """The requests of one client that wait for their replies."""
 
-    def __init__(self, router: Router, keys: EncryptionKeys | None) -> None:
-        self._keys = keys
+    def __init__(self, instance: ClientInstance) -> None:
+        self._keys = instance.config.keys
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
-        router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._arrived)
+        instance.router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._arrived)
 
     @contextmanager
     def expected(self, outgoing: Outgoing, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:

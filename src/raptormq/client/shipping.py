@@ -17,6 +17,7 @@ from raptormq.client.attempts import Attempts
 from raptormq.client.config import ProducerConfig
 from raptormq.client.delivery import STATUSES, Delivery, master_of, may_succeed_later
 from raptormq.client.departures import IsWanted, Outcome, Parcel, Settle
+from raptormq.client.in_flight import InFlight
 from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import Outgoing
 from raptormq.client.refusals import Refusals
@@ -54,7 +55,7 @@ class Shipping:
     ) -> None:
         self._pool = instance.pool
         self._routes = instance.routes
-        self._in_flight = instance.in_flight
+        self._in_flight = instance.shared(InFlight.of)
         self._delivery = delivery
         self._group = group
         self._config = config

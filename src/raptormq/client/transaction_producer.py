@@ -31,7 +31,7 @@ from raptormq.client.instance import ClientInstance
 from raptormq.client.outgoing import prepare_message
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
-from raptormq.client.transactions import Check, TransactionState, state_of
+from raptormq.client.transactions import Check, TransactionChecks, TransactionState, state_of
 from raptormq.errors import ConfigError, MessageError, NoRoute, RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
@@ -103,12 +103,12 @@ class TransactionProducer(Producer):
         await super().start()
         instance = self._own_instance()
         if instance is not before:
-            instance.transaction_checks.join(self._group, self._check)
+            instance.shared(TransactionChecks).join(self._group, self._check)
             self._looking = [background(self._look_up(instance, topic), f"route of {topic}") for topic in self._topics]
 
     async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
         await cancel_all(self._looking)
-        await instance.transaction_checks.leave(self._group, self._check)
+        await instance.shared(TransactionChecks).leave(self._group, self._check)
         await super()._end(instance, lane)
 
     async def send_in_transaction(
@@ -140,7 +140,7 @@ class TransactionProducer(Producer):
             {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         )
         sent = await delivery.deliver(outgoing, None, None, timeout)
-        executing = instance.transaction_checks.executing
+        executing = instance.shared(TransactionChecks).executing
         executing.add(sent.message_id)
         try:
             state = TransactionState.ROLLBACK  # the broker may forget the message

@@ -4,7 +4,8 @@
                                    `-> UNKNOWN, an error, or the local transaction still runs: no answer, the
                                        broker asks again
 
-Neighbours: `transaction_producer` registers its `check`, `instance` owns the table. Source: RocketMQ
+Neighbours: `transaction_producer` registers its `check`, all producers of an `instance` share the table.
+Source: RocketMQ
 `ClientRemotingProcessor.checkTransactionState`, `DefaultMQProducerImpl.checkTransactionState`.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from raptormq.client.async_functions import awaitable
 from raptormq.client.background import background, cancel_all
-from raptormq.client.encryption_keys import EncryptionKeys
+from raptormq.client.instance import ClientInstance
 from raptormq.client.received import decode_messages
 from raptormq.errors import ClientError
 from raptormq.logs import get_logger
@@ -33,7 +34,6 @@ from raptormq.protocol.headers.transaction import (
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import decode_record
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Router
 
 log = get_logger(__name__)
 
@@ -75,14 +75,14 @@ async def state_of(
 class TransactionChecks:
     """The checks of one client's producers, by group."""
 
-    def __init__(self, router: Router, keys: EncryptionKeys | None) -> None:
-        self._keys = keys
+    def __init__(self, instance: ClientInstance) -> None:
+        self._keys = instance.config.keys
         self._checks: dict[str, list[Check]] = {}
         """By group, one for each producer of it here."""
         self.executing: set[str] = set()
         """Ids of the messages whose local transactions run, or whose ends a broker is being told, of all producers."""
         self._tasks: set[asyncio.Task[None]] = set()
-        router.add(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._asked)
+        instance.router.add(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._asked)
 
     def join(self, group: str, check: Check) -> None:
         """Answer for a group from now on; of several producers of a group the last one answers."""
