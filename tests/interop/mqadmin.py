@@ -81,7 +81,6 @@ printMsg|-t|alpha
 updateBrokerConfig|-b|{broker}|-k|fileReservedTime|-v|48
 updateBrokerConfig|-c|DefaultCluster|-k|maxMessageSize|-v|4194304
 updateBrokerConfig|-b|{broker}|-k|brokerConfigPath|-v|elsewhere
-statsAll|-t|alpha
 statsAll|-a|-t|gamma
 checkMsgSendRT|-t|alpha|-a|3|-s|16
 sendMsgStatus|-b|broker-a|-s|16|-c|2
@@ -134,6 +133,7 @@ cloneGroupOffset|-s|listeners|-d|copies|-t|lively|-o|false
 resetOffsetByTime|-g|listeners|-t|lively|-s|now
 +stop
 consumerProgress|-g|copies|-t|lively
+statsAll|-t|alpha
 deleteSubGroup|-b|{broker}|-g|workers
 deleteTopic|-c|DefaultCluster|-t|beta
 deleteTopic|-c|DefaultCluster|-t|nowhere

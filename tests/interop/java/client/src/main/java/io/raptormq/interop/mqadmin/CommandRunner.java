@@ -97,7 +97,15 @@ public final class CommandRunner {
     }
 
     private static void play(List<String> command) {
-        MQAdminStartup.main0(command.toArray(new String[0]), null);
+        Tool.play(command.toArray(new String[0]));
+    }
+
+    /** mqadmin as it is when it starts: some of its commands keep a client that they have closed, with which they find nothing any more. */
+    private static final class Tool extends MQAdminStartup {
+        private static void play(String[] command) {
+            SUB_COMMANDS.clear();
+            main0(command, null);
+        }
     }
 
     private static void playUntil(String text, List<String> command, ByteArrayOutputStream printed) throws InterruptedException {
