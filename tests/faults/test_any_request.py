@@ -179,14 +179,37 @@ async def test_a_broker_with_access_control_changes_nothing_for_a_stranger(
         assert await everything(peer) == before
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_a_name_server_answers_every_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
-    pairs = {"listenPort": "0", "bindAddress": "127.0.0.1", "kvConfigPath": str(tmp_path / "kv.json")}
-    server = NameServer(NameServerConfig.from_pairs(pairs))
+def name_server(folder: Path, settings: dict[str, str]) -> NameServer:
+    pairs = {
+        "listenPort": "0", "bindAddress": "127.0.0.1", "kvConfigPath": str(folder / "kv.json"),
+        "authConfigPath": str(folder / "auth"), "configStorePath": str(folder / "namesrv.properties"),
+    }  # fmt: skip
+    return NameServer(NameServerConfig.from_pairs(pairs | settings))
+
+
+@pytest.mark.parametrize(("seed", "settings", "who"), [(1, {}, None), (2, {}, None), (3, SECURED, ROOT)])
+async def test_a_name_server_answers_every_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int, settings: dict[str, str], who: Credentials | None
+) -> None:
+    server = name_server(tmp_path, settings)
     await server.start()
     try:
         with caplog.at_level(logging.ERROR):
-            await ask_everything(server.address, headers_of(server._router), seed)
+            await ask_everything(server.address, headers_of(server._router), seed, who)
         assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    finally:
+        await asyncio.wait_for(server.stop(), TIMEOUT_S)
+
+
+@pytest.mark.parametrize("who", [None, Credentials("root", "guessed")])
+async def test_a_name_server_with_access_control_tells_a_stranger_where_things_are_and_no_more(
+    tmp_path: Path, who: Credentials | None
+) -> None:
+    server = name_server(tmp_path, SECURED)
+    await server.start()
+    try:
+        answered = await ask_everything(server.address, headers_of(server._router), 4, who, rounds=15)
+        let_in = {code for code, answer in answered if answer != ResponseCode.NO_PERMISSION}
+        assert let_in == {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
     finally:
         await asyncio.wait_for(server.stop(), TIMEOUT_S)
