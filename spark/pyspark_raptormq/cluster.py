@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
+from pyspark_raptormq.offsets import TopicIds, place_of
 from pyspark_raptormq.options import SourceOptions
 from raptormq.client import AdminClient, ClientConfig, Perm, PullConsumer, PullResult, TopicRoute
 from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
@@ -131,6 +132,12 @@ class Cluster:
         self._seen.add(name)
         return found
 
+    def topic_ids(self, queues: Iterable[MessageQueue]) -> TopicIds:
+        """Return the ids that brokers have given to the topics of these queues; one that is made again gets another."""
+        places = {place_of(queue): queue for queue in queues}
+        ids = self._for_each(places.values(), self._consumer.topic_id)
+        return {place_of(queue): topic_id for queue, topic_id in ids.items() if topic_id is not None}
+
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the offset of the first message that is still there, per queue."""
         return self._for_each(queues, self._consumer.min_offset)
@@ -144,12 +151,22 @@ class Cluster:
         return self._for_each(queues, lambda queue: self._consumer.offset_by_time(queue, timestamp_ms))
 
     def start_pull(
-        self, queue: MessageQueue, offset: int, max_count: int, max_bytes: int, tag_expression: str
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_expression: str,
+        topic_id: str | None = None,
     ) -> Future[PullResult]:
-        """Ask for messages; the caller decodes what came before while the answer is on its way."""
+        """Ask for messages, of the topic with this id where it is known; the caller decodes what came before while the
+        answer is on its way.
+        """
 
         async def pull() -> PullResult:
-            return await self._consumer.pull(queue, offset, max_count, max_bytes=max_bytes, expression=tag_expression)
+            return await self._consumer.pull(
+                queue, offset, max_count, max_bytes=max_bytes, expression=tag_expression, topic_id=topic_id
+            )
 
         return asyncio.run_coroutine_threadsafe(self._patiently(pull, self._retry_timeout_s), self._loop)
 
@@ -166,12 +183,12 @@ class Cluster:
         self._run(commit())
 
     def _for_each(
-        self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]
-    ) -> dict[MessageQueue, int]:
-        async def ask_one(queue: MessageQueue) -> int:
+        self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
+    ) -> dict[MessageQueue, _T]:
+        async def ask_one(queue: MessageQueue) -> _T:
             return await self._patiently(lambda: ask(queue), self._retry_timeout_s)
 
-        async def ask_all() -> dict[MessageQueue, int]:
+        async def ask_all() -> dict[MessageQueue, _T]:
             wanted = list(queues)
             return dict(zip(wanted, await asyncio.gather(*map(ask_one, wanted)), strict=True))
 

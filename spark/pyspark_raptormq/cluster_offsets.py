@@ -6,14 +6,15 @@ Neighbours: `options` says what is wanted, `cluster` knows what there is.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
-from pyspark_raptormq.data_loss import report_data_loss
+from pyspark_raptormq.data_loss import report_data_loss, report_made_again
 from pyspark_raptormq.errors import MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
-from pyspark_raptormq.offsets import QueueOffsets
+from pyspark_raptormq.offsets import QueueOffsets, TopicIds, made_again, without
 from pyspark_raptormq.options import EARLIEST, Position, SourceOptions
 from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
@@ -22,11 +23,15 @@ from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_to
 log = get_logger(__name__)
 
 
+T = TypeVar("T")
+
+
 class Bounds(Protocol):
     """What is asked of the brokers; `cluster.Cluster` in production."""
 
     def topics(self) -> list[str]: ...
     def queues(self, topic: str) -> list[MessageQueue]: ...
+    def topic_ids(self, queues: Sequence[MessageQueue]) -> TopicIds: ...
     def min_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
     def max_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
     def offsets_by_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> QueueOffsets: ...
@@ -54,6 +59,28 @@ def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue
                 raise
             log.warning("%s; going on without it", error)
     return sorted(queues)
+
+
+def with_topic_ids(bounds: Bounds, queues: Sequence[MessageQueue], ask: Callable[[TopicIds], T]) -> tuple[T, TopicIds]:
+    """Return what `ask` returns, and the ids of the topics that it was asked of: the same before and after."""
+    before = bounds.topic_ids(queues)
+    while True:
+        answer, after = ask(before), bounds.topic_ids(queues)
+        if after == before:
+            return answer, after
+        before = after
+
+
+def still_meant(position: Position, now: TopicIds, *, fail: bool) -> Position:
+    """Return a position without its offsets of topics that were made again.
+
+    Raises:
+        DataLoss: there are such and `fail` is set.
+    """
+    changed = made_again(position.topic_ids, now)
+    for place in changed:
+        report_made_again(*place, fail=fail)
+    return replace(position, offsets=without(position.offsets, changed)) if changed and position.offsets else position
 
 
 def check_assigned(options: SourceOptions, bounds: Bounds) -> None:

@@ -1,16 +1,20 @@
 """Offsets of many queues as one JSON document: what Spark keeps in a query's checkpoint. Pure.
 
-Version 1, always written in this order (topic, broker, then queue number), so that equal offsets are equal texts::
+Always written in this order (topic, broker, then queue number), so that equal offsets are equal texts::
 
-    {"v": 1,
+    {"v": 2,
+     "i": {"flights": {"broker-a": "5f0c..."}},               id of the topic that the offsets are of, per broker
      "q": {"flights": {"broker-a": {"0": 123, "1": 98}}},     next offset to read, per queue
      "s": {"flights": {"broker-a": {"0": 100, "1": 98}}}}     only until the first batch has read something
+
+Version 1 has no `i`, and is what is written where no broker gives ids, as Apache RocketMQ's do not. A topic that is
+deleted and made again has another id (`raptormq.protocol.topic_ids`); one without is not compared.
 
 `s` is where the query started. Spark asks a source for its initial offset again whenever the first batch is planned
 again, and stores only the *end* of a batch; a start that was "latest" would have moved on by then and records would be
 left out in silence. An end offset that carries its own start cannot lose it.
 
-The options `startingOffsets` and `endingOffsets` take the same document without `s`, or the bare three-level map that
+The options `startingOffsets` and `endingOffsets` take the same documents without `s`, or the bare three-level map that
 the RocketMQ connector for Spark 2 used; there -2 means earliest and -1 latest.
 
 Neighbours: `planner` computes with these maps, `stream_reader` hands the documents to Spark.
@@ -20,14 +24,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_raptormq.errors import OffsetFormatError
 from raptormq.protocol.message import MessageQueue
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_WITHOUT_IDS = 1
 EARLIEST = -2
 LATEST = -1
 
@@ -37,6 +42,25 @@ _MAX_OFFSET = 2**63 - 1
 
 QueueOffsets = dict[MessageQueue, int]
 """Next offset to read, per queue."""
+Place = tuple[str, str]
+"""A topic, and one of the brokers that have queues of it."""
+TopicIds = dict[Place, str]
+
+
+def place_of(queue: MessageQueue) -> Place:
+    """Return where a queue is: its topic there has one id."""
+    return queue.topic, queue.broker_name
+
+
+def made_again(before: Mapping[Place, str], now: Mapping[Place, str]) -> list[Place]:
+    """Return where there is another topic of the same name now."""
+    return sorted(place for place, topic_id in now.items() if before.get(place, topic_id) != topic_id)
+
+
+def without(offsets: Mapping[MessageQueue, int], places: Iterable[Place]) -> QueueOffsets:
+    """Return the offsets of other places."""
+    left_out = set(places)
+    return {queue: offset for queue, offset in offsets.items() if place_of(queue) not in left_out}
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,8 @@ class StreamOffset:
     """Next offset to read, per queue."""
     start: QueueOffsets | None = None
     """Where the query started, as long as nothing but its first batch can have been read."""
+    topic_ids: TopicIds = field(default_factory=dict)
+    """Of which topics the offsets are, both kinds, where that is known."""
 
     @property
     def at_start(self) -> bool:
@@ -54,8 +80,14 @@ class StreamOffset:
         return self.start is not None and self.start == self.queues
 
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical version 1 document."""
-        document: dict[str, Any] = {"v": FORMAT_VERSION, "q": to_levels(self.queues)}
+        """Return the canonical document."""
+        document: dict[str, Any] = {"v": FORMAT_VERSION if self.topic_ids else _WITHOUT_IDS}
+        if self.topic_ids:
+            by_topic: dict[str, dict[str, str]] = {}
+            for topic, broker in sorted(self.topic_ids):
+                by_topic.setdefault(topic, {})[broker] = self.topic_ids[topic, broker]
+            document["i"] = by_topic
+        document["q"] = to_levels(self.queues)
         if self.start is not None:
             document["s"] = to_levels(self.start)
         return document
@@ -80,13 +112,14 @@ def stream_offset(document: object) -> StreamOffset:
         raise OffsetFormatError(f"an offset is a JSON object, not {_kind(document)}")
     if not _is_versioned(document):
         return StreamOffset(_from_levels(document, lowest=0))
-    queues = _versioned_queues(document, lowest=0, allowed=("v", "q", "s"))
+    queues, topic_ids = _versioned_queues(document, lowest=0, allowed=("q", "s"))
     start = document.get("s")
-    return StreamOffset(queues, None if start is None else _from_levels(start, lowest=0))
+    return StreamOffset(queues, None if start is None else _from_levels(start, lowest=0), topic_ids)
 
 
-def parse_offsets(text: str) -> QueueOffsets:
-    """Return the offsets of an option's JSON text; values may be `EARLIEST` (-2) or `LATEST` (-1).
+def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
+    """Return the offsets of an option's JSON text, where values may be `EARLIEST` (-2) or `LATEST` (-1), and of which
+    topics they are.
 
     Raises:
         OffsetFormatError: the text is not JSON or has neither of the two shapes.
@@ -95,8 +128,8 @@ def parse_offsets(text: str) -> QueueOffsets:
     if not isinstance(document, dict):
         raise OffsetFormatError(f"offsets are a JSON object, not {_kind(document)}")
     if _is_versioned(document):
-        return _versioned_queues(document, lowest=EARLIEST, allowed=("v", "q"))
-    return _from_levels(document, lowest=EARLIEST)
+        return _versioned_queues(document, lowest=EARLIEST, allowed=("q",))
+    return _from_levels(document, lowest=EARLIEST), {}
 
 
 def parse_assignment(text: str) -> list[MessageQueue]:
@@ -136,18 +169,30 @@ def _is_versioned(document: dict[str, Any]) -> bool:
     return "v" in document and not isinstance(document["v"], dict)
 
 
-def _versioned_queues(document: dict[str, Any], *, lowest: int, allowed: tuple[str, ...]) -> QueueOffsets:
+def _versioned_queues(
+    document: dict[str, Any], *, lowest: int, allowed: tuple[str, ...]
+) -> tuple[QueueOffsets, TopicIds]:
     version = document["v"]
-    if isinstance(version, bool) or version != FORMAT_VERSION:
+    if isinstance(version, bool) or version not in (_WITHOUT_IDS, FORMAT_VERSION):
         raise OffsetFormatError(
             f"offset format version {version!r} is not known here; this connector writes {FORMAT_VERSION}"
         )
-    unknown = sorted(set(document) - set(allowed))
+    unknown = sorted(set(document) - {"v", *allowed, *(("i",) if version == FORMAT_VERSION else ())})
     if unknown:
-        raise OffsetFormatError(f"unknown field {unknown[0]!r} in an offset of version {FORMAT_VERSION}")
+        raise OffsetFormatError(f"unknown field {unknown[0]!r} in an offset of version {version}")
     if "q" not in document:
-        raise OffsetFormatError(f"an offset of version {FORMAT_VERSION} has a field 'q'")
-    return _from_levels(document["q"], lowest=lowest)
+        raise OffsetFormatError(f"an offset of version {version} has a field 'q'")
+    return _from_levels(document["q"], lowest=lowest), _topic_ids(document.get("i", {}))
+
+
+def _topic_ids(levels: object) -> TopicIds:
+    ids: TopicIds = {}
+    for topic, brokers in _named_items(levels, "the topic ids", "topic"):
+        for broker, topic_id in _named_items(brokers, f"topic {topic!r}", "broker"):
+            if not isinstance(topic_id, str) or not topic_id:
+                raise OffsetFormatError(f"the id of {topic}@{broker} must be a text, not {topic_id!r:.40}")
+            ids[topic, broker] = topic_id
+    return ids
 
 
 def _from_levels(levels: object, *, lowest: int) -> QueueOffsets:

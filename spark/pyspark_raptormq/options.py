@@ -10,12 +10,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_raptormq.columns import DEFAULT_COLUMNS, KNOWN_COLUMNS, PROPERTIES_COLUMN, PropertiesAs
 from pyspark_raptormq.errors import OffsetFormatError, OptionError
-from pyspark_raptormq.offsets import QueueOffsets, parse_assignment, parse_offsets
+from pyspark_raptormq.offsets import QueueOffsets, TopicIds, parse_assignment, parse_offsets
 from raptormq.client.config import parse_addresses
 from raptormq.errors import ConfigError, MessageError
 from raptormq.protocol.message import MessageQueue
@@ -30,12 +30,14 @@ _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading starts or ends: exactly one field is set."""
+    """Where reading starts or ends: a word, offsets or a time."""
 
     word: str | None = None
     """`earliest` or `latest`."""
     offsets: QueueOffsets | None = None
     """Per queue; values may be `offsets.EARLIEST` or `offsets.LATEST`."""
+    topic_ids: TopicIds = field(default_factory=dict)
+    """Of which topics the offsets are, where the JSON says it."""
     timestamp_ms: int | None = None
     """Milliseconds since 1970: the first message stored at or after it."""
 
@@ -200,7 +202,8 @@ def _position(text: str) -> Position:
         return Position(word=word)
     if not text.lstrip().startswith("{"):
         raise OffsetFormatError(f"must be earliest, latest or JSON, not {text!r:.40}")
-    return Position(offsets=parse_offsets(text))
+    offsets, topic_ids = parse_offsets(text)
+    return Position(offsets=offsets, topic_ids=topic_ids)
 
 
 def _timestamp(text: str) -> Position:

@@ -6,17 +6,26 @@ planning process and pickles the reader to executors, so it holds nothing but th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_raptormq.cluster import cluster_of
-from pyspark_raptormq.cluster_offsets import check_assigned, check_bounds, offsets_at, selected_queues
+from pyspark_raptormq.cluster_offsets import (
+    check_assigned,
+    check_bounds,
+    offsets_at,
+    selected_queues,
+    still_meant,
+    with_topic_ids,
+)
+from pyspark_raptormq.offsets import QueueOffsets, TopicIds, place_of
 from pyspark_raptormq.options import EARLIEST, LATEST, SourceOptions
 from pyspark_raptormq.partition import QueuePartition
 from pyspark_raptormq.planner import ranges_between, split_ranges
 from pyspark_raptormq.scan import scan
+from raptormq.protocol.message import MessageQueue
 
 
 class RaptorMQReader(DataSourceReader):
@@ -30,13 +39,17 @@ class RaptorMQReader(DataSourceReader):
         options, cluster = self._options, cluster_of(self._options)
         check_assigned(options, cluster)
         queues = selected_queues(options, cluster)
-        start = offsets_at(options.start, queues, cluster, unnamed=EARLIEST)
-        end = offsets_at(options.end, queues, cluster, unnamed=LATEST)
-        start, end = check_bounds(start, end, cluster, fail=options.fail_on_data_loss)
+        (start, end), ids = with_topic_ids(cluster, queues, lambda ids: self._bounds(queues, ids))
         ranges = split_ranges(ranges_between(start, end), options.min_partitions, options.max_rows_per_partition)
-        return [QueuePartition(each) for each in ranges]
+        return [QueuePartition(each, ids.get(place_of(each.queue))) for each in ranges]
+
+    def _bounds(self, queues: Sequence[MessageQueue], ids: TopicIds) -> tuple[QueueOffsets, QueueOffsets]:
+        options, cluster, fail = self._options, cluster_of(self._options), self._options.fail_on_data_loss
+        start = offsets_at(still_meant(options.start, ids, fail=fail), queues, cluster, unnamed=EARLIEST)
+        end = offsets_at(still_meant(options.end, ids, fail=fail), queues, cluster, unnamed=LATEST)
+        return check_bounds(start, end, cluster, fail=fail)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task; Spark makes a task of its own up when there is nothing to read."""
         if isinstance(partition, QueuePartition):
-            yield from scan(partition.wanted, self._options, cluster_of(self._options))
+            yield from scan(partition.wanted, self._options, cluster_of(self._options), topic_id=partition.topic_id)

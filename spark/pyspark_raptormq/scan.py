@@ -17,11 +17,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from pyspark_raptormq.damage import Damage
-from pyspark_raptormq.data_loss import report_data_loss
+from pyspark_raptormq.data_loss import report_data_loss, report_made_again
 from pyspark_raptormq.decode import RecordDecoder
+from pyspark_raptormq.offsets import place_of
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
 from raptormq.client import PullResult, PullStatus
+from raptormq.errors import ServerError
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 
 _MAX_MESSAGES_PER_PULL = 32_768
@@ -32,17 +35,28 @@ class Puller(Protocol):
     """Where records come from; `cluster.Cluster` in production."""
 
     def start_pull(
-        self, queue: MessageQueue, offset: int, max_count: int, max_bytes: int, tag_expression: str
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_expression: str,
+        topic_id: str | None,
     ) -> Future[PullResult]: ...
 
 
 def scan(
-    wanted: QueueRange, options: SourceOptions, puller: Puller, pause: Callable[[float], None] = time.sleep
+    wanted: QueueRange,
+    options: SourceOptions,
+    puller: Puller,
+    pause: Callable[[float], None] = time.sleep,
+    *,
+    topic_id: str | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the messages of a range in batches of about `arrow_batch_bytes`.
 
     Raises:
-        DataLoss: offsets of the range are not there, and option failOnDataLoss is true.
+        DataLoss: offsets of the range are not there, or the topic has another id, and option failOnDataLoss is true.
         RecordError: messages or batches are damaged, and option failOnDamage is true; or an answer is.
         TransportError, ServerError: the broker did not answer within the retry time.
     """
@@ -52,7 +66,7 @@ def scan(
     )
     buffers: list[bytes] = []
     size = 0
-    for body in _responses(wanted, options, puller, pause):
+    for body in _responses(wanted, options, puller, pause, topic_id):
         buffers.append(body)
         size += len(body)
         if size >= options.arrow_batch_bytes:
@@ -64,19 +78,29 @@ def scan(
 
 
 def _responses(
-    wanted: QueueRange, options: SourceOptions, puller: Puller, pause: Callable[[float], None]
+    wanted: QueueRange,
+    options: SourceOptions,
+    puller: Puller,
+    pause: Callable[[float], None],
+    topic_id: str | None,
 ) -> Iterator[bytes]:
     position = wanted.start
     stalled_s = 0.0
 
     def pull() -> Future[PullResult]:
         count = min(wanted.end - position, _MAX_MESSAGES_PER_PULL)
-        return puller.start_pull(wanted.queue, position, count, options.pull_bytes, options.tag_expression)
+        return puller.start_pull(wanted.queue, position, count, options.pull_bytes, options.tag_expression, topic_id)
 
     pending = pull()
     try:
         while True:
-            result = pending.result()
+            try:
+                result = pending.result()
+            except ServerError as error:
+                if error.code != ResponseCode.TOPIC_MADE_AGAIN:
+                    raise
+                report_made_again(*place_of(wanted.queue), fail=options.fail_on_data_loss)
+                return
             following = _next_position(wanted, position, result, fail=options.fail_on_data_loss)
             if following == position:
                 # The queue's index may lag behind its end for a moment after a broker has started.

@@ -3,7 +3,8 @@
     start --(latest offsets, limit)--> end --(split)--> ranges
 
 Rules: a queue that is new begins at its first message; a queue that cannot be seen at the moment keeps its offset, for
-a broker that restarts is not a loss; a queue that ends before the start has lost messages. With Trigger.AvailableNow
+a broker that restarts is not a loss; a queue that ends before the start has lost messages, and a topic that was made
+again all that were not read: its queues begin at their first message. With Trigger.AvailableNow
 the ends found at its beginning are the last ones.
 
 Neighbours: `stream_reader` translates between this and Spark.
@@ -11,9 +12,18 @@ Neighbours: `stream_reader` translates between this and Spark.
 
 from __future__ import annotations
 
-from pyspark_raptormq.cluster_offsets import Bounds, check_assigned, offsets_at, selected_queues
-from pyspark_raptormq.data_loss import report_data_loss
-from pyspark_raptormq.offsets import QueueOffsets, StreamOffset
+from collections.abc import Sequence
+
+from pyspark_raptormq.cluster_offsets import (
+    Bounds,
+    check_assigned,
+    offsets_at,
+    selected_queues,
+    still_meant,
+    with_topic_ids,
+)
+from pyspark_raptormq.data_loss import report_data_loss, report_made_again
+from pyspark_raptormq.offsets import Place, QueueOffsets, StreamOffset, TopicIds, made_again, place_of, without
 from pyspark_raptormq.options import EARLIEST, SourceOptions
 from pyspark_raptormq.planner import QueueRange, limit_offsets, split_ranges
 from raptormq.protocol.message import MessageQueue
@@ -39,9 +49,13 @@ class StreamProgress:
         if self._initial is None:
             check_assigned(self._options, self._bounds)
             queues = selected_queues(self._options, self._bounds)
-            start = offsets_at(self._options.start, queues, self._bounds, unnamed=EARLIEST)
-            self._initial = StreamOffset(start, start)
+            start, ids = with_topic_ids(self._bounds, queues, lambda ids: self._start(queues, ids))
+            self._initial = StreamOffset(start, start, _of_places(ids, start))
         return self._initial
+
+    def _start(self, queues: Sequence[MessageQueue], ids: TopicIds) -> QueueOffsets:
+        position = still_meant(self._options.start, ids, fail=self._options.fail_on_data_loss)
+        return offsets_at(position, queues, self._bounds, unnamed=EARLIEST)
 
     def freeze(self) -> None:
         """Read nothing that is stored after this call."""
@@ -52,50 +66,72 @@ class StreamProgress:
         """Return the end of the next batch, `start` itself when there is nothing to read.
 
         Raises:
-            DataLoss: a queue ends before its start, and option failOnDataLoss is true.
+            DataLoss: a queue ends before its start, or a topic was made again, and option failOnDataLoss is true.
         """
-        real = self._bounds.max_offsets(selected_queues(self._options, self._bounds))
-        self._latest = start.queues | real
-        begin = self._begin(start, real)
+        queues = selected_queues(self._options, self._bounds)
+        real, told = with_topic_ids(self._bounds, queues, lambda _: self._bounds.max_offsets(queues))
+        changed = made_again(start.topic_ids, told)
+        self._report_made_again(changed)
+        known = without(start.queues, changed)
+        self._latest = known | real
+        begin = self._begin(known, real)
         ends = real
         if self._last_ends is not None:
             ends = {queue: min(end, self._last_ends[queue]) for queue, end in real.items() if queue in self._last_ends}
         ends = {queue: max(end, begin[queue]) for queue, end in ends.items()}
         if max_rows is not None:
             ends = limit_offsets(begin, ends, max_rows)
-        moved = {queue: end for queue, end in ends.items() if end != begin[queue]}
-        if not moved:
+        anew = {queue for queue in ends if place_of(queue) in changed}
+        moved = {queue: end for queue, end in ends.items() if end != begin[queue] or queue in anew}
+        ids = _of_places(start.topic_ids | told, known | moved)
+        if not moved and ids == start.topic_ids:
             return start
-        return StreamOffset(start.queues | moved, start.queues if start.at_start else None)
+        first = known | {queue: begin[queue] for queue in anew}
+        return StreamOffset(known | moved, first if start.at_start else None, ids)
 
-    def _begin(self, start: StreamOffset, real: QueueOffsets) -> QueueOffsets:
-        shrunk = [queue for queue in real if real[queue] < start.queues.get(queue, 0)]
+    def _begin(self, start: QueueOffsets, real: QueueOffsets) -> QueueOffsets:
+        shrunk = [queue for queue in real if real[queue] < start.get(queue, 0)]
         for queue in shrunk:
-            self._report_shrunk(start.queues, real, queue)
-        unknown = [queue for queue in real if queue not in start.queues]
-        return start.queues | self._bounds.min_offsets(sorted({*unknown, *shrunk}))
+            self._report_shrunk(start, real, queue)
+        unknown = [queue for queue in real if queue not in start]
+        return start | self._bounds.min_offsets(sorted({*unknown, *shrunk}))
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         """Return what the tasks of a batch read.
 
         Raises:
-            DataLoss: the end is before the start in some queue, and option failOnDataLoss is true.
+            DataLoss: the end is before the start in some queue, or of a topic that was made again before it was read,
+                and option failOnDataLoss is true.
         """
         # An end that carries its own start is the end of the first batch, maybe planned by an earlier run of the query.
-        begin = end.start if end.start is not None else start.queues
-        shrunk = [queue for queue, offset in end.queues.items() if offset < begin.get(queue, 0)]
+        begin, ids = (end.start, end.topic_ids) if end.start is not None else (start.queues, start.topic_ids)
+        begin = without(begin, made_again(ids, end.topic_ids))
+        moved = {queue: offset for queue, offset in end.queues.items() if begin.get(queue) != offset}
+        gone = made_again(end.topic_ids, self._bounds.topic_ids(sorted(moved))) if moved else []
+        self._report_made_again(gone)
+        ends = without(moved, gone)
+        shrunk = [queue for queue, offset in ends.items() if offset < begin.get(queue, 0)]
         for queue in shrunk:
-            self._report_shrunk(begin, end.queues, queue)
-        changed = [queue for queue, offset in end.queues.items() if begin.get(queue) != offset]
-        unknown = [queue for queue in changed if queue not in begin or queue in shrunk]
+            self._report_shrunk(begin, ends, queue)
+        unknown = [queue for queue in ends if queue not in begin or queue in shrunk]
         first = begin | self._bounds.min_offsets(unknown) if unknown else begin
-        ranges = [QueueRange(queue, first[queue], end.queues[queue]) for queue in sorted(changed)]
+        ranges = [QueueRange(queue, first[queue], ends[queue]) for queue in sorted(ends)]
         return split_ranges(
             [each for each in ranges if each.rows > 0],
             self._options.min_partitions,
             self._options.max_rows_per_partition,
         )
 
+    def _report_made_again(self, places: Sequence[Place]) -> None:
+        for topic, broker_name in places:
+            report_made_again(topic, broker_name, fail=self._options.fail_on_data_loss)
+
     def _report_shrunk(self, start: QueueOffsets, end: QueueOffsets, queue: MessageQueue) -> None:
         what = f"{queue} was read up to offset {start[queue]} but ends at {end[queue]}"
         report_data_loss(what, fail=self._options.fail_on_data_loss)
+
+
+def _of_places(ids: TopicIds, offsets: QueueOffsets) -> TopicIds:
+    """Return the ids of those topics that offsets are known of."""
+    places = {place_of(queue) for queue in offsets}
+    return {place: topic_id for place, topic_id in ids.items() if place in places}

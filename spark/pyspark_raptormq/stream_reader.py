@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from pyspark_raptormq.cluster import cluster_of
-from pyspark_raptormq.offsets import stream_offset
+from pyspark_raptormq.offsets import place_of, stream_offset
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.partition import QueuePartition
 from pyspark_raptormq.scan import scan
@@ -70,12 +70,14 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the tasks of one batch."""
-        return [QueuePartition(each) for each in self._stream.ranges(stream_offset(start), stream_offset(end))]
+        last = stream_offset(end)
+        ranges = self._stream.ranges(stream_offset(start), last)
+        return [QueuePartition(each, last.topic_ids.get(place_of(each.queue))) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task."""
         if isinstance(partition, QueuePartition):
-            yield from scan(partition.wanted, self._options, cluster_of(self._options))
+            yield from scan(partition.wanted, self._options, cluster_of(self._options), topic_id=partition.topic_id)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Show progress as the offsets of a consumer group, if option `consumerGroup` asks for it; best effort.

@@ -21,6 +21,17 @@ def create_topic(name_server: str, topic: str, queues: int) -> None:
     asyncio.run(create())
 
 
+def make_again(name_server: str, topic: str, queues: int) -> None:
+    """Delete a topic and create one of the same name."""
+
+    async def delete() -> None:
+        async with AdminClient(name_servers=name_server) as admin:
+            await admin.delete_topic(topic)
+
+    asyncio.run(delete())
+    create_topic(name_server, topic, queues)
+
+
 def send(name_server: str, messages: Sequence[Message], queues: int) -> None:
     """Send messages of one topic, number n to queue n modulo `queues`; singly, so that large bodies are deflated."""
     client_config = ClientConfig(name_servers=name_server, request_timeout=20.0)

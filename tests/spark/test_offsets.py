@@ -67,17 +67,19 @@ def test_the_start_travels_along() -> None:
 def test_the_three_level_shape_means_the_same(queues: QueueOffsets) -> None:
     levels = StreamOffset(queues).to_document()["q"]
     assert stream_offset(levels) == StreamOffset(queues)
-    assert parse_offsets(json.dumps(levels)) == queues
-    assert parse_offsets(json.dumps({"v": 1, "q": levels})) == queues
+    assert parse_offsets(json.dumps(levels)) == (queues, {})
+    assert parse_offsets(json.dumps({"v": 1, "q": levels})) == (queues, {})
+    ids = {"flights": {"broker-a": "id"}}
+    assert parse_offsets(json.dumps({"v": 2, "i": ids, "q": levels})) == (queues, {("flights", "broker-a"): "id"})
 
 
 def test_a_topic_may_be_called_like_a_field() -> None:
-    assert parse_offsets('{"v": {"b": {"0": 7}}}') == {MessageQueue("v", "b", 0): 7}
+    assert parse_offsets('{"v": {"b": {"0": 7}}}') == ({MessageQueue("v", "b", 0): 7}, {})
 
 
 def test_relative_offsets_are_for_options_only() -> None:
     text = '{"flights": {"broker-a": {"0": -2, "2": -1}}}'
-    assert parse_offsets(text) == {A0: EARLIEST, A2: LATEST}
+    assert parse_offsets(text) == ({A0: EARLIEST, A2: LATEST}, {})
     with pytest.raises(OffsetFormatError, match="offset of flights@broker-a:0"):
         stream_offset(json.loads(text))
 
@@ -88,7 +90,10 @@ def test_relative_offsets_are_for_options_only() -> None:
         ("{", "not JSON"),
         ("[1]", "not a list"),
         ("null", "not null"),
-        ('{"v": 2, "q": {}}', "version 2"),
+        ('{"v": 3, "q": {}}', "version 3"),
+        ('{"v": 1, "q": {}, "i": {}}', "unknown field 'i'"),
+        ('{"v": 2, "q": {}, "i": {"t": {"b": 7}}}', "the id of t@b must be a text"),
+        ('{"v": 2, "q": {}, "i": {"t": "b"}}', "must be a JSON object"),
         ('{"v": true, "q": {}}', "version True"),
         ('{"v": 1}', "field 'q'"),
         ('{"v": 1, "q": {}, "x": 1}', "unknown field 'x'"),

@@ -46,7 +46,13 @@ class Source:
         self.asked: list[int] = []
 
     def start_pull(
-        self, queue: MessageQueue, offset: int, max_count: int, max_bytes: int, tag_expression: str
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_expression: str,
+        topic_id: str | None = None,
     ) -> Future[PullResult]:
         assert queue == QUEUE
         self.asked.append(offset)

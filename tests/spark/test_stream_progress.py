@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pyspark_raptormq.errors import DataLoss, MissingTopic
-from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, stream_offset
+from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, TopicIds, place_of, stream_offset
 from pyspark_raptormq.options import Position, SourceOptions
 from pyspark_raptormq.stream_progress import StreamProgress
 from raptormq.protocol.message import MessageQueue
@@ -23,6 +23,7 @@ class Topic:
     """The bounds of the queues of one topic."""
 
     def __init__(self, **bounds: tuple[int, int]) -> None:
+        self.topic_id = ""
         self.bounds = {MessageQueue("t", "broker-a", int(name[1:])): pair for name, pair in bounds.items()}
 
     def topics(self) -> list[str]:
@@ -32,6 +33,9 @@ class Topic:
         if topic != "t":
             raise MissingTopic(topic)
         return sorted(self.bounds)
+
+    def topic_ids(self, queues: Sequence[MessageQueue]) -> TopicIds:
+        return {place_of(queue): self.topic_id for queue in queues if self.topic_id}
 
     def min_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets:
         return {queue: self.bounds[queue][0] for queue in queues}
@@ -192,3 +196,67 @@ def test_tasks_are_cut_as_the_options_say() -> None:
     progress = StreamProgress(replace(OPTIONS, min_partitions=3), Topic(q0=(0, 9), q1=(0, 9)))
     start = progress.initial()
     assert len(progress.ranges(start, progress.advance(start, None))) == 3
+
+
+def test_a_topic_that_was_made_again_is_a_loss_or_read_from_its_first_message() -> None:
+    topic = Topic(q0=(0, 10), q1=(0, 10))
+    topic.topic_id = "old"
+    start = StreamProgress(OPTIONS, topic).initial()
+    read = StreamProgress(OPTIONS, topic).advance(start, None)
+    assert read.topic_ids == {("t", "broker-a"): "old"}
+    topic.topic_id, topic.bounds = "new", {Q0: (2, 30)}
+    with pytest.raises(DataLoss, match="topic t of broker-a was deleted and made again"):
+        StreamProgress(OPTIONS, topic).advance(read, None)
+    progress = StreamProgress(LENIENT, topic)
+    following = progress.advance(read, 5)
+    assert following == StreamOffset({Q0: 7}, None, {("t", "broker-a"): "new"})
+    assert planned(progress, read, following) == ["t@broker-a:0[2, 7)"]
+    first = progress.advance(start, None)
+    assert first == StreamOffset({Q0: 30}, {Q0: 2}, {("t", "broker-a"): "new"})
+    assert planned(progress, start, first) == ["t@broker-a:0[2, 30)"]
+    topic.topic_id = "newest"
+    assert planned(progress, read, following) == []
+
+
+def test_a_new_topic_without_messages_replaces_what_was_known_of_the_old_one() -> None:
+    topic = Topic(q0=(0, 10), q1=(0, 10))
+    topic.topic_id = "old"
+    progress = StreamProgress(LENIENT, topic)
+    read = progress.advance(progress.initial(), None)
+    topic.topic_id, topic.bounds = "new", {Q0: (0, 0)}
+    empty = progress.advance(read, None)
+    assert (empty.queues, empty.topic_ids) == ({Q0: 0}, {("t", "broker-a"): "new"})
+    assert progress.advance(empty, None) is empty
+    topic.bounds = {Q0: (0, 0), Q1: (0, 30)}
+    assert planned(progress, empty, progress.advance(empty, None)) == ["t@broker-a:1[0, 30)"]
+
+
+def test_an_offset_without_ids_learns_them_and_one_with_ids_keeps_them() -> None:
+    topic = Topic(q0=(0, 10))
+    progress = StreamProgress(OPTIONS, topic)
+    unknown = progress.advance(progress.initial(), None)
+    assert unknown.to_document() == {"v": 1, "q": {"t": {"broker-a": {"0": 10}}}, "s": {"t": {"broker-a": {"0": 0}}}}
+    topic.topic_id = "id"
+    known = progress.advance(unknown, None)
+    assert known == StreamOffset({Q0: 10}, None, {("t", "broker-a"): "id"})
+    assert progress.ranges(unknown, known) == []
+    assert stream_offset(known.to_document()) == known
+    assert progress.advance(known, None) is known
+    topic.topic_id = ""
+    assert progress.advance(known, None) is known
+    topic.bounds[Q0] = (0, 12)
+    assert progress.advance(known, None).topic_ids == {("t", "broker-a"): "id"}
+
+
+def test_ends_are_asked_for_again_when_the_topic_is_made_again_meanwhile() -> None:
+    class Racing(Topic):
+        def max_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets:
+            found = super().max_offsets(queues)
+            if self.topic_id == "old":
+                self.topic_id, self.bounds = "new", {Q0: (0, 3)}
+            return found
+
+    topic = Racing(q0=(0, 10))
+    topic.topic_id = "old"
+    following = StreamProgress(LENIENT, topic).advance(StreamOffset({Q0: 1}, None, {("t", "broker-a"): "old"}), None)
+    assert following == StreamOffset({Q0: 3}, None, {("t", "broker-a"): "new"})
