@@ -308,6 +308,15 @@ async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
     assert (await neighbour).queue_offset == 100
 
 
+async def test_a_tag_that_leaves_little_room_for_keys_makes_no_batch() -> None:
+    """The batch has the tag and the keys of all its messages."""
+    lane = make_lane(Broker())
+    assert lane.add(Message("t", b"x", tags="\u4e2d" * 2049), None) is None
+    future = add(lane, Message("t", b"x", tags="\u4e2d" * 2048, keys=("\U0001f600" * 4095,)))
+    await lane.leave(5)
+    assert (await future).queue_offset == 100
+
+
 async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one() -> None:
     broker = Broker()
     broker.kinds.answered("t", "b", whole=False)

@@ -76,3 +76,16 @@ async def test_a_message_with_full_properties_is_retried_and_becomes_a_dead_lett
     assert (first.properties["note"], again.topic, again.reconsume_times) == (NOTE, "t", 1)
     for copy in (again, letter):
         assert (copy.body, copy.user_properties, copy.properties["__LEFT_OUT"]) == (b"bad", {"why": "short"}, "note")
+
+
+async def test_a_long_tag_with_many_keys_does_not_cost_messages_that_are_merged(tmp_path: Path) -> None:
+    """Each of them is taken by itself; the batch of them would have all their keys beside the tag."""
+    sent = [Message("t", b"%d" % number, "a" * 28_700, (f"{number}" * 2_000,)) for number in range(4)]
+    async with (
+        Cluster(tmp_path) as cluster,
+        AdminClient(name_servers=cluster.name_servers) as admin,
+    ):
+        await admin.create_topic("t", 1, 1, attributes={"queue.type": "BatchCQ"})
+        async with Producer("p", name_servers=cluster.name_servers, auto_batch=True) as producer:
+            results = await asyncio.gather(*(producer.send(message) for message in sent))
+    assert sorted(result.queue_offset for result in results) == [0, 1, 2, 3]

@@ -40,6 +40,11 @@ MAX_MERGED_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 1024
 their place.
 """
 
+MAX_MERGED_TAG_CHARS = 2048
+"""The batch has the tag of its messages beside the keys of all of them (`MAX_KEYS_CHARS`): with up to 4 bytes each they
+fit its properties.
+"""
+
 
 class Accumulator:
     """What the lanes of one client have in common."""
@@ -138,7 +143,7 @@ class Lane:
         length = len(body)
         if shared.held_bytes >= self._total_max_bytes or length >= self._batch_max_bytes:
             return None
-        if batch is None and not (is_mergeable_topic(topic) and self._may_open(key)):
+        if batch is None and not (is_mergeable_topic(topic) and _is_mergeable_tag(key[2]) and self._may_open(key)):
             return None
         if not (self._kinds.all_take_batches or self._kinds.takes_batches(topic, queue)):
             return None
@@ -333,3 +338,8 @@ class Lane:
     def _release(self, batch: OpenBatch) -> None:
         """Count the messages of a batch no more."""
         self._shared.held_bytes -= batch.release()
+
+
+def _is_mergeable_tag(tag: object) -> bool:
+    """False for a tag that is too long; what is none is refused later."""
+    return not isinstance(tag, str) or len(tag) <= MAX_MERGED_TAG_CHARS
