@@ -14,11 +14,14 @@ from raptormq.broker.pop.checkpoints import REVIVE_GROUP
 from raptormq.broker.service import Broker
 from raptormq.broker.transaction import transactions
 from raptormq.errors import StorageError
+from raptormq.protocol.bodies.group_progress import GroupLag, QueueProgress, decode_consume_stats
 from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import retry_topic
 from raptormq.storage import background
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.harness import Peer, connected, running
+from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
 from tests.turns import counted_turns
 
 
@@ -50,6 +53,39 @@ async def test_messages_behind_the_committed_offset_count(tmp_path: Path) -> Non
         assert found == {("g", "b"): 2 + 2, ("h", "b"): 2, ("g", "simple"): 0}
         await peer.send("simple", b"y")
         assert (await figures(broker))[0]["g", "simple"] == 1
+
+
+async def progress_of_g(peer: Peer) -> QueueProgress:
+    """How far g is in the first queue of t."""
+    answer = await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "t"})
+    return decode_consume_stats(answer.body)[MessageQueue("t", "broker-a", 0)]
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+async def test_what_retention_has_deleted_is_lost_and_no_lag(tmp_path: Path, queue_type: str) -> None:
+    async with running(tmp_path, SHORT_SEGMENTS) as broker, connected(broker) as peer:
+        await create_topic(peer, "t", f"+queue.type={queue_type}")
+        for number in range(4):
+            await peer.send_list("t", [b"%d" % number] * 100)
+        for group, offset in (("g", 100), ("done", 400), ("beyond", 390)):
+            await commit(peer, group, "t", offset)
+        await delete_what_is_stored(tmp_path, broker, peer)
+        _, page = await broker._pages.by_path()["/metrics"]()
+        text = page.decode()
+        for group, lost in (("g", 300), ("beyond", 10), ("done", 0)):
+            labels = f'{{broker="broker-a",cluster="DefaultCluster",group="{group}",topic="t"}}'
+            assert f"\nraptormq_broker_group_lag_messages{labels} 0.0" in text
+            assert f"\nraptormq_broker_group_lost_messages{labels} {lost}.0" in text
+        each = await progress_of_g(peer)
+        assert (each.consumer_offset, each.min_offset, each.broker_offset) == (100, 400, 400)
+        assert (each.lag, each.lost) == (0, 300)
+        told = await peer.call(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
+        assert b'"totalDiff":0' in told.body
+        await peer.send("t", b"new")
+        await commit(peer, "g", "t", 400)
+        assert (await figures(broker))[0]["g", "t"] == 1
+        each = await progress_of_g(peer)
+        assert (each.lag, each.lost) == (1, 0)
 
 
 async def test_topics_that_are_gone_have_no_lag(tmp_path: Path) -> None:
@@ -104,7 +140,7 @@ async def test_who_takes_all_the_time_there_is_keeps_nobody_else_out(
             await commit(peer, group, "b", 0)
         lag = LagRounds._lag
 
-        async def some_are_slow(rounds: LagRounds, topic: str, group: str) -> int:
+        async def some_are_slow(rounds: LagRounds, topic: str, group: str) -> GroupLag:
             return await (asyncio.Future() if group == "slow" else lag(rounds, topic, group))
 
         monkeypatch.setattr(LagRounds, "_lag", some_are_slow)

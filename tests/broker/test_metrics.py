@@ -8,18 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from raptormq.broker.counters import Counters
-from raptormq.broker.group_lags import GroupLag, GroupLags
+from raptormq.broker.group_lags import GroupLags, TopicLag
 from raptormq.broker.metrics import BrokerMetrics
+from raptormq.protocol.bodies.group_progress import GroupLag
 
 
-class Watched(list[GroupLag]):
+class Watched(list[TopicLag]):
     """Lags that know which threads have gone through them."""
 
     def __init__(self, count: int) -> None:
-        super().__init__(GroupLag(f"g{number}", "t", number) for number in range(count))
+        super().__init__(TopicLag(f"g{number}", "t", GroupLag(number, 0)) for number in range(count))
         self.threads: set[threading.Thread] = set()
 
-    def __iter__(self) -> Iterator[GroupLag]:
+    def __iter__(self) -> Iterator[TopicLag]:
         self.threads.add(threading.current_thread())
         return super().__iter__()
 

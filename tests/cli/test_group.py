@@ -22,6 +22,9 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
+from tests.broker.harness import connected
+from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
+from tests.client.cluster import Cluster
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -58,6 +61,24 @@ def test_a_group_that_only_pulls_has_its_lag(raptormq: Run, dev_server: Any) -> 
     assert line == {"group": "pullers", "topics": 1, "members": 0, "lag": 2}
     shown = raptormq("group", "describe", "pullers", "-n", address).stdout.decode()
     assert shown.startswith("group pullers: no consumer sends heartbeats for it, lag 2\n")
+
+
+async def test_what_was_deleted_before_the_group_consumed_it_is_shown_and_no_lag(raptormq: Run, tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 1, **SHORT_SEGMENTS) as cluster, connected(cluster.broker()) as peer:
+        await cluster.create_topic("pulled", 1)
+        address = cluster.name_servers
+        await consume_one_of(address, "pulled", "pullers", b"1", b"2", b"3")
+        await delete_what_is_stored(tmp_path / "broker-0", cluster.broker(), peer)
+        group = await asyncio.to_thread(described, raptormq, address, "pullers")
+        [queue] = [queue for queue in group["queues"] if queue["broker_offset"]]
+        lines = await asyncio.to_thread(listed, raptormq, address)
+        shown = await asyncio.to_thread(raptormq, "group", "describe", "pullers", "-n", address)
+    assert (group["lag"], group["lost"], queue["lag"], queue["lost"], queue["min_offset"]) == (0, 2, 0, 2, 3)
+    assert [line["lag"] for line in lines if line["group"] == "pullers"] == [0]
+    first, *table = shown.stdout.decode().splitlines()
+    who = "group pullers: no consumer sends heartbeats for it"
+    assert first == f"{who}, lag 0, 2 messages were deleted before it consumed them"
+    assert ["pulled", "broker-0", "0", "1", "3", "0", "2"] in [line.split()[:7] for line in table]
 
 
 def listed(raptormq: Run, address: str, *options: str) -> list[dict[str, Any]]:

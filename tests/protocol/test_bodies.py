@@ -86,7 +86,32 @@ def test_well_formed_json_of_any_shape_raises_nothing_but_body_errors(body: byte
     test_no_body_raises_anything_but_body_errors.hypothesis.inner_test(body)  # type: ignore[attr-defined]
 
 
-def test_an_offset_behind_the_end_is_no_lag() -> None:
+@pytest.mark.parametrize(
+    ("consumed", "begin", "end", "waiting", "lost"),
+    [
+        (100, 400, 400, 0, 300),  # retention has deleted what the group had before it
+        (100, 300, 400, 100, 200),
+        (300, 300, 400, 100, 0),
+        (350, 300, 400, 50, 0),
+        (400, 300, 400, 0, 0),
+        (None, 300, 400, 100, 0),  # it begins with what is there
+        (None, 0, 0, 0, 0),
+        (500, 300, 400, 0, 0),  # behind the end
+        (500, 0, 0, 0, 0),
+        (100, 400, 300, 0, 200),
+    ],
+)
+def test_lag_is_what_is_there_and_what_is_not_is_lost(
+    consumed: int | None, begin: int, end: int, waiting: int, lost: int
+) -> None:
+    assert group_progress.GroupLag.between(consumed, begin, end) == (waiting, lost)
+    if consumed is not None:
+        progress = group_progress.QueueProgress(end, consumed, consumed, 0, begin)
+        assert (progress.lag, progress.lost) == (waiting, lost)
+
+
+def test_where_the_begin_is_not_known_all_is_lag() -> None:
+    assert group_progress.QueueProgress(400, 100, 100, 0).lag == 300
     assert group_progress.QueueProgress(3, 5, 5, 0).lag == 0
 
 
@@ -187,7 +212,7 @@ def test_what_tools_are_told_of_groups_round_trips() -> None:
     subscription = heartbeat.Subscription.parse("t", "A || B", 5)
     connections = group_progress.GroupConnections([member], {"t": subscription}, message_model="BROADCASTING")
     assert group_progress.GroupConnections.from_json(connections.to_json()) == connections
-    progress = {MessageQueue("t", "b", 1): group_progress.QueueProgress(9, 7, 8, 1_700_000_000_000)}
+    progress = {MessageQueue("t", "b", 1): group_progress.QueueProgress(9, 7, 8, 1_700_000_000_000, 2)}
     written = group_progress.encode_consume_stats(progress.items(), 0.5)
     assert group_progress.decode_consume_stats(written) == progress
     assert [each.lag for each in progress.values()] == [2]

@@ -1,7 +1,8 @@
 """How many messages consumer groups have still to consume, for the broker's figures.
 
 Counted are messages, in the queues of batches, too: a group's lag in a topic is the sum over the topic's queues of
-what lies behind its committed offset; in a queue without one, of all that is there. Groups that have never committed
+what is there behind its committed offset; in a queue without one, of all that is there. What retention has deleted
+before the group came to it is counted by itself. Groups that have never committed
 anything in a topic, and broadcasting ones, whose members keep their progress themselves, have no lag here. Groups of
 brokers and tools have none either: what they leave behind is no work that is due (the broker's own offset in the queue
 of halves stays where the oldest open transaction is).
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
+from raptormq.protocol.bodies.group_progress import NO_LAG, GroupLag
 from raptormq.protocol.topic_names import is_system_group
 from raptormq.storage.background import in_turns
 from raptormq.storage.store import MessageStore
@@ -25,18 +27,18 @@ MAX_PAIRS = 10_000
 """Groups times topics: each is a time series."""
 
 
-class GroupLag(NamedTuple):
+class TopicLag(NamedTuple):
     """What one group has before it in one topic."""
 
     group: str
     topic: str
-    messages: int
+    lag: GroupLag
 
 
 class GroupLags(NamedTuple):
     """What was found in the time there is."""
 
-    lags: list[GroupLag]
+    lags: list[TopicLag]
     left_out: int
     """Pairs of group and topic that there was no time for, or that have a queue that cannot be read."""
 
@@ -55,13 +57,13 @@ class LagRounds:
         topics = self._topics.configs
         pairs = [pair async for pair in everybody if pair[0] in topics and not is_system_group(pair[1])]
         begin = self._begin % max(len(pairs), 1)
-        found: list[GroupLag] = []
+        found: list[TopicLag] = []
         done = 0
         try:
             async with asyncio.timeout(MEASURING_S):
                 async for topic, group in in_turns((pairs[begin:] + pairs[:begin])[:MAX_PAIRS]):
                     try:
-                        found.append(GroupLag(group, topic, await self._lag(topic, group)))
+                        found.append(TopicLag(group, topic, await self._lag(topic, group)))
                     except StorageError:
                         pass  # whoever consumes there is told; the others have their figures
                     done += 1
@@ -70,13 +72,12 @@ class LagRounds:
         self._begin = begin + done
         return GroupLags(found, len(pairs) - len(found))
 
-    async def _lag(self, topic: str, group: str) -> int:
+    async def _lag(self, topic: str, group: str) -> GroupLag:
         config = self._topics.get(topic)
         progress = self._store.consumer_offsets.row(topic, group)
-        lag = 0
+        lag = NO_LAG
         async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
-            low, high = progress.get(queue_id), self._store.queue_end(topic, queue_id)
-            if low is None and high > 0:
-                low, high = await self._store.queue_bounds(topic, queue_id)
-            lag += max(high - (low or 0), 0)
+            consumed, high = progress.get(queue_id), self._store.queue_end(topic, queue_id)
+            if consumed is None or consumed < high:  # else there is none, wherever the queue begins
+                lag = lag.plus(GroupLag.between(consumed, *await self._store.queue_bounds(topic, queue_id)))
         return lag

@@ -3,6 +3,7 @@
     raptormq_broker_<figure>{cluster, broker}
     raptormq_broker_put_seconds_bucket{cluster, broker, le}
     raptormq_broker_group_lag_messages{cluster, broker, group, topic}
+    raptormq_broker_group_lost_messages{cluster, broker, group, topic}
 
 What only grows is a counter; its name ends in ``_total``.
 """
@@ -77,11 +78,15 @@ class BrokerMetrics(Collector):
     def _group_lags(self, lags: GroupLags) -> list[Metric]:
         labels = [*self._labels, "group", "topic"]
         text = "Messages that a group has still to consume in a topic"
-        family = GaugeMetricFamily("raptormq_broker_group_lag_messages", text, labels=labels)
-        for each in lags.lags:
-            family.add_metric([*self._labels.values(), each.group, each.topic], each.messages)
+        waiting = GaugeMetricFamily("raptormq_broker_group_lag_messages", text, labels=labels)
+        text = "Messages of a topic that were deleted before a group consumed them, until it goes on behind them"
+        lost = GaugeMetricFamily("raptormq_broker_group_lost_messages", text, labels=labels)
+        for group, topic, lag in lags.lags:
+            values = [*self._labels.values(), group, topic]
+            waiting.add_metric(values, lag.waiting)
+            lost.add_metric(values, lag.lost)
         left_out = "Groups times topics whose lag is not here: no time, no room, or a queue that cannot be read"
-        return [family, self._family("group_lags_left_out", left_out, lags.left_out)]
+        return [waiting, lost, self._family("group_lags_left_out", left_out, lags.left_out)]
 
 
 class _Made(Collector):

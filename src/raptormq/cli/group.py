@@ -15,6 +15,7 @@ from raptormq.cli.options import group_name, name_servers_option, output_option,
 from raptormq.cli.output import position, print_json, print_table
 from raptormq.client import AdminClient
 from raptormq.errors import NoRoute, ServerError, TransportError
+from raptormq.protocol.bodies.group_progress import GroupLag
 from raptormq.protocol.topic_names import is_system_group
 
 _POSITIONS = {"earliest": 0, "latest": -1}
@@ -80,7 +81,11 @@ Examples:
 @name_servers_option
 @timeout_option
 def describe(name: str, output: str, name_servers: str, timeout_s: float) -> None:
-    """Show who consumes for the group NAME, what, and how far it is in each queue."""
+    """Show who consumes for the group NAME, what, and how far it is in each queue.
+
+    Lag is what is stored and not consumed yet; lost is what the brokers deleted, as they do after a time, before the
+    group consumed it. Both are messages.
+    """
     description = with_admin(name_servers, timeout_s, lambda admin: _describe(admin, name))
     if output == "json":
         print_json(description.as_json())
@@ -146,7 +151,12 @@ async def _reset(admin: AdminClient, name: str, topic: str, timestamp_ms: int) -
         offsets = await admin.reset_group(name, topic, timestamp_ms)
     except (ServerError, TransportError) as error:
         raise CommandFailed(f"{error}; other brokers may be reset already, so do it again") from error
-    return sum(max(0, ends[queue].max_offset - offset) for queue, offset in offsets.items() if queue in ends)
+    lags = (
+        GroupLag.between(offset, ends[queue].min_offset, ends[queue].max_offset)
+        for queue, offset in offsets.items()
+        if queue in ends
+    )
+    return sum(lag.waiting for lag in lags)
 
 
 async def _lines(admin: AdminClient, *, show_all: bool) -> list[_Line]:

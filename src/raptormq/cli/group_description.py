@@ -31,6 +31,11 @@ class Description:
         return None if self.is_broadcasting else sum(each.lag for each in self.progress.values())
 
     @property
+    def lost(self) -> int | None:
+        """Messages of all queues that were deleted before the group consumed them; None where brokers do not know."""
+        return None if self.is_broadcasting else sum(each.lost for each in self.progress.values())
+
+    @property
     def topics(self) -> set[str]:
         """Topics that the group consumes or has consumed."""
         return {queue.topic for queue in self.progress}
@@ -45,6 +50,7 @@ class Description:
         return {
             "group": self.name,
             "lag": self.lag,
+            "lost": self.lost,
             "message_model": self.connections.message_model if self.connections else None,
             "members": [
                 {
@@ -64,7 +70,9 @@ class Description:
                     "consumer_offset": each.consumer_offset,
                     "pull_offset": each.pull_offset,
                     "broker_offset": each.broker_offset,
+                    "min_offset": each.min_offset,
                     "lag": each.lag,
+                    "lost": each.lost,
                     "last_consumed_store_timestamp": each.last_timestamp,
                 }
                 for queue, each in sorted(self.progress.items())
@@ -81,7 +89,7 @@ class Description:
             print_table(["topic", "subscribed to"], subscriptions)
         if self.progress:
             print_table(
-                ["topic", "broker", "queue", "consumed to", "end", "lag", "last consumed was stored"],
+                ["topic", "broker", "queue", "consumed to", "end", "lag", "lost", "last consumed was stored"],
                 [
                     [
                         queue.topic,
@@ -90,6 +98,7 @@ class Description:
                         each.consumer_offset,
                         each.broker_offset,
                         each.lag,
+                        each.lost,
                         moment(each.last_timestamp),
                     ]
                     for queue, each in sorted(self.progress.items())
@@ -103,7 +112,8 @@ class Description:
             who = f"{len(self.members)} {'member' if len(self.members) == 1 else 'members'}"
             if self.is_broadcasting:
                 return f"{who}, broadcasting: each keeps its own progress, which brokers do not know"
-        return f"{who}, lag {self.lag}"
+        lost = f", {self.lost} messages were deleted before it consumed them" if self.lost else ""
+        return f"{who}, lag {self.lag}{lost}"
 
     def _subscriptions(self) -> list[tuple[str, str]]:
         subscriptions = self.connections.subscriptions if self.connections else {}

@@ -245,8 +245,9 @@ class AdminClient(Startable):
 
     async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, QueueProgress]:
         """Return how far a group is in every queue of a topic, by default of all topics where it has committed an
-        offset; nothing for a group that nobody knows. Raises `NoRoute` while no broker is registered, `MessageError`
-        for what is no group name.
+        offset; nothing for a group that nobody knows. Brokers that do not say where a queue begins, as Apache
+        RocketMQ's, are asked for that, too: only what is there is lag. Raises `NoRoute` while no broker is
+        registered, `MessageError` for what is no group name.
         """
         check_group(group)
         brokers = await self._brokers()
@@ -262,7 +263,13 @@ class AdminClient(Startable):
 
     async def _progress(self, broker: str, group: str, topic: str | None) -> dict[MessageQueue, QueueProgress]:
         command = request(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(group, topic))
-        return decode_consume_stats((await self._ask_broker(broker, command)).body)
+        found = decode_consume_stats((await self._ask_broker(broker, command)).body)
+        for each in sorted({queue.topic for queue, progress in found.items() if progress.min_offset is None}):
+            command = request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(each))
+            for queue, bounds in decode_topic_stats((await self._ask_broker(broker, command)).body).items():
+                if queue in found:
+                    found[queue] = replace(found[queue], min_offset=bounds.min_offset)
+        return found
 
     async def group_connections(self, group: str) -> GroupConnections | None:
         """Return who is connected for a group, and what they subscribe to, `None` when nobody is. Clients that do not

@@ -119,8 +119,14 @@ async def test_progress_tells_what_is_under_way_and_when_the_last_message_consum
         await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, place | {"commitOffset": 0})
         at_the_start = loads_object((await peer.call(RequestCode.GET_BROKER_CONSUME_STATS)).body)
     first, other = (of_group["offsetTable"][key] for key in sorted(of_group["offsetTable"])[:2])
-    assert first == {"brokerOffset": 3, "consumerOffset": 1, "lastTimestamp": stored[0], "pullOffset": 2}
-    assert other == {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0, "pullOffset": 0}
+    assert first == {
+        "brokerOffset": 3,
+        "consumerOffset": 1,
+        "lastTimestamp": stored[0],
+        "minOffset": 0,
+        "pullOffset": 2,
+    }
+    assert other == {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0, "minOffset": 0, "pullOffset": 0}
     assert of_group["consumeTps"] > 0
     assert (everything["totalDiff"], everything["totalInflightDiff"]) == (2, 1)
     assert everything["brokerAddr"] == broker.address

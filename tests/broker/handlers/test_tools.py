@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from pathlib import Path
 
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from tests.broker.harness import assembly_of, bodies, connected, running
+from tests.broker.retention import age
 
 
 async def test_producers_of_a_group_and_of_all_groups(tmp_path: Path) -> None:
@@ -54,15 +54,6 @@ async def test_a_broker_without_replication_is_a_master_without_slaves(tmp_path:
         status = loads_object((await peer.call(907)).body)
         assert (status["master"], status["inSyncSlaveNums"], status["haConnectionInfo"]) == (True, 0, [])
         assert status["masterAddr"] == broker.address
-
-
-def age(log: Path, hours: int) -> list[Path]:
-    """Let all finished segments look as if nothing had been written to them for so long; returns them."""
-    *old, _, _ = sorted(log.iterdir())  # one is being written, one is made ahead
-    then = time.time() - hours * 3600
-    for segment in old:
-        os.utime(segment, (then, then))
-    return old
 
 
 async def test_old_segments_go_at_any_hour_and_queues_follow(tmp_path: Path) -> None:

@@ -101,8 +101,8 @@ class ConsumerHandlers:
             if config is None or (header.is_order and not config.order):
                 continue
             queues = await self._progress(group, topic)
-            lag += sum(each.broker_offset - each.consumer_offset for _, each in queues)
-            inflight += sum(each.pull_offset - each.consumer_offset for _, each in queues)
+            lag += sum(each.lag for _, each in queues)
+            inflight += sum(each.in_flight for _, each in queues)
             write = partial(encode_consume_stats, queues, self._statistics.group_tps(topic, group))
             table.setdefault(group, []).append(await written(write, len(queues)))
         groups = b",".join(b"{%b:[%b]}" % (dumps(group), b",".join(stats)) for group, stats in table.items())
@@ -142,7 +142,7 @@ class ConsumerHandlers:
         consumed = low if committed is None else committed
         stored_last = await stored_at(self._store, topic, queue_id, consumed - 1) if consumed > low else 0
         pulled = max(consumed, self._statistics.pulled.get((topic, group, queue_id), 0))
-        return QueueProgress(high, consumed, pulled, max(stored_last, 0))
+        return QueueProgress(high, consumed, pulled, max(stored_last, 0), low)
 
 
 def described(member: Member[Connection]) -> GroupMember:

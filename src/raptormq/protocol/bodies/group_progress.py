@@ -5,7 +5,9 @@
           "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
           "subscriptionTable": {"topic": {"subString": "*", ...}}, ...}
     208  {"consumeTps": 0.5, "offsetTable": {{"topic": ..., "brokerName": ..., "queueId": 0}:
-          {"brokerOffset": 9, "consumerOffset": 7, "pullOffset": 8, "lastTimestamp": 1700000000000}}}
+          {"brokerOffset": 9, "consumerOffset": 7, "pullOffset": 8, "lastTimestamp": 1700000000000, "minOffset": 2}}}
+
+``minOffset``, the first message that is still there, is told by RaptorMQ's brokers only.
 
 Source: Apache RocketMQ ``SubscriptionGroupWrapper``, ``ConsumerConnection``, ``ConsumeStats``, ``OffsetWrapper``.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import BROADCASTING, Subscription
@@ -22,6 +24,31 @@ from raptormq.protocol.bodies.members import list_at, object_at
 from raptormq.protocol.bodies.queues import keyed_by_queues, queue_to_dict
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object
 from raptormq.protocol.message import MessageQueue
+
+
+class GroupLag(NamedTuple):
+    """What a group has before it in a queue, or in several; both count messages."""
+
+    waiting: int
+    """Those that are there and not consumed."""
+    lost: int
+    """Those that were deleted before the group consumed them; 0 again once it goes on behind them."""
+
+    @classmethod
+    def between(cls, consumer_offset: int | None, min_offset: int, max_offset: int) -> GroupLag:
+        """Return the lag in a queue whose messages are from ``min_offset`` to before ``max_offset``, and of which the
+        group has consumed those before ``consumer_offset``; None where it has not begun. An offset behind the end, as
+        of a queue that was lost, has no lag.
+        """
+        begin = min_offset if consumer_offset is None else consumer_offset
+        return cls(max(0, max_offset - max(begin, min_offset)), max(0, min(min_offset, max_offset) - begin))
+
+    def plus(self, other: GroupLag) -> GroupLag:
+        """Return both together."""
+        return GroupLag(self.waiting + other.waiting, self.lost + other.lost)
+
+
+NO_LAG = GroupLag(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +63,30 @@ class QueueProgress:
     """Offset of the first message that no consumer has been given."""
     last_timestamp: int
     """When the last consumed message was stored, ms since 1970; 0 when nothing is consumed, or it is gone."""
+    min_offset: int | None = None
+    """Offset of the first message that is still there; None where the broker has not said it."""
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not consumed; 0 for an offset behind the end, as of a queue that was lost."""
-        return max(0, self.broker_offset - self.consumer_offset)
+        """Messages that are there and that the group has not consumed."""
+        return self._lag.waiting
+
+    @property
+    def lost(self) -> int:
+        """Messages that were deleted before the group consumed them; 0 again once it goes on behind them."""
+        return self._lag.lost
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are there, were given to a consumer, and are not consumed."""
+        return self._between(self.pull_offset).waiting
+
+    @property
+    def _lag(self) -> GroupLag:
+        return self._between(self.broker_offset)
+
+    def _between(self, end: int) -> GroupLag:
+        return GroupLag.between(self.consumer_offset, self.min_offset or 0, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +185,18 @@ def decode_consume_stats(data: bytes) -> dict[MessageQueue, QueueProgress]:
         try:
             end, consumed = int(value["brokerOffset"]), int(value["consumerOffset"])
             pulled, stored = int(value.get("pullOffset") or 0), int(value.get("lastTimestamp") or 0)
+            begin = None if value.get("minOffset") is None else int(value["minOffset"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BodyError(f"not the progress of a queue: {value!r:.80}") from error
-        found[queue] = QueueProgress(end, consumed, max(pulled, consumed), stored)
+        found[queue] = QueueProgress(end, consumed, max(pulled, consumed), stored, begin)
     return found
 
 
 def _progress_to_dict(progress: QueueProgress) -> dict[str, int]:
-    return {
+    shown = {
         "brokerOffset": progress.broker_offset,
         "consumerOffset": progress.consumer_offset,
         "lastTimestamp": progress.last_timestamp,
         "pullOffset": progress.pull_offset,
     }
+    return shown if progress.min_offset is None else shown | {"minOffset": progress.min_offset}
