@@ -174,8 +174,20 @@ class MemoryFileSystem:
 
     def after_power_cut(self, chance: random.Random | None = None) -> MemoryFileSystem:
         """Return the volume with what was durable; with ``chance`` any part of the un-synced writes made it to the disk
-        as well.
+        as well, and any folder's names with the lengths of its files: file systems write those by themselves.
         """
+        if chance is None:
+            return self._durable(None)
+        volume = self.after_kill()
+        for folder in sorted(volume.now.folders):
+            if chance.random() < 0.5:
+                volume.sync_directory(folder)
+                for path, node in volume.durable.files.items():
+                    if _folder(path) == folder:
+                        node.durable = node.durable[: len(node.data)].ljust(len(node.data), b"\0")
+        return volume._durable(chance)
+
+    def _durable(self, chance: random.Random | None) -> MemoryFileSystem:
         survivor = MemoryFileSystem(self.capacity, self.clock)
         known = self.durable.folders
         survivor.now.folders = {path for path in known if _parents(path) <= known}

@@ -10,7 +10,7 @@ from raptormq.errors import StoreDamaged
 from raptormq.storage import ConsumerOffsets
 from raptormq.storage.consumer_offsets import offsets_file
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Clock
+from tests.storage.stores import Clock, Inline, bodies, message, open_store, put, read_queue
 
 PATH = "/config/consumerOffset.json"
 
@@ -98,12 +98,33 @@ def test_a_file_of_another_shape_is_refused(volume: MemoryFileSystem, text: str)
         offsets(volume)
 
 
+@pytest.mark.parametrize(("committed", "kept"), [(2, 2), (3, 3), (4, 3), (5, 3)])
+async def test_a_power_cut_that_cuts_the_log_takes_progress_back_to_its_end(
+    committed: int, kept: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume = MemoryFileSystem()
+    store = open_store(volume)
+    put(store, *(message(body) for body in "abc"))
+    store.flush()
+    put(store, message("d"), message("e"))  # which consumers see before they are durable
+    store.consumer_offsets.commit("topic", "group", 0, committed)
+    assert store._opened is not None
+    await store._opened.housekeeping.save_offsets(Inline())
+    again = open_store(volume.after_power_cut())
+    assert again.consumer_offsets.get("topic", "group", 0) == kept
+    assert ("beyond the end of their queues" in caplog.text) is (committed > 3)
+    put(again, message("next"))
+    assert bodies(read_queue(again))[kept:] == [*"abc", "next"][kept:]
+
+
 def test_offsets_beyond_the_end_are_taken_back(volume: MemoryFileSystem) -> None:
     table = offsets(volume)
     table.commit("t", "g", 0, 7)
     table.commit("t", "g", 1, 5)
+    table.commit("t", "g", 2, 6)
     table.commit("gone", "g", 0, 9)
-    ends = {("t", 0): 5, ("t", 1): 5, ("gone", 0): 0}
-    assert table.limit(lambda topic, queue_id: ends[topic, queue_id]) == 2
-    assert [table.get("t", "g", 0), table.get("t", "g", 1), table.get("gone", "g", 0)] == [5, 5, 0]
+    ends = {("t", 0): 5, ("t", 1): 5, ("t", 2): 5, ("gone", 0): 0}
+    assert table.limit(lambda topic, queue_id: ends[topic, queue_id]) == 3
+    assert [table.get("t", "g", queue_id) for queue_id in range(3)] == [5, 5, 5]
+    assert table.get("gone", "g", 0) == 0
     assert table.limit(lambda topic, queue_id: ends[topic, queue_id]) == 0

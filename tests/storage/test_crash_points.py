@@ -18,7 +18,7 @@ from raptormq.protocol.record import BLANK_MAGIC, StoredMessage, decode_record
 from raptormq.storage import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import SEGMENT_BYTES, Clock, message, open_sync_store, put, read_queue
+from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, open_sync_store, put, read_queue
 
 QueueKey = tuple[str, int]
 
@@ -63,6 +63,7 @@ class Life:
         store.close()
         store = open_sync_store(self.volume, self.clock)
         self.send(store, 6, queue_id=2)
+        self.send(store, 3, queue_id=2, size=700)
         store.flush()
 
 
@@ -195,3 +196,25 @@ def test_a_crash_at_every_operation_of_the_recovery(nth: int) -> None:
             where = f"operation {nth}, then {again} of the recovery, {counting.operations[again - 1]}"
             assert_recovered(volume.after_kill(), life, f"{where}, kill")
             assert_recovered(volume.after_power_cut(), life, f"{where}, power cut")
+
+
+def test_a_power_cut_in_a_recovery_that_removes_a_torn_segment() -> None:
+    """The group before the first power cut ran over two segments, and only the head of a record in the second one came
+    through: it must not be there behind a segment that the recovery has cut."""
+    clock = Clock()
+    disk = MemoryFileSystem()
+    put(open_sync_store(disk, clock), message("kept"))
+    torn = disk.open(f"/store/commitlog/{SEGMENT_BYTES:020d}", create=True)
+    torn.allocate(SEGMENT_BYTES)
+    torn.write_at(0, [b"torn"], 4)
+    torn.sync()
+    disk.sync_directory("/store/commitlog")
+    disk = disk.after_power_cut()
+    counting = FaultyFileSystem(disk.after_kill())
+    open_sync_store(counting, clock)
+    assert f"remove /store/commitlog/{SEGMENT_BYTES:020d}" in counting.operations
+    for nth, operation in enumerate(counting.operations, 1):
+        volume = disk.after_kill()
+        with pytest.raises(SimulatedCrash):
+            open_sync_store(FaultyFileSystem(volume, Fault(nth)), clock)
+        assert bodies(read_queue(open_sync_store(volume.after_power_cut(), clock))) == ["kept"], operation

@@ -13,13 +13,14 @@ import pytest
 
 from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore, StoreConfig, flush_service
+from raptormq.storage.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import File
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.write_gate import WriteGate
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
-from tests.storage.stores import bodies, message, open_store, open_sync_store, read_queue
+from tests.storage.stores import Clock, Inline, bodies, message, open_store, open_sync_store, read_queue
 
 
 class SlowSync(MemoryFileSystem):
@@ -71,6 +72,26 @@ async def test_one_flush_answers_all_who_came_before_it_began() -> None:
     assert await asyncio.gather(*others) == [None] * 20
     assert volume.syncs == 2
     assert confirmed == [1, 20]
+    volume.allowed.release(100)
+    store.close()
+
+
+async def test_a_checkpoint_does_not_count_what_came_while_the_log_was_flushed() -> None:
+    volume, clock = SlowSync(), Clock()
+    store = open_store(volume, clock, flush_interval_ms=1, segment_size=1 << 16)
+    store.set_loop(asyncio.get_running_loop())
+    durable = clock.now
+    end = store.append([message("before")]).end_offset
+    await asyncio.to_thread(volume.begun.acquire)
+    clock.now += 60_000
+    store.append([message("meanwhile")])
+    store.dispatch()
+    volume.allowed.release()
+    await store.durable(end)
+    assert store._opened is not None
+    await store._opened.housekeeping.checkpointing.make(Inline())
+    saved = volume.after_power_cut().open("/store/checkpoint").read_at(0, CHECKPOINT_BYTES)
+    assert decode_checkpoint(saved).log_timestamp == durable
     volume.allowed.release(100)
     store.close()
 

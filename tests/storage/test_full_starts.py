@@ -350,3 +350,36 @@ def test_a_disk_that_fails_is_no_full_one() -> None:
         offsets, Fault(1, "write", "/consumequeue/", NO_ROOM), Fault(1, "allocate", "/commitlog/", errno.EIO)
     )
     assert contents(open_again(volume, clock)) == before
+
+
+def test_a_start_without_room_is_known_as_one_after_a_power_cut() -> None:
+    """The marker is durable by itself: without room no checkpoint comes, whose sync would cover it."""
+    clock = Clock()
+    disk, before = lived(clock, clean=True)
+    store = open_again(full(disk, "write", path="/store/queueEnds"), clock)
+    assert not store.stats().writable
+    again = MessageStore(store.config, fs=disk.after_power_cut(), clock=clock)
+    assert not again.open().clean
+    assert contents(again) == before
+
+
+def test_what_a_start_without_room_has_cut_does_not_come_back_with_a_power_cut() -> None:
+    clock = Clock()
+    disk = MemoryFileSystem(clock=clock)
+    store = open_store(disk, clock)
+    put(store, message("kept"))
+    store.flush()
+    end = store.end_offset
+    log = disk.open("/store/commitlog/00000000000000000000")
+    log.write_at(end + 100, [b"torn"], 4)  # what a power cut has left of a record, but for its head
+    log.sync()
+    disk = disk.after_kill()
+    store = open_store(full(disk, "allocate", path="/commitlog/"), clock)
+    assert not store.stats().writable
+    store.close()
+    disk = disk.after_power_cut()
+    assert disk.open("/store/commitlog/00000000000000000000").size() == end
+    store = open_store(disk, clock)
+    put(store, message("next"))
+    assert bodies(read_queue(store)) == ["kept", "next"]
+    assert not any(disk.open("/store/commitlog/00000000000000000000").read_at(store.end_offset, SEGMENT_BYTES))

@@ -74,6 +74,26 @@ def test_below_75_percent_old_segments_go_at_the_hour() -> None:
     assert first_segment(volume) == 5, "written at 8:30, and the last one always stays"
 
 
+def test_the_only_segment_stays_where_the_log_ends_at_its_end() -> None:
+    """Without it nothing would tell which offsets have been given out. A power cut leaves such a log between the filler
+    of a segment and the first record of the next one."""
+    clock = Clock(at_hour(3))
+    volume = MemoryFileSystem(clock=clock)
+    filled(volume, clock, 2).flush()
+    volume.remove(f"/store/commitlog/{SEGMENT_BYTES:020d}")
+    volume = volume.after_kill()
+    store = open_store(volume, clock, file_reserved_hours=3, delete_when="12")
+    assert store.end_offset == SEGMENT_BYTES
+    checkpoint(store)
+    run_retention(store, at_hour(12) + 24 * HOUR_MS)
+    assert volume.names("/store/commitlog") == [f"{0:020d}"]
+    assert len(bodies(read_queue(store))) == 1
+    store.close()
+    again = open_store(volume, clock)
+    put(again, message("next"))
+    assert [(each.queue_offset, each.physical_offset) for each in read_queue(again)] == [(0, 0), (1, SEGMENT_BYTES)]
+
+
 def test_only_old_segments_go() -> None:
     clock = Clock()
     volume = MemoryFileSystem(clock=clock)

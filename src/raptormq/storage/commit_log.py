@@ -127,14 +127,17 @@ class CommitLog:
         """Continue at ``end_offset`` after a recovery; with ``cut`` nothing is left behind it.
 
         A following segment without records is kept for later, any other is removed. The last one may be short then,
-        see :meth:`complete`.
+        see :meth:`complete`. None may come back behind a short one: with bytes in it the log could not be loaded.
         """
+        last = len(self.segments)
         while self.segments and self.segments[-1].base > end_offset:
             segment = self.segments.pop()
             if cut or segment.base >= end_offset + self.segment_size or segment.is_short:
                 segment.remove()
             else:
                 self._spare = segment
+        if len(self.segments) < last:
+            self._filesystem.sync_directory(self._folder)
         if cut and self.segments and end_offset < self.segments[-1].end:
             self.segments[-1].cut(end_offset)
         self._is_short = bool(self.segments) and self.segments[-1].is_short

@@ -10,6 +10,7 @@ from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from tests.broker.harness import Peer, bodies, connected, messages, running, saved
 
 LEVELS = {"messageDelayLevel": "1s 1s 1s 1h"}
@@ -35,6 +36,15 @@ async def test_a_message_comes_again_from_the_retry_topic_with_its_history(tmp_p
         history = decode_properties(third.properties)
         assert (third.reconsume_times, history["RETRY_TOPIC"], history["DELAY"]) == (2, "t", "2")
         assert history["ORIGIN_MESSAGE_ID"] == found["ORIGIN_MESSAGE_ID"]
+
+
+@pytest.mark.parametrize(("times", "level"), [(0, 3), (1, 4), (2, 5), (14, 17), (15, 18), (16, 18), (98, 18)])
+async def test_without_a_level_a_message_waits_longer_each_time(tmp_path: Path, times: int, level: int) -> None:
+    async with running(tmp_path, {"messageDelayLevel": " ".join(["1h"] * 18)}) as broker, connected(broker) as peer:
+        await peer.send("t", b"x", j=times)
+        assert (await send_back(peer, 0, maxReconsumeTimes=99)).code == 0
+        (waiting,) = messages(await peer.pull(SCHEDULE_TOPIC, 0, level - 1))
+        assert (waiting.reconsume_times, decode_properties(waiting.properties)["DELAY"]) == (times + 1, str(level))
 
 
 @pytest.mark.parametrize("fields", [{"maxReconsumeTimes": 0}, {"delayLevel": -1}])
