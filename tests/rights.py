@@ -1,0 +1,191 @@
+"""What each request to a server needs with access control on, as a table, and how a server is tried by it.
+
+The tables of brokers and of name servers are :mod:`tests.broker.security.rights` and :mod:`tests.namesrv.rights`; both
+are written by hand, and never from the servers' own rules, which are tested by them. ``docs/access-control.md`` shows
+them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import CommandFlag, RemotingCommand
+from raptormq.protocol.signing import ACCESS_KEY, Credentials, sign
+from raptormq.security.acls import AclTable, parse_policies
+from raptormq.security.resources import ACTIONS
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Router
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "access-control.md"
+SAME = "the same"
+TIMEOUT_S = 10.0
+EVERY_ACTION = set(ACTIONS) - {"Unknown", "All", "Any"}
+Grants = dict[str, set[str]]
+"""Resource -> actions."""
+
+
+def is_allowed(answer: RemotingCommand) -> bool:
+    """Whether a request was not refused for want of rights."""
+    return answer.code != ResponseCode.NO_PERMISSION
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; ``needs`` is ``{"topic": "Sub or Get"}``, empty for what every user may do who signs. A code may have
+    several rows, for what it may be about."""
+
+    code: RequestCode
+    about: str
+    needs: Mapping[str, str]
+    apache: str = SAME
+    why: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    body: bytes = b""
+    passes: Callable[[RemotingCommand], bool] = is_allowed
+    """What an answer tells."""
+    judged_by_handler: bool = False
+
+    def __str__(self) -> str:
+        return f"{int(self.code)} ({self.about})"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row as the page has it."""
+        needed = "; ".join(f"{actions} on the {kind}" for kind, actions in self.needs.items())
+        needed = needed.replace("the every cluster", "`Cluster:*`")
+        return str(int(self.code)), self.about, needed or "a signature alone", self.apache, self.why
+
+    def command(self) -> RemotingCommand:
+        """The request, unsigned."""
+        return RemotingCommand(self.code, {name: str(value) for name, value in self.fields.items()}, self.body)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows for one kind of server, and the resources that they speak of."""
+
+    rows: Sequence[Row]
+    resources: Mapping[str, str]
+
+    def page(self) -> str:
+        """The table as the page has it."""
+        head = ("code", "request", "needs", "in Apache RocketMQ", "where they differ, why; or what else is looked at")
+        text = [f"| {' | '.join(cells)} |" for cells in (head, *(row.cells for row in self.rows))]
+        return "\n".join([text[0], "|---" * len(head) + "|", *text[1:]])
+
+    def _demands(self, row: Row) -> list[tuple[str, list[str]]]:
+        return [(self.resources[kind], actions.split(" or ")) for kind, actions in row.needs.items()]
+
+    def exact(self, row: Row) -> Iterator[Grants]:
+        """Every set of rights that has one action for each demand."""
+        named = [[(resource, action) for action in actions] for resource, actions in self._demands(row)]
+        for choice in itertools.product(*named):
+            yield {resource: {action} for resource, action in choice}
+
+    def with_another_action(self, row: Row) -> Iterator[Grants]:
+        """All that is needed but for one resource, on which everything else is allowed."""
+        for resource, actions in self._demands(row):
+            yield next(self.exact(row)) | {resource: EVERY_ACTION - set(actions)}
+
+    def with_another_resource(self, row: Row) -> Iterator[Grants]:
+        """All that is needed but for one resource, and everything on others of its kind."""
+        for missing, _ in self._demands(row):
+            others = {resource: granted for resource, granted in next(self.exact(row)).items() if resource != missing}
+            yield others | {f"{missing}x": {"All"}, f"{missing.partition(':')[0]}:a*": {"All"}}
+
+
+class Trial:
+    """A server with access control on, of which nothing but ``table`` is known, and what its handlers got to see.
+
+    ``user`` is one without rights; ``before`` is done before each request.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        connection: Connection,
+        router: Router,
+        acls: AclTable,
+        user: Credentials,
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._table = table
+        self._connection = connection
+        self._acls = acls
+        self._user = user
+        self._before = before
+        self._reached: list[int] = []
+        for code, (header, handler) in router._handlers.items():
+            router._handlers[code] = header, self._noting(code, handler)
+        for code, group in router._groups.items():
+            router._groups[code] = self._noting(code, group)
+
+    def _noting(self, code: int, handler: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            self._reached.append(int(code))
+            return handler(*arguments)
+
+        return noted
+
+    def _allow(self, grants: Grants) -> None:
+        """Let the user do this and nothing else."""
+        subject = f"User:{self._user.access_key}"
+        self._acls.delete(subject)
+        entries = [
+            {"resource": resource, "actions": sorted(actions), "decision": "Allow"}
+            for resource, actions in grants.items()
+            if actions
+        ]
+        if entries:
+            self._acls.put(subject, parse_policies({"policies": [{"entries": entries}]}))
+
+    async def _passes(self, row: Row, grants: Grants) -> bool:
+        """Whether the user may send the row's request with these rights; one that is refused has reached no handler."""
+        if self._before is not None:
+            await self._before()
+        self._allow(grants)
+        self._reached.clear()
+        command = row.command()
+        sign(command, self._user)
+        answer = await self._connection.request(command, TIMEOUT_S)
+        passed = row.passes(answer)
+        assert row.judged_by_handler or bool(self._reached) is passed, (str(row), answer)
+        return passed
+
+    async def unsigned_that_pass(self) -> list[str]:
+        """Rows whose request reaches a handler, or is answered otherwise than by 16, without a good signature."""
+        passed: list[str] = []
+        for row in self._table.rows:
+            unsigned, named, guessed = (row.command() for _ in range(3))
+            named.ext_fields[ACCESS_KEY] = "root"
+            sign(guessed, Credentials("root", "guessed"))
+            for command in (unsigned, named, guessed):
+                self._reached.clear()
+                oneway = RemotingCommand(row.code, dict(command.ext_fields), row.body, flag=CommandFlag.ONEWAY)
+                self._connection.oneway(oneway)
+                answer = await self._connection.request(command, TIMEOUT_S)
+                if self._reached or (answer.code, answer.body) != (ResponseCode.NO_PERMISSION, b""):
+                    passed.append(f"{row}: {answer.code} {answer.remark}")
+        return passed
+
+    async def otherwise_without_rights(self) -> list[str]:
+        """Rows that need nothing and are refused to a user without rights, or need something and are not."""
+        return [str(row) for row in self._table.rows if await self._passes(row, {}) is bool(row.needs)]
+
+    async def passing_with(self, lacking: Callable[[Table, Row], Iterator[Grants]]) -> list[str]:
+        """Rows that pass with less than they need."""
+        rows = [(row, grants) for row in self._table.rows for grants in lacking(self._table, row)]
+        return [f"{row} with {grants}" for row, grants in rows if await self._passes(row, grants)]
+
+    async def refused_with_what_they_need(self) -> list[str]:
+        """Rows that do not pass with exactly what they need."""
+        rows = [(row, grants) for row in self._table.rows for grants in self._table.exact(row)]
+        return [f"{row} with {grants}" for row, grants in rows if not await self._passes(row, grants)]
+
+
+LACKING = [Table.with_another_action, Table.with_another_resource]
