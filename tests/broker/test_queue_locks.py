@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raptormq.broker.queue_locks import LIVE_MS, QueueLocks
+from raptormq.broker.config import QUEUE_LOCK_MS
+from raptormq.broker.queue_locks import QueueLocks
 from raptormq.protocol.message import MessageQueue
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
@@ -12,9 +13,9 @@ def test_a_locked_queue_is_refused_to_others_and_renewed_by_its_owner() -> None:
     locks = QueueLocks()
     assert locks.lock("g", "one", [Q0, Q1], 0) == [Q0, Q1]
     assert locks.lock("g", "two", [Q0, Q1], 1) == []
-    assert locks.lock("g", "one", [Q0], LIVE_MS) == [Q0]
-    assert locks.lock("g", "two", [Q0, Q1], LIVE_MS) == []
-    assert locks.lock("g", "two", [Q0, Q1], LIVE_MS + 1) == [Q1]
+    assert locks.lock("g", "one", [Q0], QUEUE_LOCK_MS) == [Q0]
+    assert locks.lock("g", "two", [Q0, Q1], QUEUE_LOCK_MS) == []
+    assert locks.lock("g", "two", [Q0, Q1], QUEUE_LOCK_MS + 1) == [Q1]
 
 
 def test_a_lock_lives_as_long_as_it_is_told() -> None:
@@ -42,11 +43,11 @@ def test_only_the_owner_unlocks() -> None:
 def test_expired_locks_are_forgotten_and_make_room() -> None:
     locks = QueueLocks(max_locks=1)
     assert locks.lock("g", "one", [Q0, Q1], 0) == [Q0]
-    locks.expire(LIVE_MS)
+    locks.expire(QUEUE_LOCK_MS)
     assert len(locks) == 1
-    locks.expire(LIVE_MS + 1)
+    locks.expire(QUEUE_LOCK_MS + 1)
     assert len(locks) == 0
-    assert locks.lock("g", "two", [Q1], LIVE_MS + 1) == [Q1]
+    assert locks.lock("g", "two", [Q1], QUEUE_LOCK_MS + 1) == [Q1]
 
 
 def test_the_lock_of_who_is_gone_is_free() -> None:

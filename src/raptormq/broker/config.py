@@ -17,7 +17,6 @@ from pathlib import Path
 
 from raptormq.broker.addresses import own_address
 from raptormq.broker.foreign_keys import FOREIGN_KEYS, refuse_unsupported
-from raptormq.broker.queue_locks import LIVE_MS
 from raptormq.config_file import (
     choice,
     file_path,
@@ -44,6 +43,7 @@ _TRANSFER = size_up_to(MAX_ANSWER_BYTES)
 _PORT = integer(0, 65_535)
 _COUNT = integer(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
+QUEUE_LOCK_MS = 60_000
 _LEAST_KEPT_BYTES = 96 << 20
 """The newest 64 to 80 MiB of the log are mapped and stay in any case; with less, nothing would ever be old enough."""
 
@@ -128,7 +128,7 @@ class Policies:
     lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool, live=True)
     notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool, live=True)
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS, live=True)
-    queue_lock_ms: int = setting(LIVE_MS, "rocketmq.broker.rebalance.lockMaxLiveTime", parse=_PERIOD_MS)
+    queue_lock_ms: int = setting(QUEUE_LOCK_MS, "rocketmq.broker.rebalance.lockMaxLiveTime", parse=_PERIOD_MS)
     """How long an orderly consumer that went silent keeps its queues; a system property of the JVM in RocketMQ."""
     region_id: str = setting("DefaultRegion", "regionId")
     trace_on: bool = setting(True, "traceOn", parse=parse_bool)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from raptormq.broker.config import QUEUE_LOCK_MS
 from raptormq.protocol.message import MessageQueue
 
-LIVE_MS = 60_000
 MAX_LOCKS = 1_000_000
 """Locks kept at a time, expired ones included; beyond it no new lock is granted."""
 
@@ -27,7 +27,7 @@ class _Lock:
 class QueueLocks:
     """The locks of one broker, by group and queue."""
 
-    def __init__(self, live_ms: int = LIVE_MS, max_locks: int = MAX_LOCKS) -> None:
+    def __init__(self, live_ms: int = QUEUE_LOCK_MS, max_locks: int = MAX_LOCKS) -> None:
         self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
         self._live_ms = live_ms
         self._max_locks = max_locks

@@ -339,6 +339,11 @@ class AnswerBudget:
         return self._most_bytes if size <= SMALL_BYTES else self._short_from
 
 
+def patience(seconds: float) -> float:
+    """Return how long, in seconds, memory is waited for on behalf of a peer that waits ``seconds`` anyway."""
+    return max(seconds, PATIENCE_S)
+
+
 class Reading:
     """What is read for one answer, from before the first byte until the answer is sent; to be used with ``with``."""
 

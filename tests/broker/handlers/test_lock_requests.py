@@ -7,8 +7,9 @@ from typing import cast
 import pytest
 
 from raptormq.broker.clients import ClientRegistry, Presence
+from raptormq.broker.config import QUEUE_LOCK_MS
 from raptormq.broker.handlers.locks import LockHandlers
-from raptormq.broker.queue_locks import LIVE_MS, QueueLocks
+from raptormq.broker.queue_locks import QueueLocks
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import ConsumerData
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
@@ -52,9 +53,9 @@ class Locker:
 def test_a_dead_owner_keeps_its_queues_for_a_minute_and_not_longer() -> None:
     locker = Locker()
     assert locker.lock("dead", Q0, Q1) == [Q0, Q1]
-    locker.now = LIVE_MS
+    locker.now = QUEUE_LOCK_MS
     assert locker.lock("heir", Q0, Q1) == []
-    locker.now = LIVE_MS + 1
+    locker.now = QUEUE_LOCK_MS + 1
     assert locker.lock("heir", Q0) == [Q0]
     assert locker.lock("dead", Q0, Q1) == [Q1]  # it was not dead after all
 
@@ -71,7 +72,7 @@ def test_what_a_client_reads_is_free_when_it_has_left_its_group() -> None:
 
 def test_who_asks_again_in_time_stays_the_owner() -> None:
     locker = Locker()
-    for locker.now in range(0, 5 * LIVE_MS, 20_000):
+    for locker.now in range(0, 5 * QUEUE_LOCK_MS, 20_000):
         assert locker.lock("alive", Q0) == [Q0]
         assert locker.lock("other", Q0) == []
 
@@ -79,7 +80,7 @@ def test_who_asks_again_in_time_stays_the_owner() -> None:
 def test_a_late_farewell_takes_nothing_from_the_next_owner() -> None:
     locker = Locker()
     locker.lock("slow", Q0)
-    locker.now = LIVE_MS + 1
+    locker.now = QUEUE_LOCK_MS + 1
     assert locker.lock("next", Q0) == [Q0]
     locker.unlock("slow", Q0)
     assert locker.lock("third", Q0) == []

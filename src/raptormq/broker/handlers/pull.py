@@ -38,8 +38,7 @@ from raptormq.storage.log_batch import Arrival
 from raptormq.storage.results import GetResult, GetStatus
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
-from raptormq.transport import answer_budget
-from raptormq.transport.answer_budget import Reading
+from raptormq.transport.answer_budget import Reading, patience
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, answer, failure
 
@@ -280,7 +279,7 @@ class PullHandlers:
         header, connection = pull.header, pull.connection
         asked_ms = min(header.suspend_timeout_millis, MAX_WAIT_MS) if header.sys_flag & _SUSPEND else 0
         wait_ms = pull.until_ms - self._steady_clock() if pull.until_ms else asked_ms
-        with Reading(connection.answers, connection, max(wait_ms / 1000, answer_budget.PATIENCE_S)) as reading:
+        with Reading(connection.answers, connection, patience(wait_ms / 1000)) as reading:
             has_room = reading.granted if result.cold else reading.granted_mapped
             if await has_room(result.total_bytes) and not connection.is_clogged:
                 if result.cold:
