@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.source_lines import Figures, SourceFile, count, library_files, standard_library
+from demo.source_lines import Figures, SourceFile, count
 
 
 def source_file(path: Path, content: bytes, package: str = "package") -> SourceFile:
@@ -47,10 +47,3 @@ def test_the_figures_notice_a_changed_line(lines: list[bytes], data: st.DataObje
     lines[position] = other
     after = sum((Figures(1, len(line), zlib.crc32(line)) for line in lines), Figures())
     assert before != after
-
-
-def test_the_library_is_found_without_what_was_installed_beside_it() -> None:
-    files = {file.key: file for file in library_files(standard_library())}
-    assert files["asyncio/base_events.py"].package == "asyncio"
-    assert files["argparse.py"].package == "argparse"
-    assert not any("site-packages" in key or "dist-packages" in key for key in files)

@@ -1,4 +1,4 @@
-"""The house rules of CONTRIBUTING.md that no linter knows, as tests: sizes, names, words, sleeps, skips.
+"""The house rules of CONTRIBUTING.md that no linter knows, as tests: sizes, names, paths of machines, sleeps, skips.
 
 Each test names every offender at once, so that one run shows all there is to do.
 """
@@ -109,38 +109,6 @@ def test_a_function_has_at_most_60_lines() -> None:
         for path in python_files(*PRODUCT_FOLDERS)
         for node in functions(path)
         if (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
-    ]
-    assert offenders == []
-
-
-def test_every_module_says_what_it_is() -> None:
-    files = python_files(*PRODUCT_FOLDERS, "tests")
-    assert [relative(path) for path in files if not ast.get_docstring(syntax_tree(path))] == []
-
-
-def place(path: Path) -> tuple[str, ...]:
-    """The names that lead to a module, or to a package, when it is imported."""
-    parts = (path.parent if path.stem == "__init__" else path.with_suffix("")).relative_to(ROOT).parts
-    return parts[1:] if parts[0] in {"src", "operator", "spark"} else parts
-
-
-def neighbours(path: Path) -> list[str]:
-    """What the sentence about a module's neighbours names, but for what one of them has (`its x`, `has x`)."""
-    found = re.search(r"Neighbours?:(.*?)(?:\.\s|$)", ast.get_docstring(syntax_tree(path)) or "", re.DOTALL)
-    sentence = re.sub(r"(?:\b(?:its|has)|'s)\s+`+[^`]+`", "", found[1]) if found else ""
-    return re.findall(r"`[~.]?([a-z0-9_.]+)`", sentence)
-
-
-def test_neighbours_are_modules_of_the_same_package_or_named_in_full() -> None:
-    files = python_files(*PRODUCT_FOLDERS, "tests")
-    modules = {place(path) for path in files}
-    named = {path: neighbours(path) for path in files}
-    assert sum(map(len, named.values())) > 100
-    offenders = [
-        f"{relative(path)}: {name}"
-        for path, names in named.items()
-        for name in names
-        if not any((*place(path)[:depth], *name.split(".")) in modules for depth in range(len(place(path)) + 1))
     ]
     assert offenders == []
 

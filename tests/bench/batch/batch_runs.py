@@ -1,4 +1,4 @@
-"""Made-up results for the tests of table, goals and plot."""
+"""Made-up results for the tests of goals and of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: what it lists, refuses, keeps and draws anew."""
+"""The command: what it refuses, keeps and draws anew."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ from bench.batch.command import command
 from bench.batch.plan import FULL_SPEED
 from bench.batch.systems import Builds
 from tests.bench.batch.batch_runs import run
-
-
-def test_the_list_names_workloads_and_systems() -> None:
-    result = CliRunner().invoke(command, ["--list"])
-    assert result.exit_code == 0
-    assert "queues-10000" in result.output
-    assert "Apache Kafka" in result.output
 
 
 def test_an_unknown_workload_is_refused() -> None:
