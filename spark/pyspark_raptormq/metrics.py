@@ -9,7 +9,7 @@ Source: `avgOffsetsBehindLatest` and its siblings of Spark's Kafka connector.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -20,8 +20,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from pyspark_raptormq.errors import OffsetFormatError
-from pyspark_raptormq.offsets import QueueOffsets, parse_json, stream_offset
+from pyspark_raptormq.offsets import QueueOffsets, parse_json, reported_ends, stream_offset
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.group_progress import GroupLag
+from raptormq.protocol.message import MessageQueue
 
 log = get_logger(__name__)
 
@@ -34,7 +36,9 @@ class Lag:
     """The query's name, else its id."""
     batch_id: int
     by_queue: QueueOffsets
-    """Offsets behind, per queue."""
+    """Offsets behind, per queue, of messages that are still there."""
+    lost: QueueOffsets = field(default_factory=dict)
+    """Offsets that retention deleted before the query came to them, of the queues where there are such."""
 
     @property
     def total(self) -> int:
@@ -46,25 +50,34 @@ class Lag:
         """Offsets behind in the queue that is farthest behind."""
         return max(self.by_queue.values(), default=0)
 
+    @property
+    def total_lost(self) -> int:
+        """Offsets that were deleted unread, over all queues."""
+        return sum(self.lost.values())
 
-def offsets_behind(end_offset: str | None, latest_offset: str | None) -> QueueOffsets | None:
+
+def lag_between(end_offset: str | None, latest_offset: str | None) -> dict[MessageQueue, GroupLag] | None:
     """Return how far `end_offset` is behind `latest_offset` per queue; `None` for the offsets of another kind of
     source.
     """
     if not end_offset or not latest_offset:
         return None
     try:
-        end, latest = stream_offset(parse_json(end_offset)), stream_offset(parse_json(latest_offset))
+        end, latest = stream_offset(parse_json(end_offset)), reported_ends(parse_json(latest_offset))
     except OffsetFormatError:
         return None
-    return {queue: max(0, offset - end.queues.get(queue, 0)) for queue, offset in latest.queues.items()}
+    return {
+        queue: GroupLag.between(end.queues.get(queue), latest.first.get(queue, 0), offset)
+        for queue, offset in latest.queues.items()
+    }
 
 
 def log_lag(lag: Lag) -> None:
     """Write one line to this module's log."""
-    log.info(
-        "query %s, batch %d: %d offsets behind, at most %d in a queue", lag.query, lag.batch_id, lag.total, lag.largest
-    )
+    text = "query %s, batch %d: %d offsets behind, at most %d in a queue"
+    log.info(text, lag.query, lag.batch_id, lag.total, lag.largest)
+    if lag.lost:
+        log.warning("query %s, batch %d: %d offsets were deleted unread", lag.query, lag.batch_id, lag.total_lost)
 
 
 class LagListener(StreamingQueryListener):
@@ -84,9 +97,11 @@ class LagListener(StreamingQueryListener):
         """Report the lag of each of the query's sources that is ours."""
         progress = event.progress
         for source in progress.sources:
-            behind = offsets_behind(source.endOffset, source.latestOffset)
-            if behind is not None:
-                self._report(Lag(progress.name or str(progress.id), progress.batchId, behind))
+            found = lag_between(source.endOffset, source.latestOffset)
+            if found is not None:
+                behind = {queue: each.waiting for queue, each in found.items()}
+                lost = {queue: each.lost for queue, each in found.items() if each.lost}
+                self._report(Lag(progress.name or str(progress.id), progress.batchId, behind, lost))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing new: the lag is what it was."""

@@ -14,6 +14,11 @@ deleted and made again has another id (`raptormq.protocol.topic_ids`); one witho
 again, and stores only the *end* of a batch; a start that was "latest" would have moved on by then and records would be
 left out in silence. An end offset that carries its own start cannot lose it.
 
+What progress reports call the latest offset is such a document, too. Where a queue was not read to its end it says
+where that queue begins, since what retention has deleted is no lag::
+
+     "f": {"flights": {"broker-a": {"0": 110}}}               first message that is still there, in reports only
+
 The options `startingOffsets` and `endingOffsets` take the same documents without `s`, or the bare three-level map that
 the RocketMQ connector for Spark 2 used; there -2 means earliest and -1 latest.
 
@@ -33,6 +38,7 @@ from raptormq.protocol.message import MessageQueue
 
 FORMAT_VERSION = 2
 _WITHOUT_IDS = 1
+_FIRST = "f"
 EARLIEST = -2
 LATEST = -1
 
@@ -93,6 +99,33 @@ class StreamOffset:
         return document
 
 
+@dataclass(frozen=True)
+class ReportedEnds:
+    """The ends of all queues, as progress reports have them."""
+
+    queues: QueueOffsets
+    """Offset behind the last message, per queue."""
+    first: QueueOffsets = field(default_factory=dict)
+    """The first message that is still there, of the queues that were not read to their ends."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return StreamOffset(self.queues).to_document() | ({_FIRST: to_levels(self.first)} if self.first else {})
+
+
+def reported_ends(document: object) -> ReportedEnds:
+    """Return the ends that a progress report has.
+
+    Raises:
+        OffsetFormatError: it is of another source.
+    """
+    first: object = {}
+    if isinstance(document, dict) and _FIRST in document:
+        first = document[_FIRST]
+        document = {name: value for name, value in document.items() if name != _FIRST}
+    return ReportedEnds(stream_offset(document).queues, _from_levels(first, lowest=0) if first else {})
+
+
 def to_levels(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
     """Return topic -> broker -> queue number as text -> offset, in canonical order."""
     levels: dict[str, dict[str, dict[str, int]]] = {}
@@ -128,7 +161,7 @@ def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
     if not isinstance(document, dict):
         raise OffsetFormatError(f"offsets are a JSON object, not {_kind(document)}")
     if _is_versioned(document):
-        return _versioned_queues(document, lowest=EARLIEST, allowed=("q",))
+        return _versioned_queues(document, lowest=EARLIEST, allowed=("q", _FIRST))  # copied from a report, perhaps
     return _from_levels(document, lowest=EARLIEST), {}
 
 

@@ -23,10 +23,23 @@ from pyspark_raptormq.cluster_offsets import (
     with_topic_ids,
 )
 from pyspark_raptormq.data_loss import report_data_loss, report_made_again
-from pyspark_raptormq.offsets import Place, QueueOffsets, StreamOffset, TopicIds, made_again, place_of, without
+from pyspark_raptormq.offsets import (
+    Place,
+    QueueOffsets,
+    ReportedEnds,
+    StreamOffset,
+    TopicIds,
+    made_again,
+    place_of,
+    without,
+)
 from pyspark_raptormq.options import EARLIEST, SourceOptions
 from pyspark_raptormq.planner import QueueRange, limit_offsets, split_ranges
+from raptormq.errors import RaptorMQError
+from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
+
+log = get_logger(__name__)
 
 
 class StreamProgress:
@@ -37,12 +50,14 @@ class StreamProgress:
         self._bounds = bounds
         self._initial: StreamOffset | None = None
         self._last_ends: QueueOffsets | None = None
-        self._latest: QueueOffsets | None = None
+        self._latest: ReportedEnds | None = None
 
     @property
-    def latest(self) -> StreamOffset | None:
-        """The ends of all queues when they were last asked for, whatever the limits."""
-        return None if self._latest is None else StreamOffset(self._latest)
+    def latest(self) -> ReportedEnds | None:
+        """The ends of all queues when they were last asked for, whatever the limits; of those that the batch leaves
+        something in also where they begin.
+        """
+        return self._latest
 
     def initial(self) -> StreamOffset:
         """Return where a new query starts: found once, for Spark asks twice and "latest" moves."""
@@ -73,7 +88,6 @@ class StreamProgress:
         changed = made_again(start.topic_ids, told)
         self._report_made_again(changed)
         known = without(start.queues, changed)
-        self._latest = known | real
         begin = self._begin(known, real)
         ends = real
         if self._last_ends is not None:
@@ -81,6 +95,9 @@ class StreamProgress:
         ends = {queue: max(end, begin[queue]) for queue, end in ends.items()}
         if max_rows is not None:
             ends = limit_offsets(begin, ends, max_rows)
+        self._latest = ReportedEnds(
+            known | real, self._first([each for each in real if ends.get(each, 0) < real[each]])
+        )
         anew = {queue for queue in ends if place_of(queue) in changed}
         moved = {queue: end for queue, end in ends.items() if end != begin[queue] or queue in anew}
         ids = _of_places(start.topic_ids | told, known | moved)
@@ -88,6 +105,14 @@ class StreamProgress:
             return start
         first = known | {queue: begin[queue] for queue in anew}
         return StreamOffset(known | moved, first if start.at_start else None, ids)
+
+    def _first(self, queues: Sequence[MessageQueue]) -> QueueOffsets:
+        """Return where queues begin; nothing when nobody answers: it is for reports alone."""
+        try:
+            return self._bounds.min_offsets(queues) if queues else {}
+        except RaptorMQError as error:
+            log.info("the lag may count messages that are deleted already: %s", error)
+            return {}
 
     def _begin(self, start: QueueOffsets, real: QueueOffsets) -> QueueOffsets:
         shrunk = [queue for queue in real if real[queue] < start.get(queue, 0)]

@@ -4,30 +4,57 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import Any
 
 import pytest
 
-from pyspark_raptormq.metrics import Lag, log_lag, offsets_behind
-from pyspark_raptormq.offsets import StreamOffset
+from pyspark_raptormq.metrics import Lag, LagListener, lag_between, log_lag
+from pyspark_raptormq.offsets import ReportedEnds, StreamOffset
 from raptormq.protocol.message import MessageQueue
 
 Q0, Q1 = (MessageQueue("t", "broker-a", number) for number in range(2))
 
 
-def text(offset: StreamOffset) -> str:
+def text(offset: StreamOffset | ReportedEnds) -> str:
     return json.dumps(offset.to_document())
 
 
 def test_lag_is_what_is_left_in_each_queue() -> None:
     end = text(StreamOffset({Q0: 5}, start={Q0: 0}))
-    assert offsets_behind(end, text(StreamOffset({Q0: 9, Q1: 2}))) == {Q0: 4, Q1: 2}
-    assert offsets_behind(end, text(StreamOffset({Q0: 4}))) == {Q0: 0}
+    assert lag_between(end, text(ReportedEnds({Q0: 9, Q1: 2}))) == {Q0: (4, 0), Q1: (2, 0)}
+    assert lag_between(end, text(ReportedEnds({Q0: 4}))) == {Q0: (0, 0)}
+
+
+def test_what_retention_has_deleted_is_lost_and_no_lag() -> None:
+    end = text(StreamOffset({Q0: 110}))
+    assert lag_between(end, text(ReportedEnds({Q0: 400, Q1: 40}, {Q0: 300, Q1: 30}))) == {Q0: (100, 190), Q1: (10, 0)}
+
+
+class Progress:
+    """What Spark tells of a batch."""
+
+    def __init__(self, end: StreamOffset, latest: ReportedEnds) -> None:
+        self.progress = self
+        self.id, self.name, self.batchId = "id", "flights", 3
+        self.sources = [self]
+        self.endOffset, self.latestOffset = text(end), text(latest)
+
+
+def test_the_listener_reports_both(caplog: pytest.LogCaptureFixture) -> None:
+    event: Any = Progress(StreamOffset({Q0: 110, Q1: 7}), ReportedEnds({Q0: 400, Q1: 7}, {Q0: 300}))
+    found: list[Lag] = []
+    LagListener(found.append).onQueryProgress(event)
+    assert found == [Lag("flights", 3, {Q0: 100, Q1: 0}, {Q0: 190})]
+    assert (found[0].total, found[0].largest, found[0].total_lost) == (100, 100, 190)
+    with caplog.at_level(logging.INFO):
+        LagListener().onQueryProgress(event)
+    assert caplog.messages[1:] == ["query flights, batch 3: 190 offsets were deleted unread"]
 
 
 @pytest.mark.parametrize("other", [None, "", "5", '{"topic": {"0": 5}}', "not json"])
 def test_other_sources_have_no_lag_of_ours(other: str | None) -> None:
-    assert offsets_behind(other, text(StreamOffset({Q0: 9}))) is None
-    assert offsets_behind(text(StreamOffset({Q0: 9})), other) is None
+    assert lag_between(other, text(ReportedEnds({Q0: 9}))) is None
+    assert lag_between(text(StreamOffset({Q0: 9})), other) is None
 
 
 def test_sums() -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pyspark_raptormq.errors import DataLoss, MissingTopic
-from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, TopicIds, place_of, stream_offset
+from pyspark_raptormq.offsets import QueueOffsets, ReportedEnds, StreamOffset, TopicIds, place_of, stream_offset
 from pyspark_raptormq.options import Position, SourceOptions
 from pyspark_raptormq.stream_progress import StreamProgress
+from raptormq.errors import RequestTimeout
 from raptormq.protocol.message import MessageQueue
 
 Q0, Q1, Q2 = (MessageQueue("t", "broker-a", number) for number in range(3))
@@ -58,7 +59,7 @@ def test_a_batch_reads_from_its_start_to_the_latest_offset() -> None:
     end = progress.advance(start, None)
     assert end.queues == {Q0: 10, Q1: 0}
     assert planned(progress, start, end) == ["t@broker-a:0[3, 10)"]
-    assert progress.latest == StreamOffset({Q0: 10, Q1: 0})
+    assert progress.latest == ReportedEnds({Q0: 10, Q1: 0})
 
 
 def test_nothing_new_is_the_start_itself() -> None:
@@ -108,7 +109,31 @@ def test_the_limit_is_shared_by_the_queues() -> None:
     end = progress.advance(progress.initial(), 100)
     assert sum(end.queues.values()) == 100
     assert end.queues[Q1] == 10
-    assert progress.latest == StreamOffset({Q0: 900, Q1: 100})
+    assert progress.latest == ReportedEnds({Q0: 900, Q1: 100}, {Q0: 0, Q1: 0})
+
+
+def test_where_a_queue_begins_is_reported_while_it_is_not_read_to_its_end() -> None:
+    topic = Topic(q0=(0, 400), q1=(0, 0))
+    progress = StreamProgress(LENIENT, topic)
+    end = progress.advance(progress.initial(), 100)
+    topic.bounds[Q0] = (300, 400)
+    end = progress.advance(end, 20)
+    assert progress.latest == ReportedEnds({Q0: 400, Q1: 0}, {Q0: 300})
+    progress.advance(end, None)
+    assert progress.latest == ReportedEnds({Q0: 400, Q1: 0})
+
+
+def test_a_lag_is_told_though_nobody_says_where_queues_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(q0=(0, 400))
+    progress = StreamProgress(LENIENT, topic)
+    start = progress.initial()
+
+    def silent(_: Sequence[MessageQueue]) -> QueueOffsets:
+        raise RequestTimeout("no answer")
+
+    monkeypatch.setattr(topic, "min_offsets", lambda queues: silent(queues) if queues else {})
+    assert progress.advance(start, 20).queues == {Q0: 20}
+    assert progress.latest == ReportedEnds({Q0: 400})
 
 
 def test_a_new_queue_begins_at_its_first_message() -> None:
