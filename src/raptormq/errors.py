@@ -18,7 +18,8 @@ another broker)::
     |- StorageError
     |  |- StoreLocked           another process uses the directory
     |  |- StoreReadOnly         writes are refused: volume read-only, or a flush has failed
-    |  |- DiskFull              no space for the next segment or above the configured ratio
+    |  |- OutOfResources        writes are refused for now: no descriptor or memory left
+    |  |  `- DiskFull           no space for the next segment or above the configured ratio
     |  |- ConversionRefused     the queues of a topic cannot become those of the other type
     |  |- BatchEncrypted       a batch is to be taken apart that only consumers with its key can
     |  `- StoreDamaged          a file is not what its format says, and repair would lose records
@@ -113,7 +114,13 @@ class StoreReadOnly(StorageError):
     """The store takes no writes: the volume is read-only or an earlier flush failed."""
 
 
-class DiskFull(StorageError):
+class OutOfResources(StorageError):
+    """What a write needs is used up for now, and nothing was written: descriptors or memory, of the process or of the
+    machine.
+    """
+
+
+class DiskFull(OutOfResources):
     """There is no room for the next record."""
 
 

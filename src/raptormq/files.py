@@ -4,14 +4,18 @@ Neighbours: :mod:`~raptormq.json_file` keeps tables in such files, of broker, na
 :mod:`raptormq.storage.filesystem` extends the seam by what a store needs.
 
 What the calls do NOT promise: ``write_at`` and ``truncate`` are durable only after ``sync`` of that file; a created,
-renamed or removed name is durable only after ``sync_directory`` of its folder. All failures are ``OSError``.
+renamed or removed name is durable only after ``sync_directory`` of its folder. All failures are ``OSError``. The
+syncs fail with EMFILE, ENFILE or ENOMEM only where nothing was begun, so that they can be called again: after any other
+failure of theirs nobody knows what the disk holds.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from raptormq.logs import get_logger
@@ -110,6 +114,19 @@ def make_durable_folder(files: Files, folder: str) -> None:
         files.sync_directory(parent)
 
 
+@contextlib.contextmanager
+def begun_sync() -> Iterator[None]:
+    """A sync that has begun and fails for want of memory may have lost pages: it must not look as if it could be tried
+    again.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} ({error.strerror})", error.filename) from error
+        raise
+
+
 class DiskFile:
     """An open file descriptor."""
 
@@ -144,7 +161,8 @@ class DiskFile:
 
     def sync(self) -> None:
         """See :class:`SmallFile`."""
-        os.fdatasync(self._fd)
+        with begun_sync():
+            os.fdatasync(self._fd)
 
     def close(self) -> None:
         """See :class:`SmallFile`."""
@@ -192,7 +210,8 @@ class DiskFiles:
         """See :class:`Files`."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            with begun_sync():
+                os.fsync(fd)
         finally:
             os.close(fd)
 

@@ -62,3 +62,17 @@ async def test_a_batch_on_a_full_disk_is_stored_whole_or_not_at_all(small_volume
             stored += 7
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert len(await read_all(peer)) == stored
+
+
+async def test_writes_go_on_with_the_room_and_not_with_the_next_look_of_retention(small_volume: SmallVolume) -> None:
+    acknowledged: list[bytes] = []
+    pairs = {"mappedFileSizeCommitLog": "4M", "cleanResourceInterval": "86400000", "diskSpaceWarningLevelRatio": "90"}
+    async with running(small_volume.root, pairs, small_volume.filesystem) as broker, connected(broker) as peer:
+        await send_until(peer, ResponseCode.SUCCESS, acknowledged)
+        small_volume.fill()
+        assert (await peer.call(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == ResponseCode.SUCCESS
+        remark = await send_until(peer, ResponseCode.SERVICE_NOT_AVAILABLE, acknowledged)
+        assert not small_volume.mounted or "diskSpaceWarningLevelRatio" in remark
+        small_volume.make_room()
+        await send_until(peer, ResponseCode.SUCCESS, acknowledged)
+        assert await read_all(peer) == acknowledged

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore
 from raptormq.storage.checkpoint import CHECKPOINT_BYTES
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
@@ -200,3 +200,38 @@ def test_many_files_become_durable_with_the_whole_volume() -> None:
     assert volume.operations.count("sync_volume /store") == 1
     assert not any(line.startswith("sync /store/consumequeue") for line in volume.operations)
     assert len(disk.after_power_cut().names("/store/consumequeue/topic")) == 100
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("kind", ["sync", "sync_directory"])
+def test_a_flush_that_cannot_open_a_file_is_made_later(kind: str, error: int) -> None:
+    disk = MemoryFileSystem()
+    volume = FaultyFileSystem(disk)
+    store = open_sync_store(volume)
+    fault = Fault(kind=kind, path="commitlog", error=error, repeats=True)
+    volume.faults.append(fault)
+    answers: list[StorageError | None] = []
+    result = store.append([message("a")])
+    store.on_flushed(result.end_offset, answers.append)
+    for _ in range(2):
+        with pytest.raises(OutOfResources, match="the commit log cannot be flushed: Too many open files"):
+            store.flush()
+    with pytest.raises(OutOfResources):
+        store.append([message("b")])
+    assert (answers, store.dispatch()) == ([], [])
+    volume.faults.clear()
+    store.flush()
+    assert answers == [None]
+    put(store, message("b"))
+    assert bodies(read_queue(open_sync_store(disk.after_power_cut()))) == ["a", "b"]
+
+
+def test_memory_that_is_short_for_one_write_is_not_for_the_next() -> None:
+    volume = FaultyFileSystem(MemoryFileSystem(), Fault(2, "write", "commitlog", errno.ENOMEM, 100))
+    store = open_store(volume)
+    put(store, message("a"))
+    with pytest.raises(OutOfResources, match="cannot write to /store/commitlog: Cannot allocate memory"):
+        store.append([message("b")])
+    put(store, message("c"))
+    assert bodies(read_queue(store)) == ["a", "c"]
+    assert store.stats().writable

@@ -11,7 +11,7 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.broker.counters import Counters
 from raptormq.broker.group_lags import GroupLags, LagRounds
 from raptormq.broker.metrics import BrokerMetrics, Figures, lag_figures, store_figures
-from raptormq.errors import DiskFull, StoreReadOnly
+from raptormq.errors import OutOfResources, StoreReadOnly
 from raptormq.storage.store import MessageStore
 from raptormq.transport.health_server import Page
 from raptormq.transport.server import Server
@@ -43,12 +43,14 @@ class Pages:
         return 200, await self._metrics.render(lags)
 
     async def health(self) -> tuple[int, bytes]:
-        """Unhealthy is what only a restart can mend: a disk that failed a write. A full disk is not."""
+        """Unhealthy is what only a restart can mend: a disk that failed a write. A full disk is not, nor is a
+        process without descriptors.
+        """
         try:
             self._store.check_writable()
         except StoreReadOnly as error:
             return 503, f"{error}\n".encode()
-        except DiskFull:
+        except OutOfResources:
             pass
         return 200, b"ok\n"
 

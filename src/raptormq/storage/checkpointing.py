@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from raptormq.errors import DiskFull, StorageError
+from raptormq.errors import OutOfResources, StorageError
 from raptormq.storage.background import Runner, in_turns
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.dispatch import Dispatcher
@@ -119,7 +119,7 @@ class Checkpointing:
         yield self.tails()
         try:
             yield from self._write_rest(timestamp, always=always)
-        except DiskFull:
+        except OutOfResources:
             # Without the rest there is no checkpoint, but what needs no room is enough for retention to make some.
             yield partial(self._run_sync, SyncJob(self.filesystem, self.paths.root, *self.queues.files.unsynced.take()))
             self.queues.files.unsynced.done()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from raptormq.errors import StorageError, StoreDamaged
 from raptormq.storage.filesystem import Buffer, FileSystem
+from raptormq.storage.open_segments import OpenSegments
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import file_offsets
 from raptormq.storage.segment import Segment
@@ -30,7 +31,6 @@ class Run(NamedTuple):
 
 
 _HEAD_BYTES = 64
-_PAGE_BYTES = 4096
 _RETRY_MS = 1000
 """Time between attempts to allocate a segment on a full disk."""
 QUIET_MS = 60_000
@@ -48,9 +48,13 @@ class CommitLog:
         hot_bytes: int,
         gate: WriteGate,
         clock: Callable[[], int],
+        max_open: int = 1024,
     ) -> None:
+        """``max_open``: files of segments that are neither written to nor hot."""
         self._filesystem = filesystem
         self._folder = folder
+        self._open = OpenSegments(max_open, self._is_written)
+        self.file_of = self._open.file_of
         self._clock = clock
         self._gate = gate
         self._hot_bytes = hot_bytes
@@ -59,7 +63,7 @@ class CommitLog:
         self._quiet_end = -1
         self._quiet_since = 0
         self._retry_at = 0
-        self._unsynced_names = False
+        self._names_made = self._names_synced = 0
         self._making = threading.Lock()
         self._is_short = False
         self.segment_size = segment_size
@@ -86,7 +90,7 @@ class CommitLog:
         """
         for offset in file_offsets(self._filesystem.names(self._folder)):
             segment = Segment(self._filesystem, self._folder, offset, self.segment_size)
-            size = segment.file.size()
+            size = self.file_of(segment).size()
             after = self.segments[-1].end if self.segments else offset
             if offset % self.segment_size or size > self.segment_size:
                 raise StoreDamaged(
@@ -101,26 +105,19 @@ class CommitLog:
         """A crash may have come between creating or cutting a file and allocating it, but only behind all records."""
         has_successor = False
         for segment in reversed(self.segments):
-            if segment.is_short and has_successor:
-                size = segment.file.size()
+            file = self.file_of(segment)
+            size = file.size()
+            if size < self.segment_size and has_successor:
                 raise StoreDamaged(f"{segment.path} has only {size} of {self.segment_size} bytes, and records follow")
-            has_successor = has_successor or any(segment.file.read_at(0, _HEAD_BYTES))
+            has_successor = has_successor or any(file.read_at(0, _HEAD_BYTES))
 
     def estimated_end(self) -> int:
         """Return where the records probably end: behind the last page that was ever written or, after the death of a
         process, was brought into memory to be written to (:mod:`~raptormq.storage.page_warmer`).
         """
         for segment in reversed(self.segments):
-            next_data, written, unwritten = segment.file.next_data, 0, segment.size
-            if next_data(0) is None:
-                continue
-            while unwritten - written > _PAGE_BYTES:
-                middle = (written + unwritten) // 2
-                if next_data(middle) is None:
-                    unwritten = middle
-                else:
-                    written = middle
-            return segment.base + unwritten
+            if (end := segment.written_end(self.file_of(segment))) is not None:
+                return end
         return self.min_offset
 
     def start_at(self, end_offset: int, *, cut: bool) -> None:
@@ -165,7 +162,7 @@ class CommitLog:
         self._filesystem.sync_directory(self._folder)
         for segment in self.segments:
             if segment.end > offset:
-                segment.file.sync()
+                self.file_of(segment).sync()
 
     def write(self, runs: list[Run], end_offset: int) -> None:
         """Append ``runs``; when it raises, nothing of them is part of the log.
@@ -173,15 +170,19 @@ class CommitLog:
         Segments are made before the first byte is written: a full disk leaves nothing to undo.
 
         Raises:
-            DiskFull: there is no room for a segment.
+            OutOfResources: there is no room for a segment (DiskFull), no descriptor or no memory.
             StoreReadOnly: the write failed.
         """
         if self._is_short:
             self._complete_or_wait()
         segments = [self._segment_for_write(run.offset) for run in runs]
         try:
-            for segment, (offset, parts, size) in zip(segments, runs, strict=True):
-                segment.file.write_at(offset - segment.base, parts, size)
+            files = [segment.file for segment in segments]
+        except OSError as error:
+            self._gate.fail(WRITE, f"cannot open a segment in {self._folder}", error)
+        try:
+            for file, segment, (offset, parts, size) in zip(files, segments, runs, strict=True):
+                file.write_at(offset - segment.base, parts, size)
         except OSError as error:
             self._erase(segments, runs)
             self._gate.fail(WRITE, f"cannot write to {self._folder}", error)
@@ -205,7 +206,7 @@ class CommitLog:
                 segments.append(spare if spare is not None and spare.base == base else self._create_segment(base))
             self._retry_at = 0
             self._gate.clear_full(SEGMENT)
-            self._unsynced_names = True
+            self._names_made += 1
         return segments[(offset - segments[0].base) // self.segment_size]
 
     def _time_of_try(self) -> int:
@@ -260,8 +261,7 @@ class CommitLog:
 
     def extents(self, begin: int, end: int) -> list[Extent]:
         """Return where in which files the bytes ``[begin, end)`` are or will be, as far as there are files for them."""
-        spare = self._spare
-        files = [*self.segments, *([spare] if spare is not None else [])]
+        files = [*self.segments, *filter(None, [self._spare])]
         return [
             Extent(file.path, max(begin, file.base) - file.base, min(end, file.end) - max(begin, file.base))
             for file in files
@@ -272,17 +272,18 @@ class CommitLog:
         """Make everything written so far durable and return the offset up to which; for any one thread.
 
         Raises:
-            OSError: the disk failed; nobody knows what it holds.
+            OSError: the disk failed, nobody knows what it holds; for want of descriptors it can be called again.
         """
         target, flushed = self.end_offset, self.flushed_offset
         if target > flushed:
             for segment in list(self.segments):
                 if segment.end > flushed and segment.base < target:
                     segment.file.sync()
-            if self._unsynced_names:
+            made = self._names_made
+            if made > self._names_synced:
                 # After the files: a name that outlives a power cut then has its whole segment.
-                self._unsynced_names = False
                 self._filesystem.sync_directory(self._folder)
+                self._names_synced = made
             self.flushed_offset = target
         return target
 
@@ -290,7 +291,9 @@ class CommitLog:
         """Return a log of the same files for a thread that walks through them: it opens them anew, so that neither side
         can close one under the other's hands.
         """
-        log = CommitLog(self._filesystem, self._folder, self.segment_size, 0, self._gate, self._clock)
+        log = CommitLog(
+            self._filesystem, self._folder, self.segment_size, 0, self._gate, self._clock, self._open.max_open
+        )
         log.segments = [Segment(self._filesystem, self._folder, each.base, each.size) for each in self.segments]
         log.end_offset = self.end_offset
         return log
@@ -316,6 +319,8 @@ class CommitLog:
             for segment in self.segments:
                 if segment.end > self._released:
                     segment.release_before(limit)
+                    if segment.end <= limit:
+                        self.file_of(segment)
             self._released = limit
 
     def _is_quiet(self) -> bool:
@@ -338,9 +343,11 @@ class CommitLog:
         segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
         start = offset - segment.base
         if self.is_hot(offset):
-            return segment.view[start : start + size]
+            with contextlib.suppress(OSError):  # no descriptor or memory for the mapping
+                return segment.view[start : start + size]
         try:
-            data = segment.file.read_at(start, size) if wait else segment.file.read_cached(start, size)
+            file = self.file_of(segment)
+            data = file.read_at(start, size) if wait else file.read_cached(start, size)
         except OSError as error:
             raise StorageError(f"cannot read {segment.path} at {start}: {error.strerror or error}") from error
         if data is None:
@@ -355,7 +362,13 @@ class CommitLog:
         number, start = divmod(offset - self.segments[0].base, self.segment_size)
         if number < 0 or start + size > self.segment_size:
             return None
-        return self.segments[number].view[start : start + size]
+        with contextlib.suppress(OSError):  # no descriptor or memory for the mapping
+            return self.segments[number].view[start : start + size]
+        return None
+
+    def _is_written(self, segment: Segment) -> bool:
+        """Whether records may come to ``segment`` or are not durable there yet."""
+        return segment.end > self.flushed_offset < self.end_offset or segment in self.segments[-1:]
 
     def holds(self, offset: int, size: int) -> bool:
         """Whether a record of ``size`` bytes can be at ``offset``; a damaged item of a queue can say anything."""
@@ -368,10 +381,11 @@ class CommitLog:
         if not self.min_offset <= offset < self.allocated_end:
             return False
         segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
-        return any(segment.file.read_at(offset - segment.base, _HEAD_BYTES))
+        return any(self.file_of(segment).read_at(offset - segment.base, _HEAD_BYTES))
 
     def remove_first(self) -> Segment:
         """Take the oldest segment out of the log and return it; the caller deletes its file."""
+        self._open.forget(self.segments[0])
         return self.segments.pop(0)
 
     def close(self) -> None:

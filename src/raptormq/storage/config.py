@@ -17,6 +17,7 @@ from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.storage.paths import StorePaths
 
 MIB = 1 << 20
+HOT_BYTES = 64 * MIB
 
 
 class FlushDiskType(Enum):
@@ -75,6 +76,9 @@ class StoreConfig:
     retention_interval_ms: int = 10_000
     """Time between looks at age and disk use, key ``cleanResourceInterval``."""
 
+    room_interval_ms: int = 500
+    """Time between looks whether writes that are refused for want of room, descriptors or memory can go on."""
+
     file_reserved_hours: int = 72
     """Age in hours at which a segment may be deleted, key ``fileReservedTime``."""
 
@@ -113,9 +117,12 @@ class StoreConfig:
     max_open_queue_files: int = 4096
     """Open consume queue files at most; the least recently used one is closed."""
 
-    hot_bytes: int = 64 * MIB
+    max_open_segments: int = 1024
+    """Open files of the log at most, beside those that are written to or mapped; the least recently used is closed."""
+
+    hot_bytes: int = HOT_BYTES
     """The newest bytes of the log that are taken to be in memory and handed out without a
-    copy or a question to the kernel.
+    copy or a question to the kernel. A descriptor for each segment that they are in, beside its file.
     """
 
     kept_page_bytes: int = 1024 * MIB

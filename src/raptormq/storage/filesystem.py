@@ -6,7 +6,9 @@ the n-th operation.
 
 What the calls do NOT promise: ``write_at``, ``truncate`` and ``allocate`` are durable only after ``sync`` of that
 file; a created, renamed or removed name is durable only after ``sync_directory`` of its folder; ``write_at`` that
-raises may have written any part. All failures are ``OSError`` with an errno; the store translates them.
+raises may have written any part. All failures are ``OSError`` with an errno; the store translates them. ``sync``,
+``sync_directory`` and ``sync_volume`` fail with EMFILE, ENFILE or ENOMEM only where nothing was begun, so that they can
+be called again: after any other failure of theirs nobody knows what the disk holds.
 """
 
 from __future__ import annotations
@@ -107,3 +109,13 @@ class FileSystem(Files, Protocol):
 def is_no_room(error: OSError) -> bool:
     """Whether the volume, or what its user may have of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether this process, or the machine, has as many open files as it may have."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def is_exhausted(error: OSError) -> bool:
+    """Whether something is used up that may be free again any moment: room, descriptors, memory. The disk is sound."""
+    return is_no_room(error) or is_out_of_descriptors(error) or error.errno == errno.ENOMEM

@@ -7,7 +7,8 @@ than it gives (PostgreSQL: ``commit_delay``). A sender who is alone never waits 
 
 It runs in a thread of its own; callbacks run on the event loop. A failed fdatasync may have lost pages that the kernel
 reports clean afterwards, so it is never tried again: the store is read-only until it is opened anew. So it is when the
-thread meets what nobody expects: writes that are never flushed must not be taken.
+thread meets what nobody expects: writes that are never flushed must not be taken. Want of descriptors is no failure:
+the flush has not begun then, writes are refused until one succeeds, and it is tried again at every interval.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from raptormq.errors import StorageError
+from raptormq.errors import OutOfResources, StorageError
 from raptormq.logs import get_logger
 from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.filesystem import is_out_of_descriptors
 from raptormq.storage.write_gate import WriteGate
 
 logger = get_logger(__name__)
+
+_FLUSH = "flush"
 
 FlushCallback = Callable[[StorageError | None], None]
 
@@ -43,6 +47,8 @@ class FlushService:
         self._last_timestamp = last_timestamp
         self._waiting: deque[tuple[int, FlushCallback]] = deque()
         self._failure: StorageError | None = None
+        self._hindered: StorageError | None = None
+        """Why the last flush has not begun."""
         self._wake = threading.Event()
         self._gathered = threading.Event()
         self._group_bytes = 0  # what the last flush made durable
@@ -112,11 +118,12 @@ class FlushService:
 
         Raises:
             StorageError: the disk failed, now or earlier.
+            OutOfResources: there is no descriptor; to be called again.
         """
         self._flush_once()
         self._complete()
-        if self._failure is not None:
-            raise self._failure
+        if (error := self._failure or self._hindered) is not None:
+            raise error
 
     def _flush_once(self) -> bool:
         if self._failure is not None:
@@ -125,13 +132,23 @@ class FlushService:
         try:
             self._log.flush()
         except OSError as error:
+            if is_out_of_descriptors(error):
+                self._hinder(error)
+                return False
             self._fail(error.strerror or str(error))
             return True
+        if self._hindered is not None:
+            self._hindered = None
+            self._gate.clear_full(_FLUSH)
         self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
         if self._log.flushed_offset == before:
             return False
         self._group_bytes = self._log.flushed_offset - before
         return True
+
+    def _hinder(self, error: OSError) -> None:
+        self._hindered = OutOfResources(f"the commit log cannot be flushed: {error.strerror or error}")
+        self._gate.set_waiting(_FLUSH, self._hindered)
 
     def _fail(self, reason: str) -> None:
         self._gate.set_read_only(f"the commit log could not be flushed: {reason}")

@@ -90,10 +90,32 @@ class Housekeeping:
         background.every(config.offsets_interval_ms, partial(self.save_offsets, background))
         background.every(config.offsets_interval_ms, partial(self.save_ledgers, background))
         background.every(config.retention_interval_ms, partial(self.clean, background, any_hour=False))
+        background.every(config.room_interval_ms, partial(self.seek_room, background))
 
-    async def clean(self, background: Runner, *, any_hour: bool) -> None:
-        """Delete what the limits say, with ``any_hour`` at other hours than theirs too."""
-        if (remove := self.retention.run(self.clock(), any_hour=any_hour)) is not None:
+    async def seek_room(self, background: Runner) -> None:
+        """While writes are refused for want of something, do again whatever may have found none; what is expired makes
+        room at any hour.
+        """
+        if not self.gate.is_waiting:
+            return
+        wants_disk = self.gate.waits_for_disk
+        if not wants_disk:
+            self.queues.files.close_some()
+        with contextlib.suppress(StorageError):  # the gate tells of it, here and below
+            await self.checkpointing.make(background)
+        for save in (self.save_offsets, self.save_ledgers):
+            with contextlib.suppress(StorageError):
+                await save(background)
+        if wants_disk:
+            await self.clean(background, any_hour=True, spare_young=True)
+        if self.log.wants_spare():
+            await background.run(self.log.make_spare)
+
+    async def clean(self, background: Runner, *, any_hour: bool, spare_young: bool = False) -> None:
+        """Delete what the limits say, with ``any_hour`` at other hours than theirs too, with ``spare_young`` only what
+        is expired.
+        """
+        if (remove := self.retention.run(self.clock(), any_hour=any_hour, spare_young=spare_young)) is not None:
             await background.run(remove)
             if self.index is not None:
                 log_min = self.log.min_offset

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnly
 from raptormq.files import make_durable_folder
 from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
@@ -21,7 +21,7 @@ from raptormq.storage.config import StoreConfig
 from raptormq.storage.consumer_offsets import ConsumerOffsets
 from raptormq.storage.deletion_ledger import DeletionLedger
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.filesystem import FileSystem, is_no_room
+from raptormq.storage.filesystem import FileSystem, is_exhausted, is_no_room
 from raptormq.storage.flush_service import FlushService
 from raptormq.storage.housekeeping import Housekeeping
 from raptormq.storage.key_index import KeyIndex
@@ -70,7 +70,7 @@ class OpenStore:
             keeping.checkpointing.flusher.flush()  # else no offsets are saved: they may be beyond the log
             dispatch()
             keeping.settle()
-            with contextlib.suppress(DiskFull):  # the next start tries again
+            with contextlib.suppress(OutOfResources):  # the next start tries again
                 keeping.log.complete()
             self.marker.clear()
         except OSError as error:
@@ -86,7 +86,9 @@ def translate(error: OSError, root: str) -> StorageError:
     text = f"cannot use the store in {root}: {reason}{named}"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(text)
-    return DiskFull(text) if is_no_room(error) else StorageError(text)
+    if is_no_room(error):
+        return DiskFull(text)
+    return OutOfResources(text) if is_exhausted(error) else StorageError(text)
 
 
 def open_store(
@@ -178,7 +180,7 @@ def _settle(housekeeping: Housekeeping) -> None:
     Raises:
         StoreReadOnly: the disk failed.
     """
-    with contextlib.suppress(DiskFull):
+    with contextlib.suppress(OutOfResources):
         housekeeping.settle()
         housekeeping.log.complete()
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raptormq.errors import RecordError
 from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from raptormq.storage.commit_log import CommitLog
+from raptormq.storage.filesystem import File
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp, pending_of
 from raptormq.storage.segment import Segment
@@ -124,7 +125,7 @@ class LogScanner:
         segment = self._segment(offset)
         if segment is None:
             return b""
-        data = segment.file.read_at(offset - segment.base, min(WINDOW_BYTES, segment.end - offset))
+        data = self._log.file_of(segment).read_at(offset - segment.base, min(WINDOW_BYTES, segment.end - offset))
         at, last = 0, len(data) - MIN_RECORD_BYTES
         while at <= last:
             size, magic = peek(data, at)
@@ -159,7 +160,8 @@ class LogScanner:
         at = offset - self._window_at
         if at < 0 or at + size > len(self._window):
             wanted = min(max(WINDOW_BYTES, size), segment.end - offset)
-            self._window = segment.file.read_at(offset - segment.base, wanted).ljust(size, b"\0")
+            file = self._log.file_of(segment)
+            self._window = file.read_at(offset - segment.base, wanted).ljust(size, b"\0")
             self._window_at = offset
             at = 0
         return self._window, at
@@ -172,9 +174,9 @@ class LogScanner:
         return None
 
     def _find_in(self, segment: Segment, offset: int) -> int | None:
-        for position in _windows_with_data(segment, offset - segment.base):
+        for position in _windows_with_data(self._log.file_of(segment), segment.size, offset - segment.base):
             window_at = max(0, position - _MAGIC_SPAN)
-            window = segment.file.read_at(window_at, position + WINDOW_BYTES - window_at)
+            window = self._log.file_of(segment).read_at(window_at, position + WINDOW_BYTES - window_at)
             for at in _magic_places(window):
                 start = segment.base + window_at + at - 4
                 if start >= offset and self.record_at(start) is not None:
@@ -182,15 +184,15 @@ class LogScanner:
         return None
 
 
-def _windows_with_data(segment: Segment, position: int) -> list[int]:
+def _windows_with_data(file: File, size: int, position: int) -> list[int]:
     """Return where to look from ``position`` on, in steps of a window.
 
     All are found before any is read: pages that were read, or read ahead, count as data from then on, and the search
     would walk through the whole unwritten rest of the file.
     """
     windows: list[int] = []
-    for window_at in range(position, segment.size, WINDOW_BYTES):
-        data_at = segment.file.next_data(window_at)
+    for window_at in range(position, size, WINDOW_BYTES):
+        data_at = file.next_data(window_at)
         if data_at is None:
             break
         if data_at < window_at + WINDOW_BYTES:

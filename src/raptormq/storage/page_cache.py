@@ -43,8 +43,16 @@ class PagesMissing(Exception):
         self.size = size
 
     def settle(self, filesystem: FileSystem) -> None:
-        """Do what is missing; to be called by a thread."""
-        fetch(filesystem, self.extents)
+        """Do what is missing; to be called by a thread.
+
+        Raises:
+            StorageError: a file cannot be read.
+        """
+        try:
+            fetch(filesystem, self.extents)
+        except OSError as error:
+            where = ", ".join(dict.fromkeys(each.path for each in self.extents))
+            raise StorageError(f"cannot read {where:.200}: {error.strerror or error}") from error
         for each in self.work:
             each()
 
@@ -56,7 +64,7 @@ async def with_pages(
     wait for the disk instead, as it has to after so many ``attempts`` and without a runner; work is never its own.
 
     Raises:
-        StorageError: there is no end to the work.
+        StorageError: there is no end to the work, or a file cannot be read.
     """
     for number in range(attempts + _MAX_WORK):
         try:

@@ -3,7 +3,7 @@
 Neighbours: :mod:`~raptormq.storage.consume_queue` and :mod:`~raptormq.storage.batch_queue` have the layouts of the
 items. A file is named by the position of its first byte and has its full size (6,000,000 bytes, 13,800,000 for batches)
 from the start, but takes only the blocks that were written. 40,000 queues share ``max_open`` descriptors: the least
-recently used file is closed.
+recently used file is closed, and so it is when the process has no descriptor left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raptormq.errors import StorageError
 from raptormq.storage.batch_queue import BATCH_ITEM_BYTES
 from raptormq.storage.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
 from raptormq.storage.deleted_folders import DeletedFolders
-from raptormq.storage.filesystem import Buffer, File, FileSystem, is_no_room
+from raptormq.storage.filesystem import Buffer, File, FileSystem, is_exhausted, is_out_of_descriptors
 from raptormq.storage.page_cache import Extent, PagesMissing
 from raptormq.storage.paths import StorePaths, file_name, file_offsets
 from raptormq.storage.unsynced import Unsynced
@@ -87,7 +87,7 @@ class QueueFiles:
         path = self.path(queue, start)
         is_first = create and not queue.written  # nearly always the file of a new queue, which need not be looked for
         try:
-            file = None if is_first else self._filesystem.open(path)
+            file = None if is_first else self._open_file(path)
         except FileNotFoundError:
             if not create:
                 raise
@@ -98,15 +98,32 @@ class QueueFiles:
         if file.size() < file_size:  # new, or a crash came between creating and growing it
             file.truncate(file_size)
         while len(self._open) >= self._max_open:
-            self._open.popitem(last=False)[1].close()
+            self._close_oldest()
         self._open[key] = file
         return file
+
+    def _open_file(self, path: str, *, create: bool = False) -> File:
+        while True:
+            try:
+                return self._filesystem.open(path, create=create)
+            except OSError as error:
+                if not is_out_of_descriptors(error) or not self._open:
+                    raise
+                self._close_oldest()
+
+    def close_some(self) -> None:
+        """Close half of the open files, the least recently used ones, for others that need descriptors."""
+        for _ in range(-(-len(self._open) // 2)):
+            self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        self._open.popitem(last=False)[1].close()
 
     def _create(self, queue: ConsumeQueue, path: str) -> File:
         folder = self.folder(queue)
         self._filesystem.make_folders(folder)
         try:
-            file = self._filesystem.open(path, create=True)
+            file = self._open_file(path, create=True)
         except OSError:
             if not self._filesystem.names(folder):  # a start would take that for a queue that has lost its files
                 self._filesystem.remove_tree(folder)
@@ -194,7 +211,7 @@ class QueueFiles:
         try:
             self._write(queue, (offset - inside) * ITEM_BYTES, 0, FILLER * inside)
         except OSError as error:
-            if not is_no_room(error):
+            if not is_exhausted(error):
                 raise
             queue.written = offset - inside
             queue.tail = bytearray(FILLER * inside)

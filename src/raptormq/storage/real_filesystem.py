@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from raptormq.files import DiskFile, DiskFiles
+from raptormq.files import DiskFile, DiskFiles, begun_sync
 from raptormq.storage.filesystem import Buffer, DiskUsage
 
 _MAX_PARTS = 1024
@@ -159,9 +159,10 @@ class RealFileSystem(DiskFiles):
         """See :class:`~raptormq.storage.filesystem.FileSystem`."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if _libc.syncfs(fd) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), path)
+            with begun_sync():
+                if _libc.syncfs(fd) != 0:
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number), path)
         finally:
             os.close(fd)
 

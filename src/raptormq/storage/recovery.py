@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raptormq.errors import DiskFull
+from raptormq.errors import DiskFull, OutOfResources
 from raptormq.logs import get_logger
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.checkpoint import Checkpoint, CheckpointFile
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.conversion_ledger import SWITCHED
 from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.filesystem import FileSystem, is_no_room
+from raptormq.storage.filesystem import FileSystem, is_exhausted, is_no_room
 from raptormq.storage.log_batch import AppendResult
 from raptormq.storage.log_scanner import DamagedRange, LogScanner
 from raptormq.storage.paths import StorePaths
@@ -226,16 +226,17 @@ class Recovery:
         """Write the items of the last ``waiting`` records to the files of their queues; False when they have to wait.
 
         Raises:
-            DiskFull: too many would.
+            OutOfResources: too many would.
         """
         try:
             self.queues.flush(len(self.queues))
         except OSError as error:
-            if not is_no_room(error):
+            if not is_exhausted(error):
                 raise
             if waiting > _WAITING_AT_MOST:
                 where = f"cannot write to the consume queues in {self.paths.queues}"
-                raise DiskFull(f"{where}: {error.strerror}, and {waiting} messages wait for it") from error
+                kind = DiskFull if is_no_room(error) else OutOfResources
+                raise kind(f"{where}: {error.strerror}, and {waiting} messages wait for it") from error
             return False
         return True
 

@@ -13,6 +13,9 @@ below 75 %          segments older than ``fileReservedTime``, in the hours of ``
 90 % and more       the same, and writes are refused until there is room again
 ==================  ===========================================================================
 
+While writes are refused for want of room there are runs in between, for segments older than ``fileReservedTime`` at any
+hour; what is younger goes no faster than ever.
+
 Files go from the oldest on, one after the other: a file that cannot be deleted stops those behind it, and is tried
 again by the next run, because a log with a hole cannot be opened again.
 """
@@ -95,14 +98,15 @@ class Retention:
         self.disk_usage = self._filesystem.usage(self._folder)
         return self.disk_usage.used_ratio
 
-    def run(self, now_ms: int, *, any_hour: bool = False) -> Callable[[], None] | None:
-        """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says.
+    def run(self, now_ms: int, *, any_hour: bool = False, spare_young: bool = False) -> Callable[[], None] | None:
+        """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says; with ``spare_young``
+        only those, however full the disk is.
 
         What is returned deletes their files, and those that could not be deleted before, or raises StorageError; None
         when there are none.
         """
         ratio = self.measure()
-        taken = [] if self._is_stuck else self._take_segments(now_ms, ratio, any_hour)
+        taken = [] if self._is_stuck else self._take_segments(now_ms, 0.0 if spare_young else ratio, any_hour)
         if ratio >= self._config.disk_full_ratio and not taken:
             self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
         elif ratio < self._config.disk_full_ratio:

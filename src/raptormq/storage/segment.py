@@ -13,6 +13,8 @@ import contextlib
 from raptormq.storage.filesystem import File, FileSystem
 from raptormq.storage.paths import file_name
 
+_PAGE_BYTES = 4096
+
 
 class Segment:
     """The bytes ``[base, base + size)`` of the log; opened at the first use, mapped at the first hot read."""
@@ -78,6 +80,21 @@ class Segment:
         """The file ends before the segment does: it was cut, or a crash came between making and allocating it."""
         return self.file.size() < self.size
 
+    def written_end(self, file: File) -> int | None:
+        """Return the log offset behind the last page of ``file``, which is its own, that holds data; None if none
+        does.
+        """
+        written, unwritten = 0, self.size
+        if file.next_data(0) is None:
+            return None
+        while unwritten - written > _PAGE_BYTES:
+            middle = (written + unwritten) // 2
+            if file.next_data(middle) is None:
+                unwritten = middle
+            else:
+                written = middle
+        return self.base + unwritten
+
     def complete(self) -> None:
         """Allocate what the file lacks, as zeros, and make that durable.
 
@@ -92,6 +109,12 @@ class Segment:
             with contextlib.suppress(OSError):
                 self.file.truncate(size)  # some file systems keep what they found, and others need it more
             raise
+
+    def close_unmapped(self) -> None:
+        """Close the file until it is used again, unless it is mapped."""
+        if self._file is not None and self._view is None:
+            self._file.close()
+            self._file = None
 
     def close(self) -> None:
         """Close the file; views that were handed out stay valid."""

@@ -58,7 +58,9 @@ class MessageStore:
         self._clock = clock
         paths = config.paths
         self._gate = WriteGate()
-        self._log = CommitLog(self._fs, paths.log, config.segment_size, config.hot_bytes, self._gate, clock)
+        self._log = CommitLog(
+            self._fs, paths.log, config.segment_size, config.hot_bytes, self._gate, clock, config.max_open_segments
+        )
         self._queues = QueueTable(
             QueueFiles(
                 self._fs, paths, config.queue_file_size, config.batch_queue_file_size, config.max_open_queue_files

@@ -1,8 +1,8 @@
 """Whether the store takes writes, and the error that a producer gets when it does not.
 
-Two states: full (temporary; ends when room is found) and read-only for good (a write or a flush failed, so nobody
-knows what the disk holds; only a restart with its recovery can tell). Reads go on in both. The log of the process has a
-line when writes begin to be refused, and one when they go on.
+Two states: full (temporary; ends when there is room again, or there are descriptors or memory) and read-only for good
+(a write or a flush failed, so nobody knows what the disk holds; only a restart with its recovery can tell). Reads go on
+in both. The log of the process has a line when writes begin to be refused, and one when they go on.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from raptormq.errors import DiskFull, StorageError, StoreReadOnly
+from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnly
 from raptormq.logs import get_logger
-from raptormq.storage.filesystem import is_no_room
+from raptormq.storage.filesystem import is_exhausted, is_no_room
 
 logger = get_logger(__name__)
 
@@ -29,7 +29,7 @@ _QUIET_S = 60.0
 class WriteGate:
     """Shared by everything that writes, in any thread; the first permanent refusal stays."""
 
-    __slots__ = ("_clock", "_full", "_lock", "_read_only", "_told", "_told_at", "refusal")
+    __slots__ = ("_clock", "_full", "_lock", "_read_only", "_told", "_told_at", "_wanting", "refusal", "waits_for_disk")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -37,8 +37,12 @@ class WriteGate:
         """The refusal that the log has a line of, until it has one of its end."""
         self._told_at = -_QUIET_S
         self._read_only: str | None = None
-        self._full: dict[str, str] = {}
+        self._full: dict[str, OutOfResources] = {}
+        self._wanting: OutOfResources | None = None
+        """The first of them."""
         self._lock = threading.Lock()
+        self.waits_for_disk = False
+        """Whether room on the disk would help."""
         self.refusal: str | None = None
         """Why writes are refused; None while they are not."""
 
@@ -47,14 +51,22 @@ class WriteGate:
 
         Raises:
             StoreReadOnly: a write or flush failed earlier.
-            DiskFull: there is no room.
+            OutOfResources: there is no room, or something else is used up.
         """
         if self.refusal is not None and (self._read_only or not self._full.keys() <= _FOUND_OUT_BY_APPENDS):
             raise self.error()
 
     def error(self) -> StorageError:
         """Return the error of the current refusal."""
-        return StoreReadOnly(self._read_only) if self._read_only else DiskFull(self.refusal or "no space left")
+        if self._read_only:
+            return StoreReadOnly(self._read_only)
+        wanting = self._wanting
+        return DiskFull("no space left") if wanting is None else type(wanting)(str(wanting))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether writes are refused for now."""
+        return self.refusal is not None and not self._read_only
 
     def is_full(self, source: str) -> bool:
         """Whether ``source`` has found no room."""
@@ -62,8 +74,12 @@ class WriteGate:
 
     def set_full(self, source: str, reason: str) -> None:
         """Refuse writes until ``source`` (who found out) calls :meth:`clear_full`."""
+        self.set_waiting(source, DiskFull(reason))
+
+    def set_waiting(self, source: str, error: OutOfResources) -> None:
+        """The same, for want of whatever ``error`` says."""
         with self._lock:
-            self._full[source] = reason
+            self._full[source] = error
             self._update()
 
     def clear_full(self, source: str) -> None:
@@ -80,7 +96,9 @@ class WriteGate:
             self._update()
 
     def _update(self) -> None:
-        self.refusal = self._read_only or next(iter(self._full.values()), None)
+        self._wanting = next(iter(self._full.values()), None)
+        self.waits_for_disk = any(isinstance(each, DiskFull) for each in self._full.values())
+        self.refusal = self._read_only or (None if self._wanting is None else str(self._wanting))
         self._tell()
 
     def _tell(self) -> None:
@@ -96,7 +114,8 @@ class WriteGate:
                 logger.warning("messages are taken again")
             self._told = None
         elif self._told is None and (now := self._clock()) - self._told_at >= _QUIET_S:
-            logger.warning("no messages are taken while there is no room: %s", self.refusal)
+            what = "there is no room" if self.waits_for_disk else "something is used up"
+            logger.warning("no messages are taken while %s: %s", what, self.refusal)
             self._told, self._told_at = self.refusal, now
 
     def fail(self, source: str, what: str, error: OSError) -> NoReturn:
@@ -104,11 +123,14 @@ class WriteGate:
 
         Raises:
             DiskFull: no room; the state is full on behalf of ``source``.
+            OutOfResources: no descriptor or memory; the same.
             StoreReadOnly: anything else; the state is read-only.
         """
         reason = f"{what}: {error.strerror or error}"
         if is_no_room(error):
             self.set_full(source, reason)
+        elif is_exhausted(error):
+            self.set_waiting(source, OutOfResources(reason))
         else:
             self.set_read_only(reason)
         raise self.error() from error

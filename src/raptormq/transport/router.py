@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from raptormq.errors import DiskFull, MessageError, ProtocolError, RaptorMQError, StorageError
+from raptormq.errors import MessageError, ProtocolError, RaptorMQError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -237,7 +237,7 @@ def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
         code = error.code
     elif isinstance(error, MessageError):
         code = ResponseCode.MESSAGE_ILLEGAL
-    elif isinstance(error, DiskFull | StorageError):
+    elif isinstance(error, StorageError):
         code = ResponseCode.SERVICE_NOT_AVAILABLE
     else:
         code = ResponseCode.SYSTEM_ERROR

@@ -1,0 +1,44 @@
+"""A disk for a process that may have few descriptors."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from raptormq.storage.real_filesystem import RealFile, RealFileSystem
+
+
+class CountedFile(RealFile):
+    """Gives its descriptor back when it is closed."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, fd: int, owner: FewDescriptors) -> None:
+        super().__init__(fd)
+        self._owner = owner
+
+    def close(self) -> None:
+        super().close()
+        self._owner.open_files -= 1
+
+
+class FewDescriptors(RealFileSystem):
+    """Opens no more than ``limit`` files at a time, as a process under ``ulimit -n``."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open_files = 0
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        self._check(path)
+        file = CountedFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644), self)
+        self.open_files += 1
+        return file
+
+    def sync_directory(self, path: str) -> None:
+        self._check(path)
+        super().sync_directory(path)
+
+    def _check(self, path: str) -> None:
+        if self.open_files >= self.limit:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)

@@ -1,0 +1,50 @@
+"""The timers of a store whose time a test has in its hand: nothing is waited for, and no machine is too slow."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from raptormq.errors import StorageError
+from raptormq.storage import MessageStore
+from raptormq.storage.background import Background
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HeldTimers(Background):
+    """Does what is due when time is moved, one after the other, and at once what threads would do."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.now_ms = 0
+        self._timers: list[tuple[int, Callable[[], object]]] = []
+        self._due: list[int] = []
+        assert store._opened is not None
+        store._opened.housekeeping.start(self, lambda size: None)
+
+    def every(self, interval_ms: int, work: Callable[[], object]) -> None:
+        """See :class:`Background`."""
+        self._timers.append((interval_ms, work))
+        self._due.append(interval_ms)
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """See :class:`Background`."""
+        return work(*args, **kwargs)
+
+    async def advance(self, ms: int) -> None:
+        """Let so much time go by."""
+        end = self.now_ms + ms
+        while (due := min(self._due)) <= end:
+            self.now_ms = due
+            number = self._due.index(due)
+            interval_ms, work = self._timers[number]
+            self._due[number] += interval_ms
+            try:
+                result = work()
+                if inspect.iscoroutine(result):
+                    await result
+            except StorageError:
+                pass  # the gate tells of it
+        self.now_ms = end
