@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-import resource
-
 import pytest
 
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.store_settings import open_queue_files, store_config
+from raptormq.broker.store_settings import store_config
 from raptormq.errors import ConfigError
+from raptormq.storage.config import StoreConfig
+from raptormq.transport.descriptor_budget import share
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [(resource.RLIM_INFINITY, 16_384), (1 << 20, 16_384), (20_000, 12_500), (1_024, 640), (1, 1)],
-)
-def test_files_of_queues_leave_descriptors_for_others(
-    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, resource.RLIM_INFINITY))
-    assert store_config(BrokerConfig.from_pairs({}), bytes(8)).max_open_queue_files == expected
+def settings(pairs: dict[str, str], descriptors: int = 1 << 20) -> StoreConfig:
+    config = BrokerConfig.from_pairs(pairs)
+    budget = share(descriptors, config.network.max_connections, config.keeping.max_open_queue_files)
+    return store_config(config, bytes(8), budget)
+
+
+@pytest.mark.parametrize(("descriptors", "expected"), [(1 << 20, 16_384), (20_000, 6_325), (1_024, 298), (128, 21)])
+def test_files_of_queues_leave_descriptors_for_others(descriptors: int, expected: int) -> None:
+    assert settings({}, descriptors).max_open_queue_files == expected
 
 
 def test_fewer_files_may_be_asked_for() -> None:
-    assert open_queue_files(3) == 3
+    assert settings({"maxOpenQueueFiles": "3"}).max_open_queue_files == 3
+
+
+def test_small_segments_do_not_take_more_descriptors_than_large_ones() -> None:
+    few = settings({"mappedFileSizeCommitLog": "1M"}, 1_024)
+    assert (few.max_open_segments, few.hot_bytes) == (10, 10 << 20)
+    assert settings({}, 1_024).hot_bytes == settings({"mappedFileSizeCommitLog": "1M"}).hot_bytes == 64 << 20
 
 
 def test_how_much_of_the_log_stays_in_the_page_cache() -> None:
-    assert store_config(BrokerConfig.from_pairs({}), bytes(8)).kept_page_bytes == 1 << 30
-    given = BrokerConfig.from_pairs({"logBytesKeptInPageCache": "256M"})
-    assert store_config(given, bytes(8)).kept_page_bytes == 256 << 20
+    assert settings({}).kept_page_bytes == 1 << 30
+    assert settings({"logBytesKeptInPageCache": "256M"}).kept_page_bytes == 256 << 20
 
 
 @pytest.mark.parametrize("pairs", [{"maxIndexNum": "99999"}, {"maxIndexNum": "1000", "maxHashSlotNum": "50050"}])
 def test_index_files_with_few_entries_and_many_slots_are_refused(pairs: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"maxIndexNum = .* is too little for maxHashSlotNum"):
-        store_config(BrokerConfig.from_pairs(pairs), bytes(8))
+        settings(pairs)
 
 
 def test_index_files_need_not_be_large() -> None:
     with pytest.raises(ConfigError, match="maxIndexNum"):
         BrokerConfig.from_pairs({"maxIndexNum": "999"})
-    settings = store_config(BrokerConfig.from_pairs({"maxIndexNum": "1000", "maxHashSlotNum": "50000"}), bytes(8))
-    assert (settings.index_entries, settings.index_slots) == (1_000, 50_000)
-    assert store_config(BrokerConfig.from_pairs({"maxIndexNum": "100000"}), bytes(8)).index_entries == 100_000
+    small = settings({"maxIndexNum": "1000", "maxHashSlotNum": "50000"})
+    assert (small.index_entries, small.index_slots) == (1_000, 50_000)
+    assert settings({"maxIndexNum": "100000"}).index_entries == 100_000

@@ -28,9 +28,10 @@ async def process(
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
     level: str = "warning",
+    descriptors: int | None = None,
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
     """A broker process that serves; killed at the end of the block if it still runs. ``log`` gets its warnings, or more
-    by another ``level``."""
+    by another ``level``; it may have so many ``descriptors`` and no more."""
     config = tmp_path / "broker.conf"
     pairs = SMALL | {
         "storePathRootDir": str(tmp_path / "store"),
@@ -40,20 +41,25 @@ async def process(
     pairs |= settings or {}
     config.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
     command = ["broker", "-c", str(config), "--log-level", "error" if log is None else level]
-    async with serving(command, environment=environment, log=log) as server:
+    async with serving(command, environment=environment, log=log, descriptors=descriptors) as server:
         yield server
 
 
 @asynccontextmanager
 async def serving(
-    command: list[str], *, environment: Mapping[str, str] | None = None, log: Path | None = None
+    command: list[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    descriptors: int | None = None,
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
     """A server of the command line that is ready, as :func:`process` has it."""
+    limited = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"]
     with contextlib.ExitStack() as opened:
         errors = None if log is None else opened.enter_context(log.open("wb"))
         variables = None if environment is None else os.environ | dict(environment)
         server = opened.enter_context(
-            subprocess.Popen([RAPTORMQ, *command], stdout=subprocess.PIPE, stderr=errors, env=variables)
+            subprocess.Popen([*limited, RAPTORMQ, *command], stdout=subprocess.PIPE, stderr=errors, env=variables)
         )
         try:
             assert server.stdout is not None

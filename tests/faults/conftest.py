@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,3 +68,12 @@ def small_volume(tmp_path: Path) -> Iterator[SmallVolume]:
         yield SmallVolume(root, mounted=False, filesystem=FaultyFileSystem(RealFileSystem()))
         for folder, _, _ in os.walk(root):
             Path(folder).chmod(0o755)
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """For tests that open more connections than a process may have by default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4_096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,14 +85,6 @@ async def test_a_frame_in_single_bytes_is_a_frame(tmp_path: Path) -> None:
         length = int.from_bytes(await reader.readexactly(4), "big")
         assert b'"opaque":5' in await reader.readexactly(length)
         writer.close()
-
-
-@pytest.fixture
-def many_descriptors() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4_096)), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.usefixtures("many_descriptors")

@@ -88,9 +88,9 @@ async def test_a_request_under_way_ends_with_the_server(caplog: pytest.LogCaptur
 class EndsFirst(HealthServer):
     """Stops when a peer comes, before anything else is done for it."""
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _take(self, peer: socket.socket) -> None:
         self.stopping = asyncio.ensure_future(self.stop())
-        super()._accept(reader, writer)
+        super()._take(peer)
 
 
 async def test_a_peer_that_comes_with_the_end_is_cut() -> None:
@@ -104,10 +104,10 @@ async def test_a_peer_that_comes_with_the_end_is_cut() -> None:
 class SmallBuffers(HealthServer):
     """Leaves little of an answer to the kernel, so that nearly all that a peer does not read waits here."""
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         self.transport = writer.transport
-        super()._accept(reader, writer)
+        await super()._exchange(reader, writer)
 
 
 @pytest.mark.parametrize("size", [60_000, 1_000_000], ids=["below the high-water mark", "above it"])
@@ -141,3 +141,15 @@ async def test_a_port_in_use_is_one_line() -> None:
     with pytest.raises(ConfigError, match=f"cannot serve metrics: cannot listen on 127.0.0.1:{server.port}"):
         await second.start()
     await server.stop()
+
+
+async def test_peers_without_a_word_keep_no_probe_out() -> None:
+    server = await started()
+    silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2 * health_server.MAX_OPEN)]
+    answer = await exchange(server.port, b"GET /healthz HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert await silent[0][0].read() == b"", "the oldest had to go"
+    assert len(server._open) <= health_server.MAX_OPEN
+    await server.stop()
+    for _, writer in silent:
+        writer.close()

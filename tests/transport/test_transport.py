@@ -257,6 +257,16 @@ async def test_silence_ends_after_the_idle_time(monkeypatch: pytest.MonkeyPatch)
         assert await read_until_closed(peer, b"\0\0\1\0half") == b""
 
 
+async def test_who_has_never_said_a_word_goes_sooner_than_who_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_S", 0.05)
+    async with serving(ServerLimits(idle_seconds=3_600.0, first_word_seconds=0.0)) as (peer, pool):
+        spoken = await pool.connection(peer.address)
+        await pool.request(peer.address, request(ECHO), 5)
+        assert await read_until_closed(peer, b"") == b""
+        await pool.request(peer.address, request(ECHO), 5)
+        assert await pool.connection(peer.address) is spoken
+
+
 async def test_an_idle_peer_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raptormq.transport.server._IDLE_SWEEP_S", 0.1)
     limits = ConnectionLimits(write_high_water_bytes=1 << 16, hold_reading=True)

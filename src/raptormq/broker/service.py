@@ -21,6 +21,8 @@ from raptormq.broker.store_settings import store_config
 from raptormq.logs import get_logger
 from raptormq.storage.filesystem import FileSystem
 from raptormq.storage.store import MessageStore, now_ms
+from raptormq.transport.descriptor_budget import share
+from raptormq.transport.descriptor_limit import descriptor_limit
 from raptormq.transport.health_server import HealthServer
 from raptormq.transport.server import Server, ServerLimits
 
@@ -35,13 +37,28 @@ class Broker:
     """One broker. ``filesystem`` and ``clock`` (ms) are the seams that tests use."""
 
     def __init__(
-        self, config: BrokerConfig, *, filesystem: FileSystem | None = None, clock: Callable[[], int] = now_ms
+        self,
+        config: BrokerConfig,
+        *,
+        filesystem: FileSystem | None = None,
+        clock: Callable[[], int] = now_ms,
+        descriptors: int | None = None,
     ) -> None:
+        """``descriptors``: how many it may have open; as many as the process, unless it shares them with others.
+
+        Raises:
+            ConfigError: they are too few, or settings do not go together.
+        """
         self.config = config
         self._clock = clock
         self._port = config.network.listen_port
         host = store_host(config.network.advertised_host, self._port)
-        self._store = MessageStore(store_config(config, host), fs=filesystem, clock=clock)
+        self._descriptors = share(
+            descriptor_limit() if descriptors is None else descriptors,
+            config.network.max_connections,
+            config.keeping.max_open_queue_files,
+        )
+        self._store = MessageStore(store_config(config, host, self._descriptors), fs=filesystem, clock=clock)
         self._pages = Pages(config, self._store)
         self._filesystem = filesystem
         self._store_host = host
@@ -89,6 +106,19 @@ class Broker:
             if reserved is not None:
                 reserved.close()
 
+    def _tell_descriptors(self) -> None:
+        logger.info("%s", self._descriptors)
+        if (
+            "maxConnections" in self.config.given
+            and self._descriptors.connections < self.config.network.max_connections
+        ):
+            logger.warning(
+                "maxConnections is %d, but the limit of open files (ulimit -n) leaves %d: %s",
+                self.config.network.max_connections,
+                self._descriptors.connections,
+                self._descriptors,
+            )
+
     async def _start_health(self) -> None:
         """Serve probes and metrics before anything else, so that a long recovery can be watched."""
         network = self.config.network
@@ -115,12 +145,12 @@ class Broker:
         assembly.statistics.begin()
         assembly.start_services()
         limits = ServerLimits(
-            network.max_connections,
-            network.idle_seconds,
-            network.max_unfinished_bytes,
-            network.unfinished_patience_ms / 1000,
-            network.max_unread_bytes,
-            network.unread_patience_ms / 1000,
+            max_connections=self._descriptors.connections,
+            idle_seconds=network.idle_seconds,
+            max_unfinished_bytes=network.max_unfinished_bytes,
+            unfinished_patience_seconds=network.unfinished_patience_ms / 1000,
+            max_unread_bytes=network.max_unread_bytes,
+            unread_patience_seconds=network.unread_patience_ms / 1000,
         )
         vip_port = network.listen_port - _VIP_PORT_STEP if network.listen_port > _VIP_PORT_STEP else None
         server = Server(assembly.router, network.bind_address, self._port, limits, config.tls, vip_port)
@@ -140,6 +170,7 @@ class Broker:
         self._maintenance.start()
         assembly.registrar.start()
         logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
+        self._tell_descriptors()
 
     async def announced(self) -> None:
         """Wait until the name servers know this broker, at most :data:`~raptormq.broker.assembly.SETTLE_S`."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
 from raptormq.errors import ConfigError
-from raptormq.storage.config import FlushDiskType, StoreConfig
+from raptormq.storage.config import HOT_BYTES, FlushDiskType, StoreConfig
 from raptormq.storage.delay_levels import parse_delay_levels
+from raptormq.transport.descriptor_budget import DescriptorBudget
 
 _RECORD_OVERHEAD_BYTES = 70_000
 """Room for topic, properties and the fixed part of a record beside its body."""
+
+_DESCRIPTORS_PER_LOG_FILE = 3
+"""One of a segment that is open to be read, and two of one that is written or mapped."""
 
 _SLOTS_PER_ENTRY = 50
 """Each index file that is not written yet has its slots in memory: no more than 200 bytes an entry."""
 
 
-def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
-    """Return the settings of the store.
+def store_config(config: BrokerConfig, store_host: bytes, descriptors: DescriptorBudget) -> StoreConfig:
+    """Return the settings of the store, which opens as many files as ``descriptors`` grants it.
 
     Raises:
         ConfigError: sizes that do not go together.
@@ -30,6 +33,7 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
             f"maxIndexNum = {keeping.index_entries} is too little for maxHashSlotNum = {keeping.index_slots}: "
             f"expected at least {least_entries}, or fewer slots"
         )
+    log_files = max(1, descriptors.log_files // _DESCRIPTORS_PER_LOG_FILE)
     settings = StoreConfig(
         root_dir=Path(keeping.root_dir),
         commit_log_dir=Path(keeping.commit_log_dir) if keeping.commit_log_dir else None,
@@ -46,20 +50,14 @@ def store_config(config: BrokerConfig, store_host: bytes) -> StoreConfig:
         index_slots=keeping.index_slots,
         index_entries=keeping.index_entries,
         delays_ms=parse_delay_levels(keeping.delay_levels),
-        max_open_queue_files=open_queue_files(keeping.max_open_queue_files),
+        max_open_queue_files=max(1, descriptors.queue_files),
+        max_open_segments=log_files,
+        hot_bytes=min(HOT_BYTES, log_files * keeping.segment_bytes),
         kept_page_bytes=keeping.kept_page_bytes,
         store_host=store_host,
     )
     keep(config, settings)
     return settings
-
-
-def open_queue_files(wanted: int) -> int:
-    """Return how many files of queues may be open: ``wanted``, but not so many of the descriptors that this process may
-    have that connections and the log find none.
-    """
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return wanted if limit == resource.RLIM_INFINITY else max(1, min(wanted, limit * 5 // 8))
 
 
 def keep(config: BrokerConfig, settings: StoreConfig) -> None:

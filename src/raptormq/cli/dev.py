@@ -22,6 +22,7 @@ from raptormq.logs import configure_logging, get_logger
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
 from raptormq.security.settings import ACCESS_KEYS, AccessControl
+from raptormq.transport.descriptor_limit import descriptor_limit
 from raptormq.transport.tls_settings import TLS_KEYS
 
 logger = get_logger(__name__)
@@ -34,6 +35,9 @@ WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 REGISTRATION_TIMEOUT_S = 10.0
 """Both are in this process: a broker that is not registered by then never will be."""
+
+_NAME_SERVER_PART = 4
+"""One of so many descriptors of the process is for the name server."""
 
 PORT = click.IntRange(0, 65_535)
 
@@ -162,10 +166,11 @@ def dev(
 
 @asynccontextmanager
 async def _serving(options: Options, pairs: dict[str, str], path: Path | None) -> AsyncIterator[Addresses]:
-    name_server = NameServer(options.name_server_config(pairs))
+    limit = descriptor_limit()
+    name_server = NameServer(options.name_server_config(pairs), descriptors=limit // _NAME_SERVER_PART)
     async with running(name_server):
         reachable = f"{WILDCARDS.get(options.host, options.host)}:{name_server.port}"
-        broker = Broker(options.broker_config(pairs, reachable, path))
+        broker = Broker(options.broker_config(pairs, reachable, path), descriptors=limit - limit // _NAME_SERVER_PART)
         async with running(broker):
             await _registered(name_server, broker)
             yield {"namesrv": name_server.address} | addresses_of(broker)

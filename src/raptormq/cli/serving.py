@@ -17,6 +17,7 @@ import click
 import uvloop
 
 from raptormq.errors import RaptorMQError
+from raptormq.transport.descriptor_limit import raise_descriptor_limit
 
 STOP_TIMEOUT_S = 4.5
 """A stop that takes longer is cut short: whoever asked for it kills the process after 5 s."""
@@ -50,7 +51,7 @@ class StopTimedOut(RaptorMQError):
 
 
 def serve(opening: Opening) -> None:
-    """Run what ``opening()`` starts until SIGTERM or SIGINT.
+    """Run what ``opening()`` starts until SIGTERM or SIGINT, with as many descriptors as the system allows.
 
     ``opening()`` is an asynchronous context manager: entered when everything serves, with the addresses to print by
     name, and left to stop it all.
@@ -58,6 +59,7 @@ def serve(opening: Opening) -> None:
     Raises:
         RaptorMQError: whatever kept the servers from starting or from stopping.
     """
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(opening))
 

@@ -8,7 +8,7 @@ the pages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -19,6 +19,7 @@ from raptormq.namesrv.handlers.registration import RegistrationHandlers
 from raptormq.namesrv.table import RouteTable
 from raptormq.security.gate import AccessGate
 from raptormq.transport.health_server import Page
+from raptormq.transport.server import Server
 
 Figure = tuple[str, str, int]
 """Name, what it is, value."""
@@ -32,12 +33,12 @@ class Pages(Collector):
         table: RouteTable,
         registrations: RegistrationHandlers,
         gate: AccessGate | None,
-        connections: Callable[[], int],
+        server: Server,
     ) -> None:
         self._table = table
         self._registrations = registrations
         self._gate = gate
-        self._connections = connections
+        self._server = server
 
     def by_path(self) -> dict[str, Page]:
         """Return the pages."""
@@ -62,7 +63,10 @@ class Pages(Collector):
     def _figures(self) -> Iterator[Figure]:
         yield "brokers", "Brokers that are registered", len(self._table.live)
         yield "topics", "Topics that some broker serves", len(self._table.queues)
-        yield "connections", "Open connections", self._connections()
+        yield "connections", "Open connections", self._server.connection_count
+        yield "connections_max", "Connections that may be open", self._server.max_connections
+        text = "Connections closed at once, as too many were open or no descriptor was left"
+        yield "connections_refused_total", text, self._server.refused_count
         registrations = self._registrations
         displaced = "Brokers that had not gone and lost their place to a registration by another connection"
         yield "brokers_displaced_total", displaced, registrations.displaced_count

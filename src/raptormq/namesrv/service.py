@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from raptormq.logs import get_logger
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.handlers import build_router
 from raptormq.namesrv.handlers.registration import RegistrationHandlers
@@ -18,17 +19,30 @@ from raptormq.namesrv.running_config import RunningConfig
 from raptormq.namesrv.security import NameServerSecurity
 from raptormq.namesrv.table import RouteTable
 from raptormq.storage.store import now_ms
+from raptormq.transport.descriptor_budget import share
+from raptormq.transport.descriptor_limit import descriptor_limit
 from raptormq.transport.health_server import HealthServer
 from raptormq.transport.router import Router
-from raptormq.transport.server import Server, ServerLimits
+from raptormq.transport.server import MAX_CONNECTIONS, Server, ServerLimits
+
+logger = get_logger(__name__)
 
 
 class NameServer:
     """One name server in the running event loop."""
 
-    def __init__(self, config: NameServerConfig, clock: Callable[[], int] = now_ms) -> None:
-        """``clock`` gives milliseconds since 1970."""
+    def __init__(
+        self, config: NameServerConfig, clock: Callable[[], int] = now_ms, *, descriptors: int | None = None
+    ) -> None:
+        """``clock`` gives milliseconds since 1970. ``descriptors``: how many it may have open; as many as the process,
+        unless it shares them with others.
+
+        Raises:
+            ConfigError: they are too few.
+        """
         self._clock = clock
+        limit = descriptor_limit() if descriptors is None else descriptors
+        self._descriptors = share(limit, MAX_CONNECTIONS)
         self._config = RunningConfig(config)
         self._table = RouteTable()
         self._kv = KvConfig(Path(config.kv_config_path))
@@ -76,13 +90,14 @@ class NameServer:
         if config.access.is_on:
             self._security = NameServerSecurity(config.access, self._table, self._clock)
             self._security.protect(self._router)
-        limits = ServerLimits(idle_seconds=config.max_idle_seconds)
+        limits = ServerLimits(self._descriptors.connections, config.max_idle_seconds)
         server = Server(self._router, config.bind_address, config.listen_port, limits, config.tls)
         await server.start()
         self._server = server
+        logger.info("%s", self._descriptors)
         if config.metrics_port >= 0:
             gate = self._security.gate if self._security is not None else None
-            pages = Pages(self._table, registrations, gate, lambda: server.connection_count)
+            pages = Pages(self._table, registrations, gate, server)
             health = HealthServer(pages.by_path(), config.metrics_host, config.metrics_port)
             await health.start()
             self._health = health

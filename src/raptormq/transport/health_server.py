@@ -2,21 +2,27 @@
 
 Kubernetes and Prometheus need no more, and a framework would be larger than the broker's request handling. What a
 peer may send is bounded in size, and the whole exchange in time: an answer of a megabyte is kept for nobody who does
-not read it.
+not read it. A few exchanges are open at a time, and one more ends the oldest: peers without a word keep no probe out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from raptormq.errors import ConfigError
+from raptormq.transport.acceptor import Acceptor
 from raptormq.transport.listening import listen
+from raptormq.transport.refusals import Refusals
 
 MAX_REQUEST_BYTES = 8_192
 REQUEST_S = 5.0
 """From the connection to the last byte that the peer takes of its answer."""
+MAX_OPEN = 16
+"""Exchanges at a time. Their descriptors are of the reserve."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -31,8 +37,9 @@ class HealthServer:
         self._pages = pages
         self._host = host
         self._port = port
-        self._servers: list[asyncio.Server] = []
-        self._open: set[asyncio.Task[None]] = set()
+        self._acceptor: Acceptor | None = None
+        self._open: dict[asyncio.Task[None], None] = {}
+        """What is under way, the oldest first."""
 
     @property
     def port(self) -> int:
@@ -49,37 +56,51 @@ class HealthServer:
             sockets = await listen(self._host, self._port)
         except ConfigError as error:
             raise ConfigError(f"cannot serve metrics: {error}") from error
-        for each in sockets:
-            self._servers.append(await asyncio.start_server(self._accept, sock=each, limit=MAX_REQUEST_BYTES))
-            self._port = each.getsockname()[1]
+        self._port = sockets[0].getsockname()[1]
+        self._acceptor = Acceptor(sockets, self._take, self._make_room, Refusals())
 
     async def stop(self) -> None:
         """Stop serving; requests under way are cut."""
-        for server in self._servers:
-            server.close()
-        self._servers = []
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
         for each in self._open:
             each.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer), name="probe or scrape")
-        self._open.add(task)
-        task.add_done_callback(partial(self._ended, writer))
+    def _make_room(self) -> bool:
+        going_on = [each for each in self._open if not each.cancelling()]
+        if len(going_on) >= MAX_OPEN:
+            going_on[0].cancel()
+        return True
 
-    def _ended(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
-        self._open.discard(task)
-        writer.transport.abort()  # closing would wait, for ever, for the peer to read what it has not taken in time
+    def _take(self, peer: socket.socket) -> None:
+        task = asyncio.create_task(self._serve(peer), name="probe or scrape")
+        self._open[task] = None
+        task.add_done_callback(partial(self._ended, peer))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+    def _ended(self, peer: socket.socket, task: asyncio.Task[None]) -> None:
+        del self._open[task]
+        peer.close()
+
+    async def _serve(self, peer: socket.socket) -> None:
+        reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            # A peer that does not speak HTTP, or not in time, gets no answer.
             async with asyncio.timeout(REQUEST_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(*await self._answer(head)))
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a peer that does not speak HTTP, or not in time, gets no answer
+                transport, _ = await loop.connect_accepted_socket(lambda: protocol, peer)
+                try:
+                    await self._exchange(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+                finally:
+                    transport.abort()  # closing would wait, for ever, for the peer to read what it has not yet taken
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(_response(*await self._answer(head)))
+        writer.close()
+        await writer.wait_closed()
 
     async def _answer(self, head: bytes) -> tuple[int, bytes]:
         parts = head.split(b"\r\n", 1)[0].split(b" ")

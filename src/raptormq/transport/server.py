@@ -13,23 +13,27 @@ from raptormq.transport.connection import Connection, RequestHandler
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.frame_budget import FrameBudget
 from raptormq.transport.lazy_reading import LazyReader
-from raptormq.transport.listening import BACKLOG, listen
+from raptormq.transport.listener import Listener
+from raptormq.transport.listening import listen
+from raptormq.transport.refusals import Refusals
 from raptormq.transport.tls import ServerTls
-from raptormq.transport.tls_listener import TlsListener
 
 logger = get_logger(__name__)
 
 _IDLE_SWEEP_S = 5.0
+MAX_CONNECTIONS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """Bounds of a server."""
 
-    max_connections: int = 16_384
-    """Connections beyond this are closed at once."""
+    max_connections: int = MAX_CONNECTIONS
+    """Connections beyond this are closed at once; see :mod:`~raptormq.transport.descriptor_budget`."""
     idle_seconds: float = 120.0
     """A connection that sent nothing for so long is closed (RocketMQ's ``serverChannelMaxIdleTimeSeconds``)."""
+    first_word_seconds: float = 10.0
+    """The same for one that has never sent anything. Clients connect when they have something to send."""
     max_unfinished_bytes: int = 256 << 20
     """What unfinished frames of all connections may take; see :mod:`~raptormq.transport.frame_budget`."""
     unfinished_patience_seconds: float = 3.0
@@ -40,6 +44,11 @@ class ServerLimits:
     """How long a peer may read nothing while they take most of it."""
     connection: ConnectionLimits = field(default_factory=lambda: ConnectionLimits(hold_reading=True))
     """Bounds of each connection."""
+
+    @property
+    def silence_seconds(self) -> float:
+        """How long one that has never sent anything is kept."""
+        return min(self.first_word_seconds, self.idle_seconds)
 
 
 class Server:
@@ -69,14 +78,24 @@ class Server:
         """Keeps what unfinished frames take within bounds."""
         self.answer_budget = AnswerBudget(self._limits.max_unread_bytes, self._limits.unread_patience_seconds)
         """Keeps what unread answers take within bounds."""
-        self._servers: list[asyncio.Server] = []
-        self._listener: TlsListener | None = None
+        self._listener: Listener | None = None
+        self._refusals = Refusals()
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
         """The port that is really bound (of interest where 0 was asked for)."""
         return self._port
+
+    @property
+    def max_connections(self) -> int:
+        """How many may be open."""
+        return self._limits.max_connections
+
+    @property
+    def refused_count(self) -> int:
+        """Connections that were closed at once, since the start: too many were open, or no descriptor was left."""
+        return self._refusals.count
 
     @property
     def connection_count(self) -> int:
@@ -97,17 +116,14 @@ class Server:
                 sockets += await listen(self._host, self._second_port)
             except ConfigError as error:
                 logger.warning("port %d is not served: %s", self._second_port, error)
-        if self._tls is None:
-            self._servers = [await loop.create_server(self._accept, sock=each, backlog=BACKLOG) for each in sockets]
-        else:
-            try:
-                self._listener = TlsListener(
-                    sockets, self._tls, self._accept, self._has_room, self._limits.idle_seconds
-                )
-            except BaseException:
-                for each in sockets:
-                    each.close()
-                raise
+        try:
+            self._listener = Listener(
+                sockets, self._tls, self._make, self._has_room, self._refusals, self._limits.silence_seconds
+            )
+        except BaseException:
+            for each in sockets:
+                each.close()
+            raise
         self._sweeper = loop.call_later(_IDLE_SWEEP_S, self._sweep_idle)
 
     async def stop(self, timeout: float = 2.0) -> None:
@@ -116,9 +132,6 @@ class Server:
             return
         self._sweeper.cancel()
         self._sweeper = None
-        for server in self._servers:
-            server.close()
-        self._servers = []
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
@@ -135,7 +148,7 @@ class Server:
         self.frame_budget.close()
         self.answer_budget.close()
 
-    def _accept(self) -> Connection:
+    def _make(self) -> Connection:
         return Connection(
             self, self._limits.connection, self._admit, self._lazy_reader, self.frame_budget, self.answer_budget
         )
@@ -146,7 +159,7 @@ class Server:
 
     def _admit(self, connection: Connection) -> bool:
         if len(self._connections) >= self._limits.max_connections:
-            logger.warning("refusing %s: %d connections are open", connection.peer_name, len(self._connections))
+            self._refusals.refused(connection.peer_name, "as many are open as may be")
             return False
         self._connections.add(connection)
         return True
@@ -164,11 +177,12 @@ class Server:
 
     def _sweep_idle(self) -> None:
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._limits.idle_seconds
-        for connection in [c for c in self._connections if c.last_read < oldest]:
+        now = loop.time()
+        oldest, oldest_mute = now - self._limits.idle_seconds, now - self._limits.silence_seconds
+        for connection in [c for c in self._connections if c.last_read < (oldest if c.has_spoken else oldest_mute)]:
             if connection.is_closed:  # since an earlier sweep: it does not read what it is owed, and never will
                 connection.abort()
                 continue
-            logger.info("closing %s: idle for %.0f s", connection.peer_name, self._limits.idle_seconds)
+            logger.info("closing %s: idle for %.0f s", connection.peer_name, now - connection.last_read)
             connection.close()
         self._sweeper = loop.call_later(_IDLE_SWEEP_S, self._sweep_idle)

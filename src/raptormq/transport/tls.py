@@ -2,7 +2,7 @@
 
 A context is asked for at every new connection, and looks then whether its files are still those it was made of: no
 thread watches them, and a renewed certificate counts from the next connection on. Neighbours: :mod:`.tls_settings`
-reads what is here from settings, :mod:`.tls_listener` and :mod:`.pool` use it.
+reads what is here from settings, :mod:`.listener` and :mod:`.pool` use it.
 """
 
 from __future__ import annotations

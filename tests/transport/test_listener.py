@@ -13,7 +13,7 @@ import pytest
 
 from raptormq.errors import ConfigError, ConnectError, ConnectionClosed
 from raptormq.protocol.command import RemotingCommand, encode, request, response_to
-from raptormq.transport import tls_listener
+from raptormq.transport import listener
 from raptormq.transport.connection import Connection
 from raptormq.transport.connection_limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
@@ -197,7 +197,7 @@ async def test_half_a_renewal_and_an_expired_one_harm_nobody_who_is_connected(
 async def test_peers_that_stop_half_way_hold_nobody_up_and_are_dropped(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_listener, "HANDSHAKE_S", 3.0)  # enough for those who go on
+    monkeypatch.setattr(listener, "HANDSHAKE_S", 3.0)  # enough for those who go on
     async with serving(server_tls(authority), ServerLimits(idle_seconds=3.0)) as server:
         beginnings = [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01", b"\0", b"\x16\x03\x01\x00\x05junk!"]
         peers = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4 * len(beginnings))]

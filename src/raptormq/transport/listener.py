@@ -1,15 +1,16 @@
-"""Accepts plain and TLS connections on one port, told apart by their first byte (RocketMQ ``TlsModeHandler``).
+"""Makes connections of the peers that are accepted on one port: plain ones and, where the server speaks TLS, encrypted
+ones, told apart by their first byte (RocketMQ ``TlsModeHandler``).
 
 A TLS connection starts with a handshake record, type 0x16; a frame of RocketMQ starts with the high byte of its length,
 which is 0 for every frame that is not too long. The byte is looked at without being taken out of the socket::
 
-    accept --> first byte there? --no--> wait for it, at most ``idle_seconds``
+    accept --> first byte there? --no--> wait for it, at most ``silence_seconds``
                   |
                   +-- 0x16 --> handshake, at most 10 s --> Connection
                   `-- else --> Connection; refused where the server enforces TLS
 
-Nothing here waits for a peer: each has a callback and a deadline of its own. Only servers that speak TLS listen this
-way; without, the loop's own server accepts faster.
+Nothing here waits for a peer: each has a callback and a deadline of its own. Without TLS nobody's first byte is waited
+for. Neighbour: :mod:`~raptormq.transport.acceptor` accepts, and refuses who is too many.
 """
 
 from __future__ import annotations
@@ -19,43 +20,39 @@ import socket
 from collections.abc import Callable, Sequence
 
 from raptormq.logs import get_logger
+from raptormq.transport.acceptor import Acceptor, peer_name
 from raptormq.transport.connection import TLS_HANDSHAKE, Connection
+from raptormq.transport.refusals import Refusals
 from raptormq.transport.tls import HANDSHAKE_S, SHUTDOWN_S, ServerTls
 
 logger = get_logger(__name__)
 
-_ACCEPTS_PER_TURN = 64
-_PAUSE_S = 1.0
 
-
-class TlsListener:
-    """Makes a :class:`Connection` of every peer that has said its first byte."""
+class Listener:
+    """Makes a :class:`Connection` of every peer; with ``tls`` once it has said its first byte."""
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        tls: ServerTls,
+        tls: ServerTls | None,
         make: Callable[[], Connection],
         has_room: Callable[[], bool],
-        idle_seconds: float,
+        refusals: Refusals,
+        silence_seconds: float,
     ) -> None:
         """``has_room`` says whether one more connection is allowed.
 
         Raises:
             ConfigError: certificate, key or authorities cannot be used.
         """
-        self._contexts = tls.context()
-        self._enforcing = tls.enforcing
-        self._sockets = list(sockets)
+        self._contexts = tls.context() if tls is not None else None
+        self._enforcing = tls is not None and tls.enforcing
         self._make = make
-        self._has_room = has_room
-        self._idle_seconds = idle_seconds
+        self._silence_seconds = silence_seconds
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
         self._shaking: set[asyncio.Task[None]] = set()
-        self._paused: set[asyncio.TimerHandle] = set()
         self._loop = asyncio.get_running_loop()
-        for each in self._sockets:
-            self._loop.add_reader(each, self._accept, each)
+        self._acceptor = Acceptor(sockets, self._take, has_room, refusals)
 
     @property
     def waiting_count(self) -> int:
@@ -64,12 +61,7 @@ class TlsListener:
 
     async def close(self) -> None:
         """Stop listening and drop who has not become a connection."""
-        for each in self._sockets:
-            self._loop.remove_reader(each)
-            each.close()
-        self._sockets.clear()
-        for pause in self._paused:
-            pause.cancel()
+        self._acceptor.close()
         for peer in list(self._silent):
             self._drop(peer)
         tasks = list(self._shaking)
@@ -77,42 +69,18 @@ class TlsListener:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            try:
-                peer, _ = listener.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except ConnectionAbortedError:
-                continue  # gone before it was taken
-            except OSError as error:
-                self._pause(listener, error)
-                return
-            if not self._has_room():
-                logger.warning("refusing %s: too many connections are open", _name(peer))
-                peer.close()
-                continue
-            peer.setblocking(False)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def _take(self, peer: socket.socket) -> None:
+        if self._contexts is None:
+            self._hand_over(peer, tls=False)
+        else:
             self._look(peer)
-
-    def _pause(self, listener: socket.socket, error: OSError) -> None:
-        """Out of descriptors or memory: what waits in the kernel would wake the loop without end."""
-        logger.error("cannot accept connections: %s", error)
-        self._loop.remove_reader(listener)
-        timer = self._loop.call_later(_PAUSE_S, self._resume, listener)
-        self._paused = {each for each in self._paused if not each.cancelled() and each.when() > self._loop.time()}
-        self._paused.add(timer)
-
-    def _resume(self, listener: socket.socket) -> None:
-        self._loop.add_reader(listener, self._accept, listener)
 
     def _look(self, peer: socket.socket) -> None:
         try:
             first = peer.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             if peer not in self._silent:
-                self._silent[peer] = self._loop.call_later(self._idle_seconds, self._drop, peer)
+                self._silent[peer] = self._loop.call_later(self._silence_seconds, self._drop, peer)
                 self._loop.add_reader(peer, self._look, peer)
             return
         except OSError:
@@ -122,7 +90,7 @@ class TlsListener:
         elif first == TLS_HANDSHAKE:
             self._hand_over(peer, tls=True)
         elif self._enforcing:
-            logger.info("refusing %s: its connection is not encrypted", _name(peer))
+            logger.info("refusing %s: its connection is not encrypted", peer_name(peer))
             self._drop(peer)
         else:
             self._hand_over(peer, tls=False)
@@ -144,9 +112,9 @@ class TlsListener:
         task.add_done_callback(self._shaking.discard)
 
     async def _become_connection(self, peer: socket.socket, *, tls: bool) -> None:
-        name = _name(peer)
+        name = peer_name(peer)
         try:
-            if tls:
+            if tls and self._contexts is not None:
                 await self._loop.connect_accepted_socket(
                     self._make,
                     peer,
@@ -162,10 +130,3 @@ class TlsListener:
         except BaseException:
             peer.close()
             raise
-
-
-def _name(peer: socket.socket) -> str:
-    try:
-        return "{}:{}".format(*peer.getpeername()[:2])
-    except OSError:
-        return "a peer that is gone"
