@@ -57,7 +57,7 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """The row as the page has it."""
         needed = "; ".join(f"{actions} on the {kind}" for kind, actions in self.needs.items())
-        needed = needed.replace("the every cluster", "`Cluster:*`")
+        needed = needed.replace("the every cluster", "`Cluster:*`").replace("the everything", "`*`")
         return str(int(self.code)), self.about, needed or "a signature alone", self.apache, self.why
 
     def command(self) -> RemotingCommand:
@@ -96,7 +96,9 @@ class Table:
         """All that is needed but for one resource, and everything on others of its kind."""
         for missing, _ in self._demands(row):
             others = {resource: granted for resource, granted in next(self.exact(row)).items() if resource != missing}
-            yield others | {f"{missing}x": {"All"}, f"{missing.partition(':')[0]}:a*": {"All"}}
+            kind = missing.partition(":")[0]
+            near = (f"{missing}x", f"{kind}:a*") if kind != "*" else ("Topic:*", "Group:*", "Cluster:*")
+            yield others | {resource: {"All"} for resource in near}
 
 
 class Trial:

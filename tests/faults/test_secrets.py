@@ -1,4 +1,4 @@
-"""Secrets that a broker knows are found nowhere but in its settings and its users, which only its own account reads."""
+"""Secrets that a server knows are found nowhere but in its settings and its users, which only its own account reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from raptormq.protocol.signing import Credentials, sign
 from tests.broker.harness import running
 from tests.broker.security.rights import ROWS, USER
 from tests.broker.security.test_access_control import SECURED
-from tests.faults.broker_process import Client, process
+from tests.faults.broker_process import Client, process, serving
+from tests.namesrv.rights import ROWS as NAME_SERVER_ROWS
 
 ROOT = Credentials("root", "hush-of-root")
 READER = Credentials("reader", "hush-of-reader")
@@ -45,6 +46,15 @@ MISTAKES: tuple[tuple[RequestCode, dict[str, object], bytes], ...] = (
 
 def text_of(answer: RemotingCommand) -> str:
     return f"{answer.ext_fields} {answer.remark} {answer.body.decode('utf-8', 'replace')}"
+
+
+def holders(folder: Path) -> set[Path]:
+    """The files in which a secret is."""
+    return {path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()}
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 async def ask(client: Client, who: Credentials, code: int, fields: dict[str, object], body: bytes) -> RemotingCommand:
@@ -97,10 +107,9 @@ async def test_no_secret_leaves_a_broker(tmp_path: Path, free_ports: Callable[[i
         output, _ = await asyncio.to_thread(server.communicate)
         assert SECRET.encode() not in output
     assert log.stat().st_size > 0
-    holders = {path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()}
     users_file = tmp_path / "store" / "config" / "users.json"
-    assert holders == {tmp_path / "broker.conf", users_file, users_file.with_name("users.json.bak")}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in holders if path.name != "broker.conf"} == {0o600}
+    assert holders(tmp_path) == {tmp_path / "broker.conf", users_file, users_file.with_name("users.json.bak")}
+    assert {mode_of(path) for path in holders(tmp_path) if path.name != "broker.conf"} == {0o600}
 
 
 async def test_users_that_somebody_has_copied_back_are_private_again(tmp_path: Path) -> None:
@@ -111,4 +120,39 @@ async def test_users_that_somebody_has_copied_back_are_private_again(tmp_path: P
         file.write_bytes(files[0].read_bytes())
         file.chmod(0o644)
     async with running(tmp_path, SETTINGS):
-        assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
+        assert [mode_of(file) for file in files] == [0o600, 0o600]
+
+
+async def test_no_secret_leaves_a_name_server(tmp_path: Path, free_port: int) -> None:
+    pairs = SETTINGS | {
+        "listenPort": str(free_port),
+        "bindAddress": "127.0.0.1",
+        "kvConfigPath": str(tmp_path / "kv.json"),
+        "authConfigPath": str(tmp_path / "auth"),
+    }
+    config, log = tmp_path / "namesrv.conf", tmp_path / "log"
+    config.write_text("".join(f"{key}={value}\n" for key, value in pairs.items() if key != "namesrvAddr"))
+    async with serving(["namesrv", "-c", str(config), "--log-level", "debug"], log=log) as server:
+        client = Client(free_port)
+        await add_reader(client)
+        for row in NAME_SERVER_ROWS:
+            if "Get" in " ".join(row.needs.values()):
+                answer = await ask(client, READER, row.code, dict(row.fields), row.body)
+                assert SECRET not in text_of(answer), str(row)
+        for code, fields, body in MISTAKES:
+            is_setting = code == RequestCode.UPDATE_BROKER_CONFIG
+            asked = RequestCode.UPDATE_NAMESRV_CONFIG if is_setting else code
+            refused = await ask(client, ROOT, asked, fields, body)
+            assert refused.code != ResponseCode.SUCCESS
+            assert SECRET not in text_of(refused), body
+        changed = await ask(client, ROOT, RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true")
+        assert changed.code == ResponseCode.SUCCESS, changed.remark
+        shown = await ask(client, ROOT, RequestCode.AUTH_LIST_USER, {}, b"")
+        assert SECRET in shown.body.decode()
+        await client.close()
+        server.terminate()
+        output, _ = await asyncio.to_thread(server.communicate)
+        assert SECRET.encode() not in output
+    users_file = tmp_path / "auth" / "users.json"
+    assert holders(tmp_path) == {config, users_file, users_file.with_name("users.json.bak")}
+    assert {mode_of(path) for path in holders(tmp_path) if path != config} == {0o600}

@@ -26,7 +26,7 @@ def system_topics(identity: Identity, policies: Policies) -> list[TopicConfig]:
         _topic(topic_names.OFFSET_MOVED_EVENT, 1),
         _topic(topic_names.SCHEDULE_TOPIC, _DELAY_LEVELS),
         _topic(topic_names.reply_topic(cluster), 1),
-        _topic(f"{topic_names.SYSTEM_PREFIX}REVIVE_LOG_{cluster}", 8),
+        _topic(f"{topic_names.REVIVE_PREFIX}{cluster}", 8),
         _topic(f"{topic_names.SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{broker}", 1, int(Perm.INHERIT)),
         _topic(topic_names.HALF_TOPIC, 1),
         _topic(topic_names.OP_HALF_TOPIC, 1),

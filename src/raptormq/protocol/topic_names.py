@@ -31,6 +31,8 @@ NOT_SENDABLE = frozenset(
 )
 SYSTEM_TOPICS = NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TIMER_TOPIC, TRACE_TOPIC}
 SYSTEM_PREFIX = "rmq_sys_"
+REVIVE_PREFIX = f"{SYSTEM_PREFIX}REVIVE_LOG_"
+"""Topics in which brokers keep what was popped and acknowledged; the cluster's name follows."""
 SYSTEM_GROUPS = frozenset(
     {
         "CID_ONS-HTTP-PROXY",

@@ -26,6 +26,7 @@ RESOURCES = {
     "group": f"Group:{GROUP}",
     "source group": f"Group:{OTHER_GROUP}",
     "cluster": f"Cluster:{CLUSTER}",
+    "everything": "*",
 }
 
 NO_RULE = "nothing"
@@ -63,6 +64,7 @@ def its_part_passes(answer: RemotingCommand) -> bool:
 
 
 C = RequestCode
+PUB_ALL = {"everything": "Pub"}
 PUB, SUB, SUB_BOTH = {"topic": "Pub"}, {"group": "Sub"}, {"group": "Sub", "topic": "Sub"}
 GET_TOPIC, GET_GROUP, GET_BOTH = {"topic": "Get"}, {"group": "Get"}, {"group": "Get", "topic": "Get"}
 READ, ADMINISTER = {"cluster": "Get"}, {"cluster": "Update"}
@@ -91,6 +93,11 @@ ROWS = (
     Row(C.SEND_MESSAGE_V2, "send to a retry topic, short names", SUB, "Sub on the group that the request names",
         "the request's group is the producer's own word; it is the topic that is written to",
         send_fields(RETRY), b"x"),
+    Row(C.SEND_MESSAGE_V2, "send to the topic of waiting timers", PUB_ALL, "Pub on the topic",
+        "a message there may name any topic to be delivered to", send_fields("rmq_sys_wheel_timer"), b"x"),
+    Row(C.SEND_MESSAGE_V2, "send to the log of pops", PUB_ALL, "Pub on the topic",
+        "a message there may acknowledge what any group has popped",
+        send_fields(f"rmq_sys_REVIVE_LOG_{CLUSTER}"), b"x"),
     Row(C.SEND_BATCH_MESSAGE, "send a batch", PUB, fields=send_fields(TOPIC) | {"m": "true"}, body=LIST),
     Row(C.SEND_QUEUE_BATCHES, "sends for several queues", PUB, "not there",
         "each part needs what it would need by itself, and is refused by itself",

@@ -16,7 +16,7 @@ from raptormq.broker.pop.outstanding import Key, Outstanding, Place
 from raptormq.protocol.bodies.pop import CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.properties import TAGS, UNIQUE_KEY, encode_properties
 from raptormq.protocol.tags import tag_hash
-from raptormq.protocol.topic_names import SYSTEM_PREFIX
+from raptormq.protocol.topic_names import REVIVE_PREFIX
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.store import MessageStore
 
@@ -28,7 +28,7 @@ _ACK_INTERVAL_MS = 1_000
 
 def revive_topic(cluster: str) -> str:
     """Return the topic of the revive log."""
-    return f"{SYSTEM_PREFIX}REVIVE_LOG_{cluster}"
+    return f"{REVIVE_PREFIX}{cluster}"
 
 
 class CheckPoints:

@@ -17,9 +17,9 @@ from raptormq.protocol.bodies.pop import batch_ack_names
 from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.pop_handle import real_topic
-from raptormq.protocol.topic_names import RETRY_PREFIX, reply_topic
+from raptormq.protocol.topic_names import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC, reply_topic
 from raptormq.security.gate import Demands
-from raptormq.security.resources import Demand, Resource, group_resource, resources_of
+from raptormq.security.resources import ANY_TYPE, Demand, Resource, group_resource, resources_of
 
 MAX_HEARTBEAT_BYTES = 512 * 1024
 """Heartbeats beyond are not judged, hence refused: judging cannot be done in turns with other requests, and this much
@@ -101,8 +101,11 @@ def to_view(topic: str) -> list[Demand]:
 
 def to_send(topic: str) -> list[Demand]:
     """Return what is needed to send a message to ``topic``: to a retry topic that of its group, whichever the request
-    names, which is the producer's own word.
+    names, which is the producer's own word. The topics by which the broker tells itself what to deliver are written to
+    by who may do everything: a message in them may name any topic and any group.
     """
+    if topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX):
+        return [Demand(Resource(ANY_TYPE), _PUB)]
     return _on(topic, _SUB if topic.startswith(RETRY_PREFIX) else _PUB)
 
 
