@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raptormq.errors import StorageError
 from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.checkpoint import decode_checkpoint
 from raptormq.storage.index_file import ENTRY_BYTES, HEADER_BYTES
@@ -16,7 +17,18 @@ from raptormq.storage.page_cache import Extent, fetch
 from raptormq.storage.wishes import Wishes
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Clock, bodies, message, message_at, open_store, put, read_queue, small_config, until
+from tests.storage.stores import (
+    Clock,
+    Inline,
+    bodies,
+    message,
+    message_at,
+    open_store,
+    put,
+    read_queue,
+    small_config,
+    until,
+)
 
 FAST: dict[str, Any] = {
     "flush_interval_ms": 1,
@@ -47,6 +59,43 @@ async def test_everything_becomes_durable_without_a_call() -> None:
     assert [bodies(read_queue(survivor, queue_id=number)) for number in range(5)] == [[str(n)] for n in range(5)]
     assert survivor.consumer_offsets.get("topic", "group", 0) == 1
     store.close()
+
+
+async def test_offsets_are_saved_only_once_the_log_is_durable() -> None:
+    """They say what is done with: here a retry that was stored, so that its group goes on behind the message."""
+    volume, clock = MemoryFileSystem(), Clock()
+    store = open_store(volume, clock)
+    put(store, message("failed"))
+    put(store, message("failed", topic="%RETRY%group"))
+    store.consumer_offsets.commit("topic", "group", 0, 1)
+    assert store._opened is not None
+    saving = asyncio.ensure_future(store._opened.housekeeping.save_offsets(Inline()))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not volume.exists("/store/config/consumerOffset.json")
+    store.flush()
+    await saving
+    survivor = open_store(volume.after_power_cut(), clock)
+    assert survivor.consumer_offsets.get("topic", "group", 0) == 1
+    assert bodies(read_queue(survivor, topic="%RETRY%group")) == ["failed"]
+
+
+async def test_offsets_are_not_saved_when_the_log_cannot_be_flushed() -> None:
+    """Neither while the store runs nor at its end."""
+    volume = FaultyFileSystem(MemoryFileSystem(), Fault(kind="sync", path="/commitlog/", error=errno.EIO, repeats=True))
+    store = open_store(volume)
+    put(store, message("failed"))
+    store.consumer_offsets.commit("topic", "group", 0, 1)
+    assert store._opened is not None
+    saving = asyncio.ensure_future(store._opened.housekeeping.save_offsets(Inline()))
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError, match="commit log could not be flushed"):
+        store.flush()
+    with pytest.raises(StorageError, match="commit log could not be flushed"):
+        await saving
+    with pytest.raises(StorageError, match="commit log could not be flushed"):
+        store._opened.housekeeping.settle()
+    assert not volume.exists("/store/config/consumerOffset.json")
 
 
 def test_an_idle_store_writes_nothing() -> None:

@@ -158,13 +158,15 @@ class Housekeeping:
             raise StorageError(f"cannot remove what was deleted: {error.strerror or error}") from error
 
     async def save_offsets(self, background: Runner) -> None:
-        """Write the consumer offsets if they have changed.
+        """Write the consumer offsets if they have changed, once the log is durable: they say what is done with, and a
+        power cut must not take what was written to the log before that - retries, checkpoints of pops, decisions.
 
         Raises:
             StorageError: they could not be written.
         """
         async with self.one_save:
             if (snapshot := self.offsets.snapshot()) is not None:
+                await self.checkpointing.flusher.reach(self.log.end_offset)
                 await background.run(self._save_offsets, snapshot)
 
     def _save_offsets(self, snapshot: Snapshot) -> None:
@@ -215,4 +217,5 @@ class Housekeeping:
 
     def _settle_offsets(self) -> None:
         if (snapshot := self.offsets.snapshot()) is not None:
+            self.checkpointing.flusher.flush()
             self._save_offsets(snapshot)
