@@ -18,6 +18,7 @@ from raptormq.broker.counters import Counters
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.delay.timing import TimerRules
+from raptormq.broker.delivered.keeper import DeliveryKeeper
 from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
@@ -114,6 +115,7 @@ class Assembly:
     locks: QueueLocks
     timers: TimerDelivery
     transactions: Transactions
+    deliveries: DeliveryKeeper
     services: tuple[BackgroundService, ...]
 
     def expire_locks(self) -> None:
@@ -196,22 +198,9 @@ def assemble(
         core.topics.listen(topic_changed)
     core.topics.listen_to_deletions(core.statistics.forget)
     return Assembly(
-        router,
-        core.topics,
-        core.groups,
-        tables,
-        core.rates,
-        core.statistics,
-        clients,
-        pulls,
-        sends,
-        core.dispatcher,
-        registrar,
-        core.locks,
-        core.timers,
-        core.transactions,
-        _services(core),
-    )
+        router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.dispatcher,
+        registrar, core.locks, core.timers, core.transactions, core.deliveries, _services(core),
+    )  # fmt: skip
 
 
 def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
@@ -290,6 +279,10 @@ class _Core:
             store, self.writer, self.topics, tables.topics_saver, self.groups, self.registry, self.resets,
             self.counters, self.statistics, self.copies, config, store_host, clock,
         )  # fmt: skip
+        self.delayed = DelayedDelivery(store, self.writer, self.topics, tables.delays, clock)
+        self.deliveries = DeliveryKeeper(
+            store, tables.delays, self.timers, (self.delayed, self.transactions, self.popping.revival)
+        )
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
         creator = TopicCreator(self.topics, config.policies)
         self.answers = SendAnswers(store_host, config.policies.region_id, trace_on=config.policies.trace_on)
@@ -379,10 +372,8 @@ def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:
 
 def _services(core: _Core) -> tuple[BackgroundService, ...]:
     """What works beside the requests, in the order of its start."""
-    tables = core.tables
-    delayed = DelayedDelivery(core.store, core.writer, core.topics, tables.delays, tables.delays_saver, core.clock)
     core.dispatcher.listen(core.popping.waiters.arrived)
-    core.dispatcher.listen(delayed.arrived, SCHEDULE_TOPIC)
+    core.dispatcher.listen(core.delayed.arrived, SCHEDULE_TOPIC)
     core.dispatcher.listen(core.transactions.arrived, HALF_TOPIC)
     core.dispatcher.listen(core.timers.arrived, TIMER_TOPIC)
-    return core.conversions, delayed, core.timers, core.transactions, core.popping.revival
+    return core.conversions, core.deliveries, core.delayed, core.timers, core.transactions, core.popping.revival

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from raptormq.broker.addresses import client_address, reserve_port, store_host
 from raptormq.broker.assembly import SETTLE_S, Assembly, assemble
 from raptormq.broker.config import BrokerConfig
+from raptormq.broker.in_thread import finished_in_thread
 from raptormq.broker.maintenance import Maintenance
 from raptormq.broker.pages import Pages
 from raptormq.broker.rates import SAMPLE_S
@@ -129,18 +130,14 @@ class Broker:
 
     async def _open_store(self) -> None:
         """Recover in a thread; until it is done nothing else uses the store."""
-        opening = asyncio.ensure_future(asyncio.to_thread(self._store.open))
-        try:
-            await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            await asyncio.wait([opening])
-            raise
+        await finished_in_thread(self._store.open)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         config, network = self.config, self.config.network
         assembly = assemble(config, self._store, self._store_host, self.address, self._filesystem, self._clock)
         self._assembly = assembly
+        await assembly.deliveries.derive()
         self._store.set_loop(loop, assembly.dispatcher.schedule)
         assembly.statistics.begin()
         assembly.start_services()

@@ -32,7 +32,6 @@ class Tables:
     topics_saver: TableSaver
     groups_saver: TableSaver
     delays: DelayProgress
-    delays_saver: TableSaver
     timers_file: TimerProgressFile
     security: SecurityTables
     topics_known: bool
@@ -64,17 +63,14 @@ def load_tables(
     folder = Path(config.keeping.root_dir) / "config"
     topics_json = topics_file(str(folder / "topics.json"), filesystem)
     groups_json = groups_file(str(folder / "subscriptionGroup.json"), filesystem)
-    delays_json = delays_file(str(folder / "delayOffset.json"), filesystem)
     topics = TopicTable(topics_json.load(TopicConfigTable.from_dict) or TopicConfigTable(), clock)
     groups = groups_json.load(lambda saved: GroupTable(saved, clock)) or GroupTable(None, clock)
-    delays = DelayProgress(delays_json, clock)
     tables = Tables(
         topics,
         groups,
         TableSaver(topics_json, topics.to_dict, deletions_saved),
         TableSaver(groups_json, groups.to_dict),
-        delays,
-        TableSaver(delays_json, delays.to_dict),
+        DelayProgress(delays_file(str(folder / "delayOffset.json"), filesystem), clock),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
         load_security(config.security, folder, filesystem),
         topics_json.is_newest,

@@ -15,7 +15,14 @@ from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import File
 from raptormq.storage.log_batch import AppendResult
-from raptormq.storage.record_parser import ParsedRecord, parse_record, peek, peek_store_timestamp, pending_of
+from raptormq.storage.record_parser import (
+    ParsedRecord,
+    parse_record,
+    peek,
+    peek_prepared_offset,
+    peek_store_timestamp,
+    pending_of,
+)
 from raptormq.storage.segment import Segment
 
 WINDOW_BYTES = 4 << 20
@@ -93,6 +100,24 @@ class LogScanner:
             self.end_offset = record.physical_offset + record.size
         if batch.sizes:
             yield self._finish(batch)
+
+    def derived(self) -> Iterator[ParsedRecord]:
+        """Yield the records from ``end_offset`` on that have a PREPAREDTRANSACTIONOFFSET, in a log that has been walked
+        through: the others are stepped over without a closer look, at a fifth of the cost.
+        """
+        while (segment := self._segment(self.end_offset)) is not None:
+            data, at = self._bytes(segment, self.end_offset, MIN_RECORD_BYTES)
+            size, magic = peek(data, at)
+            is_sound = magic in (MAGIC_V1, MAGIC_V2) and MIN_RECORD_BYTES <= size <= segment.end - self.end_offset
+            if is_sound and not peek_prepared_offset(data, at):
+                self.end_offset += size
+                continue
+            record = self._next()
+            if record is None:
+                return
+            if record.prepared_transaction_offset:
+                yield record
+            self.end_offset = record.physical_offset + record.size
 
     def _new_batch(self) -> AppendResult:
         return AppendResult([], self.end_offset, [])

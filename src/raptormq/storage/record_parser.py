@@ -52,6 +52,7 @@ class ParsedRecord(NamedTuple):
     """Text form, known to be UTF-8."""
     body: bytes = b""
     """Only of the wrapper of an inner batch."""
+    prepared_transaction_offset: int = 0
 
 
 def peek(data: Buffer, at: int) -> tuple[int, int]:
@@ -70,6 +71,13 @@ def peek_store_timestamp(data: Buffer, at: int = 0) -> int:
 def peek_physical_offset(data: Buffer) -> int:
     """Return the log offset that a record claims for itself."""
     (offset,) = _LONG.unpack_from(data, PHYSICAL_OFFSET_AT)
+    return int(offset)
+
+
+def peek_prepared_offset(data: Buffer, at: int) -> int:
+    """Return the PREPAREDTRANSACTIONOFFSET of what is known to be a record."""
+    (sys_flag,) = _SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)
+    (offset,) = _LONG.unpack_from(data, at + _BODY_AT[sys_flag & _V6_HOSTS] - 12)
     return int(offset)
 
 
@@ -144,7 +152,7 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
         fixed = _FIXED[_SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)[0] & _V6_HOSTS]
         (
             size, magic, crc, queue_id, _, queue_offset, physical_offset, sys_flag, born_timestamp, _, store_timestamp,
-            _, _, _, body_length
+            _, _, prepared_offset, body_length
         ) = fixed.unpack_from(data, at)  # fmt: skip
         body_at = at + fixed.size
         topic_at = body_at + body_length
@@ -168,8 +176,9 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
         raise RecordError(f"the record is damaged: {error}") from error
     body = data[body_at:topic_at] if sys_flag & _INNER_BATCH else b""
     return ParsedRecord(
-        offset, size, topic, queue_id, queue_offset, store_timestamp, born_timestamp, sys_flag, properties, body
-    )
+        offset, size, topic, queue_id, queue_offset, store_timestamp, born_timestamp, sys_flag, properties, body,
+        prepared_offset,
+    )  # fmt: skip
 
 
 def pending_of(record: ParsedRecord) -> PendingRecord:

@@ -27,6 +27,7 @@ from raptormq.storage.key_index import KeyIndex
 from raptormq.storage.key_query import KeyQueries
 from raptormq.storage.lifecycle import OpenStore, open_store
 from raptormq.storage.log_batch import Appended, AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
+from raptormq.storage.log_scanner import LogScanner
 from raptormq.storage.message_finder import KeyQuery, MessageFinder
 from raptormq.storage.message_reader import MessageReader
 from raptormq.storage.page_cache import PagesMissing, with_pages
@@ -302,14 +303,10 @@ class MessageStore:
         """
         return await self._warmed(
             lambda wait: self._finder.message_at(
-                physical_offset,
-                unique_key,
-                takes_encrypted=takes_encrypted,
-                takes_dead=takes_dead,
-                whole=whole,
-                wait=wait,
+                physical_offset, unique_key,
+                takes_encrypted=takes_encrypted, takes_dead=takes_dead, whole=whole, wait=wait,
             )
-        )
+        )  # fmt: skip
 
     async def stored_at_cold(self, physical_offset: int, size: int | None = None) -> int | None:
         """Return the store time (ms) of the record at a log offset, None when there is none, or not one of ``size``."""
@@ -325,6 +322,10 @@ class MessageStore:
         if self._key_queries is None:
             return []
         return await self._key_queries.find(KeyQuery(topic, key, begin, end, takes_batches), limit, self._background)
+
+    def walk(self, start: int) -> LogScanner:
+        """Return a walk through the log from the record at ``start`` on, which waits for the disk."""
+        return LogScanner(self._log, start)
 
     def index_end(self) -> tuple[int, int]:
         """Return store time (ms) and log offset of the newest message that is found by its keys."""

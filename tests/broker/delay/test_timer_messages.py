@@ -189,10 +189,10 @@ async def test_a_stop_keeps_the_place_also_when_all_else_is_saved(tmp_path: Path
 
 async def saved_on_the_way(broker: Broker) -> None:
     """Return when the progress is saved, which is done every few seconds."""
-    timers = assembly_of(broker).timers
-    timers._save_at, timers._unsaved = 0.0, True  # also when it has yet to note what it has just delivered
+    timers, deliveries = assembly_of(broker).timers, assembly_of(broker).deliveries
     timers.arrived([(TIMER_TOPIC, 0, 1, 0)])
-    await eventually(lambda: not timers._unsaved)
+    await eventually(lambda: not (timers._due_now() or timers._delivering))
+    await deliveries.save()
 
 
 async def test_what_is_due_in_the_millisecond_that_is_read_next_still_comes(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from tests.broker.transaction.producer import (
 
 async def test_nobody_sees_a_half_and_everybody_the_committed_message(tmp_path: Path) -> None:
     async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
+        await peer.send("t", b"before", 0)
         sent = await prepare(peer)
         assert (sent.ext_fields["queueId"], sent.ext_fields["transactionId"]) == ("2", "K1")
         assert (await peer.pull("t", 0, 2)).code == 19

@@ -3,15 +3,15 @@
 One task looks at the first waiting message of every level and sleeps until the earliest of them is due, or until a
 message arrives at a level that had none: within a level, messages become due in the order of their queue.
 
-A message is written to its own topic first and counted as delivered then: a crash in between delivers it twice, never
-not at all. While writing fails (a full disk), the same messages are tried again every second.
+A message counts as delivered in the turn of the loop in which it is written to its own topic. Its copy names its
+origin, so that a start after a crash finds in the log what was delivered since progress was saved
+(:mod:`raptormq.broker.delivered`). While writing fails (a full disk), the same messages are tried again every second.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from itertools import takewhile
 
 from raptormq.broker.background_service import ended
@@ -19,6 +19,7 @@ from raptormq.broker.delay.postponing import restore
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.reading import messages_of
 from raptormq.broker.delay.set_back import SetBack
+from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.steady_clock import steady_ms
 from raptormq.broker.topics import TopicTable
@@ -27,7 +28,6 @@ from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.log_batch import Arrival, PendingRecord
 from raptormq.storage.results import GetStatus
-from raptormq.storage.saving import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.storage.wishes import Wishes
 from raptormq.transport.event_wait import set_within
@@ -38,7 +38,6 @@ _GROUP = 64
 """Messages delivered with one append at most."""
 _GROUP_BYTES = 4 << 20
 _RETRY_S = 1.0
-_SAVE_S = 5.0
 _LONGEST_SLEEP_S = 10.0
 """The clock may be set while the task sleeps."""
 
@@ -52,21 +51,31 @@ class DelayedDelivery:
         writer: InternalWriter,
         topics: TopicTable,
         progress: DelayProgress,
-        saver: TableSaver,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._writer = writer
         self._topics = topics
         self._progress = progress
-        self._saver = saver
         self._clock = clock
         self._delays_ms = store.config.delays_ms
         self._set_back = {level: SetBack(delay, steady_ms) for level, delay in enumerate(self._delays_ms, 1)}
         self._arrived = asyncio.Event()
         self._idle_levels: set[int] = set()
+        self._delivered: set[int] = set()
+        """Places in the log of messages that were delivered since progress was saved by an earlier run."""
+        self._settled_levels: set[int] = set()
+        """Levels that are past all of those."""
         self._task: asyncio.Task[None] | None = None
-        self._saving: asyncio.TimerHandle | None = None
+
+    @property
+    def settles_copies(self) -> bool:
+        """True until progress is again where it was when an earlier run ended."""
+        return bool(self._delivered)
+
+    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+        """Deliver nothing again of which the log has a copy; what is forgotten is :class:`DelayProgress`."""
+        self._delivered = copies.origins
 
     def start(self) -> None:
         """Begin with what became due while the broker was away."""
@@ -76,16 +85,10 @@ class DelayedDelivery:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End; what was delivered is on record."""
+        """End."""
         if self._task is not None:
             await ended(self._task)
             self._task = None
-        if self._saving is not None:
-            self._saving.cancel()
-            self._saving = None
-            self._saver.save_soon()
-        with suppress(StorageError):  # it has been logged; a few messages will be delivered twice
-            await self._saver.saved()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Look at a level again that had nothing to wait for."""
@@ -117,7 +120,8 @@ class DelayedDelivery:
         while True:
             low, high = await self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
             offset = min(max(self._progress.offsets.get(level, 0), low), high)
-            times = await self._store.tag_codes(SCHEDULE_TOPIC, level - 1, offset, _GROUP)
+            items = await self._store.queue_items(SCHEDULE_TOPIC, level - 1, offset, _GROUP)
+            times = [time for _, _, time in items]
             now = self._clock()
             if times and times[0] > now + delay:
                 count = min(self._set_back[level].due(high) - offset, len(times))
@@ -128,30 +132,35 @@ class DelayedDelivery:
                 next_due = times[0] if times else 0
             if count > 0:
                 await self._deliver(level, offset, count)
-            elif times:
+                continue
+            if self._delivered.isdisjoint(place for place, _, _ in items):  # else the time of day was set back
+                self._settle(level)
+            if times:
                 return next_due
-            else:
-                self._idle_levels.add(level)
-                return None
+            self._idle_levels.add(level)
+            return None
+
+    def _settle(self, level: int) -> None:
+        self._settled_levels.add(level)
+        if len(self._settled_levels) == len(self._delays_ms):
+            self._delivered = set()
 
     async def _deliver(self, level: int, offset: int, count: int) -> None:
         found = await self._store.get_messages_cold(SCHEDULE_TOPIC, level - 1, offset, Wishes(count, _GROUP_BYTES))
+        records: list[PendingRecord] = []
         if found.status is GetStatus.FOUND:
             records = [record for data in found.buffers for record in self._restored(data)]
-            if records:
-                await self._writer.stored(records)
+        written = self._writer.write(records) if records else None
         self._progress.offsets[level] = min(max(found.next_offset, offset + 1), offset + count)
-        if self._saving is None:
-            self._saving = asyncio.get_running_loop().call_later(_SAVE_S, self._save)
+        if written is not None:
+            await self._writer.on_disk(written)
 
     def _restored(self, data: bytes | bytearray | memoryview) -> Iterable[PendingRecord]:
         for message in messages_of(data, "delayed"):
+            if message.physical_offset in self._delivered:
+                continue
             record = restore(message)
             if record is None or record.topic not in self._topics.configs:
                 logger.warning("a delayed message at %d has no topic any more", message.physical_offset)
             else:
                 yield record
-
-    def _save(self) -> None:
-        self._saving = None
-        self._saver.save_soon()

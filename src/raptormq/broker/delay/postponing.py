@@ -2,7 +2,8 @@
 ``ScheduleMessageService.messageTimeUp``).
 
 A message with ``DELAY=level`` is stored in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX with ``REAL_TOPIC`` and
-``REAL_QID`` added to its properties. The copy that is delivered keeps them all, DELAY too, as RocketMQ's does.
+``REAL_QID`` added to its properties. The copy that is delivered keeps them all, DELAY too, as RocketMQ's does, and
+names its origin.
 """
 
 from __future__ import annotations
@@ -65,5 +66,4 @@ def restore(waiting: StoredMessage) -> PendingRecord | None:
     queue = names.find_number(waiting.properties, names.REAL_QUEUE_ID)
     if topic is None or queue is None:
         return None
-    record = record_copy(waiting, topic, queue, waiting.properties)
-    return record._replace(prepared_transaction_offset=waiting.prepared_transaction_offset)
+    return record_copy(waiting, topic, queue, waiting.properties, once=True)

@@ -8,8 +8,9 @@ It is made anew at every start from the consume queue of rmq_sys_wheel_timer, wh
 (:mod:`raptormq.storage.timer_codes`); where Apache RocketMQ wrote the queue, from the records. RocketMQ's own index,
 ``timerwheel`` and ``timerlog``, is neither read nor written.
 
-A message is written to its own topic first and leaves the heap then: a crash in between delivers it twice, never not at
-all. While writing fails (a full disk), the same messages are tried again every second.
+A message leaves the heap in the turn of the loop in which it is written to its own topic. Its copy names its origin, so
+that a start after a crash finds in the log what was delivered since progress was saved
+(:mod:`raptormq.broker.delivered`). While writing fails (a full disk), the same messages are tried again every second.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from raptormq.broker.background_service import ended
 from raptormq.broker.delay.reading import messages_of
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.delay.timing import deletion_key, ring
+from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import StorageError
@@ -45,7 +47,6 @@ _GROUP = 64
 """Messages delivered with one append at most."""
 _GROUP_BYTES = 4 << 20
 _RETRY_S = 1.0
-_SAVE_S = 5.0
 _SEARCH_S = 60e-6
 """Seconds for each message that waits, between two searches for the one with the smallest offset: a thread takes a
 tenth of a second for a million."""
@@ -79,14 +80,19 @@ class TimerDelivery:
         self._clock = clock
         self._arrived = asyncio.Event()
         self._waiting: list[int] = []
+        self._delivering: list[int] = []
+        """What is not in the heap, and not written either."""
         self._known = 0
+        self._known_first = 0
+        """Where the queue ended at the start: up to there messages may have been delivered before."""
+        self._delivered: set[int] = set()
+        """Places in the log of messages that were delivered since progress was saved by an earlier run."""
         self._before = file.load()  # now: without it nothing can be delivered, and a start that fails is seen
         self._recalled: dict[int, set[str]] = {}
-        self._unsaved = False
-        self._save_at = 0.0
-        self._first_waiting = self._before.first_waiting
+        self._changes = self._saved_changes = 0
+        self._first_waiting = self._saved_first = self._before.first_waiting
         self._search_at = 0.0
-        self._saving: asyncio.Future[None] | None = None
+        self._to_save: tuple[TimerProgress, int] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -102,16 +108,12 @@ class TimerDelivery:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End and keep the progress."""
+        """End."""
         if self._task is None:
             return
         await ended(self._task)
         self._task = None
-        if self._saving is not None:  # a thread that was left alone would save beside the one below
-            await asyncio.gather(self._saving, return_exceptions=True)
-        first = _first_offset(self._waiting, self._known)
-        if self._unsaved or first != self._first_waiting:  # which is looked for seldom where many wait
-            await self._save(self._progress(first))
+        self._search_at = 0.0  # the last save is exact
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Look at the queue again when something came."""
@@ -130,8 +132,7 @@ class TimerDelivery:
                 while self._due_now():
                     await self._deliver_group()
                     await self._learn()
-                    await self._save_when_time()
-                pause = await self._pause()
+                pause = self._pause()
             except StorageError as error:
                 logger.warning("timer messages cannot be delivered, they are tried again: %s", error)
                 pause = _RETRY_S
@@ -147,16 +148,21 @@ class TimerDelivery:
         low, high = await self._store.queue_bounds(TIMER_TOPIC, 0)
         self._known = max(self._known, low)
         while self._known < high:
-            codes = await self._store.tag_codes(TIMER_TOPIC, 0, self._known, _PAGE)
-            if not codes:
+            items = await self._store.queue_items(TIMER_TOPIC, 0, self._known, _PAGE)
+            if not items:
                 return
-            for offset, code in enumerate(codes, self._known):
+            for offset, (place, _, code) in enumerate(items, self._known):
                 timer = read_timer_code(code) or await self._read_code(offset)
-                if timer is not None and not self._before.is_delivered(offset, timer.due_ms):
+                if timer is not None and not self._is_delivered(place, offset, timer):
                     heappush(self._waiting, _key(timer, offset))
-            self._known += len(codes)
-            self._unsaved = True
+                self._known = offset + 1  # one by one: who has to wait here may fail
+            self._changes += 1
             await asyncio.sleep(0)  # a million codes must not hold up the requests
+        if not self.settles_copies:
+            self._delivered = set()
+
+    def _is_delivered(self, place: int, offset: int, timer: TimerCode) -> bool:
+        return place in self._delivered or self._before.is_delivered(offset, timer.due_ms)
 
     async def _read_code(self, offset: int) -> TimerCode | None:
         """Return the time of a message whose queue item does not tell it: another broker wrote the item."""
@@ -172,19 +178,20 @@ class TimerDelivery:
         return bool(self._waiting) and _due_ms(self._waiting[0]) <= self._clock() - self._precision_ms
 
     async def _deliver_group(self) -> None:
-        keys: list[int] = []
+        keys = self._delivering
         while len(keys) < _GROUP and self._due_now():
             keys.append(heappop(self._waiting))
-        delivered = 0
         try:
             records, done = await self._read_group(keys)
-            if records:
-                await self._writer.stored(records)
-            delivered = done
-            self._unsaved = True
+            written = self._writer.write(records) if records else None
+            del keys[:done]
+            self._changes += 1
+            if written is not None:
+                await self._writer.on_disk(written)
         finally:
-            for key in keys[delivered:]:
+            for key in keys:
                 heappush(self._waiting, key)
+            keys.clear()
         for due_ms in [due for due in self._recalled if not self._waiting or due < _due_ms(self._waiting[0])]:
             del self._recalled[due_ms]
 
@@ -227,39 +234,65 @@ class TimerDelivery:
         else:
             yield record
 
+    def _pause(self) -> float | None:
+        """Return how long nothing is to be done, in s; None without end."""
+        if not self._waiting:
+            return None
+        due = _due_ms(self._waiting[0]) + self._precision_ms
+        return min(max(0.0, (due - self._clock()) / 1000), _LONGEST_SLEEP_S)
+
     # --- progress ---
 
-    async def _pause(self) -> float | None:
-        """Return how long nothing is to be done, in s; None without end."""
-        await self._save_when_time()
-        pauses = [self._save_at - asyncio.get_running_loop().time()] if self._unsaved else []
-        if self._waiting:
-            due = _due_ms(self._waiting[0]) + self._precision_ms
-            pauses += [(due - self._clock()) / 1000, _LONGEST_SLEEP_S]
-        return max(0.0, min(pauses)) if pauses else None
+    @property
+    def settles_copies(self) -> bool:
+        """True until everything is known again that came before the start."""
+        return self._known < self._known_first
 
-    async def _save_when_time(self) -> None:
+    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+        """Deliver nothing again of which the log has a copy."""
+        self._delivered = copies.origins
+        self._known_first = self._store.queue_end(TIMER_TOPIC, 0)
+        if forgotten:
+            self._before = TimerProgress()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an earlier run has saved something."""
+        return self._before != TimerProgress()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has everything."""
+        return self._changes == self._saved_changes and self._first_waiting == self._saved_first
+
+    async def prepare(self) -> None:
+        """Look for the first that waits, seldom where many wait; a place that it was at before is right as well."""
         now = asyncio.get_running_loop().time()
-        if self._unsaved and now >= self._save_at:
-            self._save_at = now + _SAVE_S
-            if now >= self._search_at:
-                self._search_at = now + _SEARCH_S * len(self._waiting)
-                self._first_waiting = await asyncio.to_thread(_first_offset, self._waiting.copy(), self._known)
-            await self._save(self._progress(self._first_waiting))
+        if now >= self._search_at:
+            self._search_at = now + _SEARCH_S * len(self._waiting)
+            keys = [*self._waiting, *self._delivering]
+            self._first_waiting = await asyncio.to_thread(_first_offset, keys, self._known)
 
-    def _progress(self, first_waiting: int) -> TimerProgress:
-        """All that is known and due before the first in the heap is delivered."""
-        now = self._clock()
-        read = min(_due_ms(self._waiting[0]), now + 1) if self._waiting else now + 1
-        return TimerProgress(read, self._known, first_waiting)
+    def snapshot(self) -> None:
+        """Remember how far delivery is: all that is known and due before the first that waits is delivered. Nothing
+        before all is known again: what is on disk says more.
+        """
+        self._to_save = None
+        if not self.settles_copies:
+            read = min(map(_due_ms, (*self._waiting[:1], *self._delivering)), default=self._clock() + 1)
+            progress = TimerProgress(min(read, self._clock() + 1), self._known, self._first_waiting)
+            self._to_save = progress, self._changes
 
-    async def _save(self, progress: TimerProgress) -> None:
-        try:
-            self._saving = asyncio.ensure_future(asyncio.to_thread(self._file.save, progress))
-            await asyncio.shield(self._saving)
-            self._unsaved = False
-        except OSError as error:  # messages would be delivered twice after a crash
-            logger.error("cannot save the progress of timer messages: %s", error)
+    def save(self) -> None:
+        """Write what was remembered; waits for the disk.
+
+        Raises:
+            OSError: the old contents are still there.
+        """
+        if self._to_save is not None:
+            progress, changes = self._to_save
+            self._file.save(progress)
+            self._saved_changes, self._saved_first = changes, progress.first_waiting
 
 
 def _key(timer: TimerCode, offset: int) -> int:

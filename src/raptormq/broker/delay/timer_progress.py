@@ -11,7 +11,7 @@
 
 In RocketMQ's own file ``masterTimerQueueOffset`` says how far its ``timerlog`` has the queue: what is before may wait.
 
-It is written a little after the delivery, so a crash delivers some messages twice and loses none.
+It is written a little after the delivery; what was delivered since the log tells (:mod:`raptormq.broker.delivered`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Brings back what was popped and not acknowledged in time: a copy goes to the group's retry topic
 (``PopReviveService``).
 
+A copy names its origin. Where a crash came between the copies of a checkpoint and the record behind them that says that
+its messages are done, the first look after the start finds the copies in the log and writes no others; messages of a
+batch, which have one place in the log, come once more then.
+
 At the start the revive log is read from where the last run had come (group ``CID_RMQ_SYS_REVIVE_GROUP``, whose offset
 is the last record that is done with); pops wait until that is through. A message comes back at its time, within
 :data:`LONGEST_PAUSE_S`.
@@ -13,10 +17,12 @@ from collections.abc import Callable
 
 from raptormq.broker.config import Pulling
 from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.delivered.copies import Copies
+from raptormq.broker.delivered.origin import origin_of
 from raptormq.broker.groups import GroupTable
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
-from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.broker.pop.outstanding import Key, Outstanding
 from raptormq.broker.record_copy import record_copy
 from raptormq.broker.topics import TopicTable
 from raptormq.errors import BatchEncrypted, BodyError, RecordError, StorageError
@@ -27,6 +33,7 @@ from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.pop_handle import pop_retry_topic
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, find_property
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
+from raptormq.protocol.topic_names import is_system_topic
 from raptormq.storage.log_batch import PendingRecord
 from raptormq.storage.results import GetStatus
 from raptormq.storage.saving import TableSaver
@@ -77,7 +84,18 @@ class PopRevival:
         self._pulling = pulling
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
+        self._returned: dict[tuple[str, int], int] = {}
+        self._written_at: dict[Key, int] = {}
+        """Where in the log the checkpoints of earlier runs are."""
+        self.settles_copies = True
+        """Until the first look at what is due: :meth:`take_copies` has brought what tells of copies of earlier runs."""
         self.ready = asyncio.Event()
+
+    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+        """Bring nothing back again of which there is a copy behind its checkpoint."""
+        self._returned = copies.returned
+        if forgotten:
+            self._store.consumer_offsets.remove_group(REVIVE_GROUP)
 
     def start(self) -> None:
         """Read what is outstanding, then bring back what is due."""
@@ -103,6 +121,7 @@ class PopRevival:
         while True:
             try:
                 await self.revive_due()
+                self._settled()
                 self._commit()
                 told = ""
             except StorageError as error:
@@ -136,13 +155,18 @@ class PopRevival:
         tag = find_property(record.properties, names.TAGS)
         try:
             if tag == CHECKPOINT_TAG:
-                place = queue_id, record.queue_offset
-                self._checkpoints.note(CheckPoint.from_json(record.body), place, record.physical_offset)
+                place, checkpoint = (queue_id, record.queue_offset), CheckPoint.from_json(record.body)
+                self._checkpoints.note(checkpoint, place, record.physical_offset)
+                if self._returned:
+                    self._written_at.setdefault(checkpoint.key, record.physical_offset)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = Ack.from_json(record.body)
                 self._outstanding.acknowledge(ack.key, ack.offsets)
         except BodyError as error:
             logger.warning("record %d of queue %d of the revive log: %s", record.queue_offset, queue_id, error)
+
+    def _settled(self) -> None:
+        self._returned, self._written_at, self.settles_copies = {}, {}, False
 
     def _commit(self) -> None:
         if not self.ready.is_set():
@@ -208,7 +232,9 @@ class PopRevival:
                 logger.warning("message %d of %s cannot be brought back: %s", offset, checkpoint.topic, error)
                 continue
             if message is not None:
-                copies[offset] = self._copy(message, topic, checkpoint)
+                copy = self._copy(message, topic, checkpoint)
+                if not self._is_written(copy, checkpoint):
+                    copies[offset] = copy
         for each in {record.topic for record in copies.values()}:
             await self._ensure_topic(each, checkpoint.group)
         return copies
@@ -219,7 +245,16 @@ class PopRevival:
         first = found.get(names.FIRST_POP_TIME) if message.reconsume_times else None
         needed = {names.FIRST_POP_TIME: first or str(checkpoint.pop_time)}
         text = self._copied_texts.fit(topic, found, needed, limit=_LONGEST_PROPERTIES)
-        return record_copy(message, topic, 0, text, retries=1)
+        return record_copy(message, topic, 0, text, retries=1, once=self._has_place(checkpoint.topic))
+
+    def _has_place(self, topic: str) -> bool:
+        """Whether a place in the log stands for one message of a topic, and its copy for nothing else."""
+        return not (self._store.is_batch_topic(topic) or is_system_topic(topic))
+
+    def _is_written(self, copy: PendingRecord, checkpoint: CheckPoint) -> bool:
+        """Whether an earlier run has written this copy, and nothing behind it."""
+        origin, since = origin_of(copy.prepared_transaction_offset), self._written_at.get(checkpoint.key)
+        return origin is not None and since is not None and self._returned.get((copy.topic, origin), -1) > since
 
     async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:
         result = await self._store.get_messages_cold(checkpoint.topic, checkpoint.queue_id, offset, Wishes(1, 1))

@@ -7,7 +7,8 @@
     commit   --> copy in REAL_TOPIC/REAL_QID, transaction bits 8, prepared offset = the half's place in the log
     decision --> op: RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d, body "12,": offsets of settled halves
 
-Halves stay in the log; what is open is what no op names.
+Halves stay in the log; what is open is what no op names. A half that is asked about is written anew, one that is given
+up goes to TRANS_CHECK_MAX_TIME_TOPIC; each copy names its origin as the committed message does.
 """
 
 from __future__ import annotations
@@ -62,10 +63,7 @@ def committed(half: StoredMessage) -> PendingRecord | None:
     record = restore(half)
     if record is None:
         return None
-    return record._replace(
-        sys_flag=half.sys_flag & ~_TRANSACTION_BITS | COMMIT,
-        prepared_transaction_offset=half.physical_offset,
-    )
+    return record._replace(sys_flag=half.sys_flag & ~_TRANSACTION_BITS | COMMIT)
 
 
 def op_record(offset: int, now: int) -> PendingRecord:
@@ -85,12 +83,12 @@ def asked_again(half: StoredMessage, checks: int, fit: Fit) -> PendingRecord:
     that Apache RocketMQ has taken may have no room for it, and is as ``fit`` makes it.
     """
     text = fit(decode_properties(half.properties), {names.TRANSACTION_CHECK_TIMES: str(checks)})
-    return record_copy(half, HALF_TOPIC, 0, text)
+    return record_copy(half, HALF_TOPIC, 0, text, once=True)
 
 
 def given_up(half: StoredMessage) -> PendingRecord:
     """Return the half as operators find it when its producer never decided."""
-    return record_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties)
+    return record_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties, once=True)
 
 
 def question(half: StoredMessage) -> StoredMessage:

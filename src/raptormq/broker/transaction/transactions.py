@@ -2,7 +2,8 @@
 (``TransactionalMessageServiceImpl``, ``TransactionalMessageCheckService``).
 
 What a decision writes - the committed message and the op that settles its half - goes into the log as one group, the
-message first. A crash between the two leaves the half open, and the producer is asked once more. A half that is settled
+message first. After a crash between the two the next start finds the message, which names its half, and writes the op
+(:mod:`raptormq.broker.delivered`); likewise for a half that was written anew, or given up. A half that is settled
 stays settled: a second commit is refused, where RocketMQ delivers the message a second time. A question that nobody is
 there to be asked does not count, as it does in RocketMQ: a transaction is not given up because its producers are away.
 """
@@ -10,7 +11,7 @@ there to be asked does not count, as it does in RocketMQ: a transaction is not g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -18,6 +19,7 @@ from typing import Protocol
 from raptormq.broker.background_service import ended
 from raptormq.broker.config import Transactions as Settings
 from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.topics import TopicTable
 from raptormq.broker.transaction.half import (
@@ -100,6 +102,9 @@ class Transactions:
         """By offset, halves that are being written anew."""
         self._resumed: set[int] = set()
         """Where those were given up that are asked about again since the start."""
+        self._copied: set[int] = set()
+        """Places in the log of which there is a copy, maybe without an op."""
+        self._op_lacking: list[int] = []  # offsets of such halves
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -109,6 +114,17 @@ class Transactions:
         return len(self._ledger.open)
 
     # --- life ---
+
+    @property
+    def settles_copies(self) -> bool:
+        """True until the log says again in its own way what is settled."""
+        return not self._ready.is_set() or bool(self._op_lacking)
+
+    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+        """A half that has a copy is settled, also where a crash came before its op."""
+        self._copied = copies.origins
+        if forgotten:
+            self._store.consumer_offsets.remove_group(GROUP)
 
     def start(self) -> None:
         """Take up what earlier runs left open."""
@@ -137,19 +153,22 @@ class Transactions:
         while not self._ready.is_set():
             try:
                 await self._read_ops(await self._name_halves())
+                await self._find_copied()
                 self._ready.set()
             except Exception:  # decisions wait until it is known what is decided
                 logger.exception("the decided transactions cannot be read, it is tried again")
                 await asyncio.sleep(_RETRY_S)
+        work: list[Callable[[], Awaitable[None]]] = [self._write_lacking]
         while True:
-            await asyncio.sleep(self._settings.check_interval_ms / 1000)
             try:
-                await self._check_all()
-                await self._keep_progress()
+                for each in work:
+                    await each()
             except StorageError as error:
                 logger.warning("open transactions cannot be checked, it is tried again: %s", error)
             except Exception:
                 logger.exception("open transactions cannot be checked, it is tried again")
+            work = [self._write_lacking, self._check_all, self._keep_progress]
+            await asyncio.sleep(self._settings.check_interval_ms / 1000)
 
     async def _name_halves(self) -> int:
         """Take all halves from the kept progress on for open, and return from where the ops tell which are not."""
@@ -188,6 +207,31 @@ class Transactions:
                 self._ledger.op_seen(op.queue_offset, settled_by(op))
             offset = max(found.next_offset, offset + 1)
             await asyncio.sleep(0)  # a page takes some milliseconds
+
+    async def _find_copied(self) -> None:
+        """Look for halves that are settled without an op, among those that are open as far as ops tell."""
+        still_open, copied, self._op_lacking = self._ledger.open, self._copied, []
+        offset = next(iter(still_open), 0)
+        while copied and still_open and (items := await self._store.queue_items(HALF_TOPIC, 0, offset, _PAGE)):
+            for each, (place, _, _) in enumerate(items, offset):
+                if place in copied and each in still_open:
+                    self._ledger.decide(each)
+                    self._op_lacking.append(each)
+            offset += len(items)
+            await asyncio.sleep(0)
+        self._copied = set()
+
+    async def _write_lacking(self) -> None:
+        """Write the ops that a crash has left out.
+
+        Raises:
+            StorageError: it is to be tried again.
+        """
+        if halves := self._op_lacking:
+            result = await self._writer.stored([op_record(half, self._clock()) for half in halves])
+            for half, op in zip(halves, result.queue_offsets, strict=True):
+                self._ledger.op_seen(op, [half])
+            self._op_lacking = []
 
     async def _keep_progress(self) -> None:
         async for _ in in_turns(self._ledger.forget_ops()):

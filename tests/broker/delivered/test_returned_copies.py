@@ -1,0 +1,71 @@
+"""A crash between the copy of a popped message that comes back and the record behind it that says so: the message
+comes back once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.record_copy import record_copy
+from raptormq.broker.service import Broker
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.record import StoredMessage
+from raptormq.storage.log_batch import PendingRecord
+from tests.broker.handlers.test_pop import MINUTE, RETRY, pop
+from tests.broker.harness import assembly_of, bodies, connected, messages, running
+from tests.client.eventually import eventually
+from tests.clock import Clock
+
+
+def torn(message: StoredMessage, *, once: bool = True) -> PendingRecord:
+    """The first record of the group that brings ``message`` back."""
+    return record_copy(message, RETRY, 0, message.properties, retries=1, once=once)
+
+
+async def make_retry_topic(broker: Broker) -> None:
+    """What comes before the group."""
+    assembly = assembly_of(broker)
+    assembly.topics.put(TopicConfig(RETRY, 1, 1))
+    await assembly.tables.topics_saver.saved()
+
+
+@pytest.mark.parametrize(("once", "comes"), [(True, 1), (False, 2)], ids=["with its origin", "without"])
+async def test_a_copy_behind_its_checkpoint_is_not_made_again(tmp_path: Path, once: bool, comes: int) -> None:
+    """One without an origin is none of ours: another message."""
+    clock = Clock()
+    async with running(tmp_path / "first", clock=clock) as broker, connected(broker) as peer:
+        await peer.send("t", b"x", 0)
+        (message,) = messages(await pop(peer, invisibleTime=MINUTE))
+        await make_retry_topic(broker)
+        broker._store.append([torn(message, once=once)])
+        broker._store.dispatch()
+        broker._store.flush()
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    assert await brought_back(tmp_path / "killed", clock) == [b"x"] * comes
+    assert await brought_back(tmp_path / "killed", clock) == [b"x"] * comes
+
+
+async def test_a_copy_before_its_checkpoint_is_of_an_earlier_pop(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path / "first", clock=clock) as broker, connected(broker) as peer:
+        await peer.send("t", b"x", 0)
+        (message,) = messages(await peer.pull("t", 0))
+        await make_retry_topic(broker)
+        broker._store.append([torn(message)])
+        broker._store.dispatch()
+        broker._store.consumer_offsets.commit(RETRY, "consumers", 0, 1)  # it was popped from there and acknowledged
+        assert bodies(await pop(peer, invisibleTime=MINUTE)) == [b"x"]
+        broker._store.flush()
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    assert await brought_back(tmp_path / "killed", clock) == [b"x"] * 2
+
+
+async def brought_back(root: Path, clock: Clock) -> list[bytes]:
+    """What is in the retry topic when everything that was popped is due and done with."""
+    clock.move(2 * MINUTE)
+    async with running(root, clock=clock) as broker, connected(broker) as peer:
+        revival = assembly_of(broker).deliveries._others[-1]
+        await eventually(lambda: not revival.settles_copies)
+        return bodies(await peer.pull(RETRY, 0))
