@@ -17,7 +17,7 @@ from itertools import takewhile
 from raptormq.broker.background_service import ended
 from raptormq.broker.delay.postponing import restore
 from raptormq.broker.delay.progress import DelayProgress
-from raptormq.broker.delay.reading import messages_of
+from raptormq.broker.delay.reading import has_topic, messages_of
 from raptormq.broker.delay.set_back import SetBack
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
@@ -160,7 +160,7 @@ class DelayedDelivery:
             if message.physical_offset in self._delivered:
                 continue
             record = restore(message)
-            if record is None or record.topic not in self._topics.configs:
+            if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
                 logger.warning("a delayed message at %d has no topic any more", message.physical_offset)
             else:
                 yield record

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raptormq.broker.topics import TopicTable
 from raptormq.errors import RecordError
 from raptormq.logs import get_logger
 from raptormq.protocol.record import StoredMessage, decode_record, record_size
 from raptormq.storage.filesystem import Buffer
+from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
 
@@ -25,3 +27,8 @@ def messages_of(data: Buffer, kind: str) -> Iterator[StoredMessage]:
         except RecordError as error:
             logger.warning("a %s message is lost, its record is damaged: %s", kind, error)
         at += size
+
+
+def has_topic(store: MessageStore, topics: TopicTable, topic: str, log_offset: int) -> bool:
+    """Whether the topic is there that a message at ``log_offset`` waits for; one that was made again is another."""
+    return topic in topics.configs and log_offset >= store.dead_end(topic)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
 from raptormq.broker.background_service import ended
-from raptormq.broker.delay.reading import messages_of
+from raptormq.broker.delay.reading import has_topic, messages_of
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.delay.timing import deletion_key, ring
 from raptormq.broker.delivered.copies import Copies
@@ -229,7 +229,7 @@ class TimerDelivery:
 
     def _restored(self, message: StoredMessage) -> Iterator[PendingRecord]:
         record = ring(message, self._clock())
-        if record is None or record.topic not in self._topics.configs:
+        if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
             logger.warning("the timer message at %d has no topic any more", message.physical_offset)
         else:
             yield record
