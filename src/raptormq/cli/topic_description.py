@@ -12,7 +12,9 @@ from raptormq.client import MessageQueue, Perm, TopicConfig, TopicOffset
 
 
 def as_json(name: str, configs: Mapping[str, TopicConfig], stats: Mapping[MessageQueue, TopicOffset]) -> dict[str, Any]:
-    """Return the description as a JSON value; times are milliseconds since 1970, 0 for never."""
+    """Return the description as a JSON value; times are milliseconds since 1970, 0 for never. The id is that of the
+    topic at the broker: one that is made again has another.
+    """
     return {
         "topic": name,
         "brokers": {
@@ -22,6 +24,7 @@ def as_json(name: str, configs: Mapping[str, TopicConfig], stats: Mapping[Messag
                 "perm": permission(config.perm),
                 "order": config.order,
                 "attributes": config.attributes,
+                "id": config.topic_id or None,
             }
             for broker, config in configs.items()
         },
@@ -43,13 +46,14 @@ def print_description(name: str, configs: Mapping[str, TopicConfig], stats: Mapp
     """Write two tables: brokers and queues."""
     click.echo(f"topic {name}: {_messages(stats)} messages")
     print_table(
-        ["broker", "read queues", "write queues", "perm", "attributes"],
+        ["broker", "read queues", "write queues", "perm", "id", "attributes"],
         [
             [
                 broker,
                 config.read_queue_nums,
                 config.write_queue_nums,
                 permission(config.perm),
+                config.topic_id or None,
                 ",".join(f"{key}={value}" for key, value in sorted(config.attributes.items())) or None,
             ]
             for broker, config in sorted(configs.items())
