@@ -38,6 +38,7 @@ PLACES = {
     "index": ("write", "/index/"),
     "segment": ("allocate", "commitlog"),
     "new segment": ("create", "commitlog"),
+    "log": ("write", "commitlog"),
 }
 
 

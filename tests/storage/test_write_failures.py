@@ -235,3 +235,16 @@ def test_memory_that_is_short_for_one_write_is_not_for_the_next() -> None:
     put(store, message("c"))
     assert bodies(read_queue(store)) == ["a", "c"]
     assert store.stats().writable
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.ENOMEM])
+def test_a_write_that_cannot_be_undone_for_now_is_undone_before_the_next(error: int) -> None:
+    disk = MemoryFileSystem()
+    faults = Fault(2, "write", "commitlog", error, 1_000), Fault(3, "write", "commitlog", error)
+    store = open_store(FaultyFileSystem(disk, *faults))
+    put(store, message("a"))
+    with pytest.raises(OutOfResources, match="cannot undo a failed write"):
+        store.append([message("b"), message("c")])
+    put(store, message("d"))
+    assert store.stats().writable
+    assert bodies(read_queue(open_store(disk.after_kill()))) == ["a", "d"]

@@ -63,6 +63,7 @@ class CommitLog:
         self._quiet_end = -1
         self._quiet_since = 0
         self._retry_at = 0
+        self._half_written: list[tuple[Segment, int, int]] = []
         self._names_made = self._names_synced = 0
         self._making = threading.Lock()
         self._is_short = False
@@ -173,6 +174,8 @@ class CommitLog:
             OutOfResources: there is no room for a segment (DiskFull), no descriptor or no memory.
             StoreReadOnly: the write failed.
         """
+        if self._half_written:
+            self._erase(self._half_written)
         if self._is_short:
             self._complete_or_wait()
         segments = [self._segment_for_write(run.offset) for run in runs]
@@ -184,18 +187,20 @@ class CommitLog:
             for file, segment, (offset, parts, size) in zip(files, segments, runs, strict=True):
                 file.write_at(offset - segment.base, parts, size)
         except OSError as error:
-            self._erase(segments, runs)
+            self._erase([(segment, run.offset, run.size) for segment, run in zip(segments, runs, strict=True)])
             self._gate.fail(WRITE, f"cannot write to {self._folder}", error)
         self._gate.clear_full(WRITE)
         self.end_offset = end_offset
 
-    def _erase(self, segments: list[Segment], runs: list[Run]) -> None:
+    def _erase(self, places: list[tuple[Segment, int, int]]) -> None:
         # Whole records of a half-written group would come back at the next recovery.
+        self._half_written = places  # where this finds no room either, it is done before the next write
         try:
-            for segment, (offset, _, size) in zip(segments, runs, strict=True):
+            for segment, offset, size in places:
                 segment.file.write_at(offset - segment.base, [bytes(size)], size)
         except OSError as error:
-            self._gate.set_read_only(f"cannot undo a failed write to {self._folder}: {error.strerror}")
+            self._gate.fail(WRITE, f"cannot undo a failed write to {self._folder}", error)
+        self._half_written = []
 
     def _segment_for_write(self, offset: int) -> Segment:
         segments = self.segments
