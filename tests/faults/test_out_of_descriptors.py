@@ -5,6 +5,7 @@ nobody else notices.
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ import pytest
 from raptormq.errors import ConnectError, ConnectionClosed
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.descriptor_budget import share
 from tests.broker.harness import bodies, pull_fields, send_fields
 from tests.faults.broker_process import Client, process, serving
 
@@ -116,6 +118,19 @@ async def test_a_broker_refuses_who_is_too_many_and_goes_on(
             await work(newcomer, number + more)
         await newcomer.close()
         await client.close()
+
+
+async def test_a_broker_takes_all_the_descriptors_that_it_may_have(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    port, metrics = free_ports(2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the broker inherits it
+    try:
+        async with process(tmp_path, port, {"metricsPort": str(metrics), "metricsHost": "127.0.0.1"}):
+            assert await figure(metrics, "connections_max") == share(hard, 20_000, 16_384).connections > 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_peers_at_the_port_of_the_metrics_take_nothing_from_the_broker(
