@@ -36,9 +36,11 @@ lint: install ## ruff, mypy --strict, import contracts
 test: lint test-unit test-client test-faults test-simulation test-interop test-spark ## everything but e2e
 
 test-unit: install ## unit tests, in two processes (1200 s)
+	@$(INSTALL) promtool
 	$(UNIT_TESTS)
 
 coverage: install ## the same, and what they cover, which takes half as long again
+	@$(INSTALL) promtool
 	$(UNIT_TESTS) --cov --cov-report=html:build/coverage
 	@echo "$$($(BIN)/coverage report --format=total) % of lines and branches covered, which ones: build/coverage/index.html"
 

@@ -21,6 +21,7 @@ ADVICE = {
     "helm": "install helm 3 (helm.sh), or Go 1.24 or newer and this builds it",
     "kind": "install kind (kind.sigs.k8s.io), or Go 1.24 or newer and this builds it",
     "kubectl": "install kubectl (kubernetes.io/docs/tasks/tools) of version 1.29 or newer",
+    "promtool": "install promtool (prometheus.io/download), or on Debian call scripts/install.sh promtool",
 }
 
 

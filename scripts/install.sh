@@ -2,6 +2,7 @@
 # Installs what the Makefile's targets need. Every step does nothing where its work is done already.
 #
 #   scripts/install.sh commands NAME...   programs of the system: java, javac, mvn, node, npm, go, git, podman, cc
+#   scripts/install.sh promtool           promtool, which tests the chart's alarms; into the cache, without the server
 #   scripts/install.sh venv               .venv in the checkout from requirements.lock, with this package in it (editable)
 #
 # Programs come from Debian packages and are installed when this runs as root; anyone else is told what to install.
@@ -38,6 +39,21 @@ commands() { # commands NAME...: all of them on the PATH afterwards
     command -v "$name" >/dev/null || missing+=("$(debian_package "$name")")
   done
   [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
+}
+
+promtool() { # unpacked and not installed: the package would start a server on this machine
+  local bin=${XDG_CACHE_HOME:-$HOME/.cache}/raptormq/bin
+  if type -P promtool >/dev/null || [ -x "$bin/promtool" ]; then return; fi
+  if ! command -v apt-get >/dev/null; then
+    say "please install promtool (prometheus.io/download), then run this again"
+    exit 1
+  fi
+  say "promtool of Debian's package prometheus into $bin"
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  [ "$(id -u)" != 0 ] || apt-get update -qq
+  (cd "$folder" && apt-get download -qq -o APT::Sandbox::User=root prometheus && dpkg-deb --extract ./*.deb .)
+  install -D "$folder/usr/bin/promtool" "$bin/promtool"
 }
 
 usable_python() { # prints the first Python that pyproject.toml accepts

@@ -153,8 +153,17 @@ def test_metrics_have_a_service_unless_they_are_off() -> None:
     assert of_kind(rendered("--set", "metrics.enabled=false"), "Service") == []
 
 
+def test_alarms_are_a_prometheus_rule_where_that_is_wanted() -> None:
+    assert of_kind(rendered(), "PrometheusRule") == []
+    (found,) = of_kind(
+        rendered("--set", "prometheusRule.enabled=true,prometheusRule.labels.release=mon"), "PrometheusRule"
+    )
+    assert found["spec"] == yaml.safe_load((CHART / "rules" / "brokers.yaml").read_text(encoding="utf-8"))
+    assert found["metadata"]["labels"]["release"] == "mon"
+
+
 def test_everything_carries_the_labels_of_the_release() -> None:
-    for document in rendered("--set", "commonLabels.team=mq"):
+    for document in rendered("--set", "commonLabels.team=mq,prometheusRule.enabled=true"):
         labels = document["metadata"]["labels"]
         assert (labels["app.kubernetes.io/instance"], labels["team"]) == ("raptormq", "mq"), document["kind"]
 
@@ -167,6 +176,7 @@ def test_everything_carries_the_labels_of_the_release() -> None:
         ("logLevel=LOUD", "logLevel"),
         ("watchNamespaces={Shop}", "watchNamespaces"),
         ("metrics.port=80", "port"),
+        ("prometheusRule.enable=true", "prometheusRule"),
         ("image.repository=", "repository"),
     ],
 )

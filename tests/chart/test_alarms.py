@@ -1,0 +1,63 @@
+"""The alarms about brokers: put to promtool, and every figure that they read is one that a broker tells."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.tools import tool
+from raptormq.protocol.codes import RequestCode
+from tests.broker.harness import connected, running
+
+RULES = Path(__file__).resolve().parents[2] / "helm" / "raptormq" / "rules" / "brokers.yaml"
+CASES = Path(__file__).with_name("alarms.yaml")
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def promtool(*arguments: str) -> None:
+    done = subprocess.run([tool("promtool"), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_the_rules() -> None:
+    promtool("check", "rules", str(RULES))
+
+
+def test_alarms_fire_when_they_have_to_and_only_then() -> None:
+    promtool("test", "rules", str(CASES))
+
+
+@pytest.mark.parametrize("alarm", [rule["alert"] for rule in rules()])
+def test_every_alarm_has_a_case_that_fires_and_one_that_never_does(alarm: str) -> None:
+    cases = [
+        [bool(step["exp_alerts"]) for step in case["alert_rule_test"] if step["alertname"] == alarm]
+        for case in yaml.safe_load(CASES.read_text(encoding="utf-8"))["tests"]
+    ]
+    assert any(True in fires for fires in cases)
+    assert any(fires and True not in fires for fires in cases)
+
+
+async def test_brokers_tell_every_figure_with_the_labels_that_alarms_read(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}
+        assert (await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+        _, page = await broker._pages.by_path()["/metrics"]()
+    samples = dict(re.findall(r"^(\w+)\{(.*)\} ", page.decode(), re.MULTILINE))
+    for rule in rules():
+        (figure,) = re.findall(r"\braptormq_\w+", rule["expr"])
+        names = set(re.findall(r'(\w+)="', samples[figure]))
+        shown = re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))
+        summed = [name for label_list in re.findall(r"by \((.*?)\)", rule["expr"]) for name in label_list.split(", ")]
+        # Prometheus itself adds the namespace of a pod.
+        assert {*shown, *summed} - {"namespace"} <= names, rule["alert"]
