@@ -21,6 +21,7 @@ from bench import (
     machine,
     many_queues,
     output,
+    rebuild,
     starting,
     timers,
     wake_up,
@@ -125,6 +126,18 @@ def late_group_command(quick: bool, rounds: int) -> None:
     text = output.show(late_group.table(measured), load_before)
     if not quick:
         output.keep("late_group", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("rebuild")
+@click.option("--quick", is_flag=True, help="A small log, not kept: to see that it works.")
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
+def rebuild_command(quick: bool, rounds: int) -> None:
+    """A start that builds all queues and the index from 4 GB of log, concurrently and not."""
+    load_before = machine.load_average()
+    measured = rebuild.measure(rebuild.QUICK, 1) if quick else rebuild.measure(rebuild.FULL, rounds)
+    text = output.show(rebuild.table(measured), load_before)
+    if not quick:
+        output.keep("rebuild", text, [asdict(each) for each in measured], load_before)
 
 
 @main.command("figures")

@@ -19,10 +19,13 @@ class Memory:
     anonymous: int
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU seconds of all threads of a process since it started, in user and kernel mode (10 ms steps)."""
+def cpu_seconds(pid: int, *, of_children: bool = False) -> float:
+    """CPU seconds of all threads of a process since it started, in user and kernel mode (10 ms steps); or those of its
+    children that have ended.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+    user, system = fields[13:15] if of_children else fields[11:13]
+    return (int(user) + int(system)) / _TICKS_PER_SECOND
 
 
 def stolen_seconds() -> float:

@@ -6,19 +6,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-from rich.progress import track
-
 from bench.figure import Figure
-from bench.output import errors
+from bench.filled_log import fill_log
 from bench.process_usage import cpu_seconds, memory
-from raptormq.storage import MessageStore, PendingRecord, StoreConfig
 from tests.interop.raptormq_dev import RaptorMQDev
 
 STARTS = 5
 SETTLE_S = 5.0
-GROUP = 64
-BODY_BYTES = 1024
-QUEUES = 16
 
 
 def ready_time(folder: Path) -> list[Figure]:
@@ -45,7 +39,7 @@ def idle(folder: Path, seconds: float) -> list[Figure]:
 def large_log(folder: Path, log_bytes: int) -> list[Figure]:
     """Start with a log of `log_bytes` that was closed cleanly."""
     large = folder / "large"
-    _fill(large / "store", log_bytes)
+    fill_log(large / "store", log_bytes)
     return [Figure(f"ready with {log_bytes / 1e9:g} GB of log after a clean stop", _start_seconds(large), "s", 5)]
 
 
@@ -56,20 +50,3 @@ def _start_seconds(folder: Path) -> float:
     seconds = time.monotonic() - begin
     server.stop()
     return seconds
-
-
-def _fill(root: Path, log_bytes: int) -> None:
-    root.mkdir(parents=True)
-    store = MessageStore(StoreConfig(root_dir=root))
-    store.open()
-    properties = b"UNIQ_KEY\x017F0000010A2B18B4AAC2515DE3F80000\x02WAIT\x01true\x02"
-    host = b"\x7f\0\0\1\0\0\xd4\x31"
-    groups = [
-        [PendingRecord("large", queue, bytes(BODY_BYTES), properties, 0, 1_700_000_000_000, host)] * GROUP
-        for queue in range(QUEUES)
-    ]
-    rounds = log_bytes // (GROUP * (BODY_BYTES + 150))
-    for number in track(range(rounds), description="filling the log", console=errors):
-        store.append(groups[number % QUEUES])
-        store.dispatch()
-    store.close()

@@ -82,20 +82,6 @@ def main() -> None:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         print(f"read, not hot      {wall / count * 1e6:6.2f} us/message, cpu {cpu / count * 1e6:6.2f}")
         store.close()
-        for concurrent in (False, True):
-            (Path(folder) / "abort").touch()
-            (Path(folder) / "checkpoint").write_bytes(b"")
-            _replay(StoreConfig(Path(folder), concurrent_build=concurrent))
-
-
-def _replay(config: StoreConfig) -> None:
-    store = MessageStore(config)
-    wall, cpu = time.perf_counter(), sum(os.times()[:4])
-    count = store.open().records
-    wall, cpu = time.perf_counter() - wall, sum(os.times()[:4]) - cpu
-    name = "concurrently" if config.concurrent_build else "after a crash"
-    print(f"replay {name:12}{wall / count * 1e6:6.2f} us/message, cpu {cpu / count * 1e6:6.2f}")
-    store.close()
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def measure_once(step: Step, builds: Builds, folder: Path) -> Run:
     """One run with its files in a new `folder`, which is deleted at the end; raises ProcessError or OSError."""
     folder.mkdir()
     try:
-        with systems.running(step.system, builds, folder, step.workload.broker_settings) as running:
+        with systems.running(step.system, builds, folder) as running:
             os.sync()  # the files of the run before are not written during this one
             load, costs = load_run.run(step.workload, step.system, running, builds, folder)
         return Run(step.workload.name, step.system, step.round, load, costs)

@@ -82,23 +82,20 @@ OWN_FIXED = tuple(
 )
 
 
-def first_run(auto_batch: bool, concurrent_build: bool) -> Workload:
-    """The published first run on SimpleCQ: 100 queues, 4 producers, 4 consumers."""
-    batch, build = "on" if auto_batch else "off", "on" if concurrent_build else "off"
-    return replace(
+FIRST_RUN_OFF, FIRST_RUN_ON = (
+    replace(
         OWN,
-        name=f"own-first-run-{batch}-{build}",
-        title=f"our client: SimpleCQ, 100 queues, 4 + 4, AutoBatch {batch}, concurrent build {build}",
+        name=f"own-first-run-{batch}",
+        title=f"our client: SimpleCQ, 100 queues, 4 + 4, AutoBatch {batch}",
         queues=100,
         producers=4,
         consumers=4,
-        auto_batch=auto_batch,
-        concurrent_build=concurrent_build,
+        auto_batch=batch == "on",
         queue_type="SimpleCQ",
     )
-
-
-FIRST_RUNS = tuple(first_run(batch, build) for batch in (False, True) for build in (False, True))
+    for batch in ("off", "on")
+)
+"""The published first run on SimpleCQ: 100 queues, 4 producers, 4 consumers."""
 
 _COMPARED: dict[Workload, tuple[System, ...]] = {
     FULL_SPEED: ALL,
@@ -117,7 +114,7 @@ PLAN: dict[Workload, tuple[System, ...]] = {
     OWN_PUBLISH: (US,),
     OWN_SIMPLECQ_PUBLISH: (US,),
     OWN_SINGLE_PUBLISH: (US,),
-    **dict.fromkeys(FIRST_RUNS, (US,)),
+    **dict.fromkeys((FIRST_RUN_OFF, FIRST_RUN_ON), (US,)),
     **dict.fromkeys(BYTES, ALL),
     **dict.fromkeys(DELAYS, ALL),
     OWN_10000: (US,),
@@ -133,7 +130,7 @@ QUICK_PLAN: dict[Workload, tuple[System, ...]] = {
     FIXED: (US,),
     SINGLE: (US, ROCKETMQ),
     OWN_BATCHCQ: (US,),
-    first_run(auto_batch=True, concurrent_build=True): (US,),
+    FIRST_RUN_ON: (US,),
 }
 
 

@@ -6,7 +6,7 @@ the two Java brokers are killed instead of stopped: a clean stop takes some ten 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -62,10 +62,10 @@ S = TypeVar("S", bound=Startable)
 
 
 @contextmanager
-def running(system: System, builds: Builds, folder: Path, settings: Mapping[str, str]) -> Iterator[Running]:
-    """Start `system`; `settings` are for RaptorMQ's broker.conf. Raises ProcessError."""
+def running(system: System, builds: Builds, folder: Path) -> Iterator[Running]:
+    """Start `system`; raises ProcessError."""
     if system is System.RAPTORMQ:
-        with RaptorMQDev(folder, settings=settings) as ours:
+        with RaptorMQDev(folder) as ours:
             yield Running(ours.name_servers, broker_pid(ours), tells_index_lag=True)
     elif system is System.ROCKETMQ:
         with started(lambda attempt: _rocketmq(builds, folder / attempt)) as servers:

@@ -63,14 +63,7 @@ class Workload:
     consumers: int = 1
     """0: publish only."""
     client: Client = Client.OFFICIAL
-    concurrent_build: bool = False
-    """`enableBuildConsumeQueueConcurrently` of RaptorMQ."""
     timing: Timing = SATURATED
-
-    @property
-    def broker_settings(self) -> dict[str, str]:
-        """For broker.conf of RaptorMQ."""
-        return {"enableBuildConsumeQueueConcurrently": str(self.concurrent_build).lower()}
 
     @property
     def load_settings(self) -> list[str]:

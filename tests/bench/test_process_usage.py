@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,12 @@ def test_stolen_time_is_the_eighth_of_the_cpus_times(monkeypatch: pytest.MonkeyP
     text = "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
     monkeypatch.setattr(Path, "read_text", lambda _path: text)
     assert stolen_seconds() == 250 / os.sysconf("SC_CLK_TCK")
+
+
+def test_cpu_seconds_of_children_are_those_that_have_ended() -> None:
+    before, own = cpu_seconds(os.getpid(), of_children=True), cpu_seconds(os.getpid())
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    used = cpu_seconds(os.getpid(), of_children=True) - before
+    assert used >= 0.45
+    assert cpu_seconds(os.getpid()) - own < used
