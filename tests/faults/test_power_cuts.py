@@ -12,8 +12,11 @@ import pytest
 
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.message_id import parse_offset_id
+from tests.broker.harness import bodies, pull_fields, send_fields
 from tests.faults.powerless_broker import PowerlessBroker, powerless_broker
 from tests.faults.test_killed_broker import QUEUES, SENDERS, produce, read_queue
+from tests.faults.test_killed_transactions import end, half
 
 MANY_QUEUES = 100
 """So many that a checkpoint has the whole volume synced; of a few it syncs each file."""
@@ -103,6 +106,22 @@ async def test_a_deletion_that_was_answered_for_is_durable(tmp_path: Path, free_
             await broker.send("t", 0, b"third life")
         async with broker.life():
             assert await read_queue(broker.client, 0) == {0: b"third life"}
+
+
+async def test_what_was_decided_and_given_back_is_there(tmp_path: Path, free_port: int) -> None:
+    """The broker writes these messages itself, and then forgets, or lets a consumer forget, those that they replace."""
+    async with powerless_broker(tmp_path, free_port) as broker:
+        async with broker.life():
+            for body in (b"commit 1", b"rollback 2", b"commit 3"):
+                await end(broker.client, body, await half(broker.client, body))
+            sent = await broker.client.call(RequestCode.SEND_MESSAGE_V2, send_fields("t", 1), b"again")
+            place = parse_offset_id(sent.ext_fields["msgId"]).physical_offset
+            back = {"offset": place, "group": "g", "delayLevel": 1}
+            assert (await broker.client.call(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
+        async with broker.life():
+            assert await read_queue(broker.client, 0) == {0: b"commit 1", 1: b"commit 3"}
+            retry = pull_fields("%RETRY%g", 0, wait_ms=20_000)
+            assert bodies(await broker.client.call(RequestCode.PULL_MESSAGE, retry)) == [b"again"]
 
 
 async def test_converted_queues_are_durable(tmp_path: Path, free_port: int) -> None:

@@ -1,8 +1,7 @@
-"""The list of seeded bugs does not rot, and what the command says of a bug is true."""
+"""What the command says of a seeded bug is true."""
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 import subprocess
@@ -11,27 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.mutants.__main__ import ROOT, hunt
-from tests.mutants.mutant import Mutant, StaleMutant, load
+from tests.mutants.__main__ import hunt
+from tests.mutants.mutant import Mutant, StaleMutant
 from tests.mutants.planted_tree import PlantedTree
-
-MUTANTS = load()
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_it_can_be_planted_and_its_tests_are_there(mutant: Mutant) -> None:
-    planted = mutant.planted(ROOT)
-    if mutant.file.endswith(".py"):
-        ast.parse(planted)
-    assert mutant.tests
-    for test in mutant.tests:
-        path, *names = re.sub(r"\[.*\]$", "", test).split("::")
-        source = ROOT / path
-        assert source.exists(), test
-        if names:
-            known = {node.name for node in ast.walk(ast.parse(source.read_text())) if hasattr(node, "name")}
-            assert set(names) <= known, test
-
 
 SOUND = "def double(number: int) -> int:\n    return number * 2\n"
 TEST = """
