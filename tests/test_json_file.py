@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raptormq.errors import StoreDamaged
-from raptormq.json_file import JsonFile
+from raptormq.json_file import JsonFile, sealed
 from raptormq.storage.filesystem import FileSystem
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -254,3 +254,25 @@ def test_a_real_file(tmp_path: Path) -> None:
     file.save({"version": 2})
     assert file.load(dict) == {"version": 2}
     assert sorted(each.name for each in tmp_path.iterdir()) == ["table.json", "table.json.bak"]
+
+
+def test_no_flipped_bit_of_a_sealed_table_changes_what_it_says() -> None:
+    value: dict[str, Any] = {"versions": {"a": 1 << 40, 7: "x"}}
+    volume = saved(sealed(value))
+    text = volume.open(PATH).read_at(0, 1000)
+    said = JsonFile(PATH, volume).load(dict)
+    assert said == {"versions": {"a": 1 << 40, "7": "x"}}
+    for at in range(len(text)):
+        for bit in range(8):
+            put(volume, PATH, text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :])
+            try:
+                found = JsonFile(PATH, volume, key="versions").load(dict)
+            except StoreDamaged:
+                continue
+            assert found is not None
+            assert found["versions"] == said["versions"]
+
+
+def test_what_has_no_seal_is_read() -> None:
+    volume = saved({"versions": [1]})
+    assert JsonFile(PATH, volume, key="versions").load(dict) == {"versions": [1]}

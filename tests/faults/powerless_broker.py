@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from raptormq.protocol.codes import RequestCode
-from raptormq.storage.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
+from raptormq.storage.checkpoint import Checkpoint, decode_checkpoint
+from raptormq.storage.page_seal import PAGE_BYTES
 from tests.broker.harness import send_fields
 from tests.faults.broker_process import Client, process
 from tests.faults.power_cut import PowerCutVolume
@@ -51,7 +52,7 @@ class PowerlessBroker:
     def checkpoint(self) -> Checkpoint:
         """What the last cut has left of it."""
         data = (self.store / "checkpoint").read_bytes()
-        assert len(data) == CHECKPOINT_BYTES
+        assert len(data) == PAGE_BYTES
         return decode_checkpoint(data)
 
 

@@ -13,10 +13,11 @@ import pytest
 
 from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore, StoreConfig, flush_service
-from raptormq.storage.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
+from raptormq.storage.checkpoint import decode_checkpoint
 from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.filesystem import File
 from raptormq.storage.flush_service import FlushService
+from raptormq.storage.page_seal import PAGE_BYTES
 from raptormq.storage.write_gate import WriteGate
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
@@ -90,7 +91,7 @@ async def test_a_checkpoint_does_not_count_what_came_while_the_log_was_flushed()
     await store.durable(end)
     assert store._opened is not None
     await store._opened.housekeeping.checkpointing.make(Inline())
-    saved = volume.after_power_cut().open("/store/checkpoint").read_at(0, CHECKPOINT_BYTES)
+    saved = volume.after_power_cut().open("/store/checkpoint").read_at(0, PAGE_BYTES)
     assert decode_checkpoint(saved).log_timestamp == durable
     volume.allowed.release(100)
     store.close()

@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore
-from raptormq.storage.checkpoint import CHECKPOINT_BYTES
+from raptormq.storage.page_seal import PAGE_BYTES
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
@@ -29,7 +29,7 @@ LARGE = "x" * 1500
 
 def test_a_full_disk_refuses_and_recovers_when_there_is_room() -> None:
     clock = Clock()
-    volume = MemoryFileSystem(capacity=CHECKPOINT_BYTES + 500 + 3 * SEGMENT_BYTES, clock=clock)
+    volume = MemoryFileSystem(capacity=PAGE_BYTES + 500 + 3 * SEGMENT_BYTES, clock=clock)
     store = open_store(volume, clock)
     put(store, message(LARGE))
     with pytest.raises(DiskFull, match="cannot allocate a segment of 2048 bytes in /store/commitlog: No space left"):

@@ -1,6 +1,6 @@
 """Checkpoint file: up to when log and queues are known to be durable (Apache RocketMQ ``StoreCheckpoint``).
 
-4,096 bytes, big-endian, the rest zeros::
+4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.page_seal`), the rest zeros::
 
      0  physicMsgTimestamp i64    store time of the last durable record of the log, ms
      8  logicsMsgTimestamp i64    same, for the records whose queue items are durable
@@ -8,8 +8,9 @@
     24  masterFlushedOffset i64
     32  confirmPhyOffset i64      end of what consumers may see
 
-It is a hint that bounds the work of a recovery: too old is safe, so no part of it is ever trusted further than its
-times say.
+It is a hint that bounds the work of a recovery: too old is safe, too new hides messages. So a file whose seal is broken
+counts as unknown, and so does one that names times which the log does not have, or, under our seal, an end of the
+queues before the records that its times cover (:mod:`~raptormq.storage.recovery` looks).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from dataclasses import astuple, dataclass
 
 from raptormq.logs import get_logger
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.page_seal import PAGE_BYTES, has_seal, is_broken, sealed_page
 
 logger = get_logger(__name__)
 
-CHECKPOINT_BYTES = 4096
 SAFETY_MARGIN_MS = 3000
 """Recovery starts this much before the checkpoint, as the reference does."""
 _FIELDS = struct.Struct(">qqqqq")
@@ -39,13 +40,18 @@ class Checkpoint:
     confirmed_offset: int = 0
 
     @property
+    def durable_ms(self) -> int:
+        """Store time of the last record that is durable with its queue item."""
+        return min(self.log_timestamp, self.queue_timestamp)
+
+    @property
     def replay_from_ms(self) -> int:
         """Records stored up to this time need no replay."""
-        return min(self.log_timestamp, self.queue_timestamp) - SAFETY_MARGIN_MS
+        return self.durable_ms - SAFETY_MARGIN_MS
 
     def encode(self) -> bytes:
         """Return the whole file."""
-        return _FIELDS.pack(*astuple(self)).ljust(CHECKPOINT_BYTES, b"\0")
+        return sealed_page(_FIELDS.pack(*astuple(self)))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -63,16 +69,27 @@ class CheckpointFile:
         self.saved: Checkpoint | None = None
         """What the last :meth:`save` wrote."""
 
+    def sealed(self) -> Checkpoint | None:
+        """Return what this program has written, None without or where another program has gone on with the file."""
+        data = self._file.read_at(0, PAGE_BYTES)
+        return decode_checkpoint(data) if has_seal(data) and not is_broken(data) else None
+
     def load(self) -> Checkpoint:
-        """Read it; an empty or short file counts as unknown, with a warning if it was there before."""
-        data = self._file.read_at(0, CHECKPOINT_BYTES)
+        """Read it; a file that is empty, short or not what its seal was put on counts as unknown, with a warning if it
+        was there before.
+        """
+        data = self._file.read_at(0, PAGE_BYTES)
         if len(data) < _FIELDS.size and not self._is_new:
             logger.warning("%s is damaged (%d bytes): the whole log is walked", self._path, len(data))
+        if is_broken(data):
+            what = "is damaged, or another program has gone on with it (its CRC does not fit)"
+            logger.warning("%s %s: the whole log is walked", self._path, what)
+            return Checkpoint()
         return decode_checkpoint(data)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write it and make it durable."""
-        self._file.write_at(0, [checkpoint.encode()], CHECKPOINT_BYTES)
+        self._file.write_at(0, [checkpoint.encode()], PAGE_BYTES)
         self._file.sync()
         self.saved = checkpoint
 

@@ -157,12 +157,24 @@ class IndexFile:
         self._next: int = max(1, next_entry)
         if len(self) and not self._is_first_where_it_should_be():
             raise ValueError(f"its entries do not begin behind {self.slot_count} slots")
+        if not self._is_last_where_the_header_ends():
+            raise ValueError("its header is damaged: it does not end with the last entry")
 
     def _is_first_where_it_should_be(self) -> bool:
         """Whether the file has so many slots: nothing but the first entry tells, and a slot that leads to it or on."""
         data = self._file.read_at(self.place(1), ENTRY_BYTES)
         hashed, offset, _, older = _ENTRY.unpack(data)
         return any(data) and offset == self.begin_offset and older == 0 and self._slot(hashed, wait=True) > 0
+
+    def _is_last_where_the_header_ends(self) -> bool:
+        """Whether the last entry that the header counts has the place and time of which the header is the last, or
+        there is none, and no slot in use.
+        """
+        if not len(self):
+            return not self._used_slots
+        _, offset, seconds, _ = _ENTRY.unpack(self._file.read_at(self.place(self._next - 1), ENTRY_BYTES))
+        after_begin = (self.end_timestamp - self.begin_timestamp) // 1000
+        return bool(offset == self.end_offset and seconds == max(0, min(after_begin, 0x7FFFFFFF)))
 
     def __len__(self) -> int:
         return self._next - 1

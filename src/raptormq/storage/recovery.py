@@ -4,9 +4,10 @@
 After a clean stop the queues are complete: the log is walked from the last item that any of them has. After a crash it
 is walked from the last segment whose first record is older than the checkpoint, and everything younger than the
 checkpoint is checked and dispatched again. Whether the queues have all that is before the place where the walk begins
-is told by :mod:`~raptormq.storage.queue_check`; where they have not, all are built again from the whole log. The walk
-ends at the last valid record; what follows is a torn tail and becomes zeros, so that old bytes cannot come back behind
-new ones.
+is told by :mod:`~raptormq.storage.queue_check`; where they have not, all are built again from the whole log. So they
+are where the checkpoint contradicts the log: it names the time of a durable record, and the walk, which begins 3
+seconds before that time, has to come by that record. The walk ends at the last valid record; what follows is a torn
+tail and becomes zeros, so that old bytes cannot come back behind new ones.
 """
 
 from __future__ import annotations
@@ -124,17 +125,27 @@ class Recovery:
             QueueFilesMissing: they lack more than that.
         """
         log_min, crashed = self.log.min_offset, self.marker.crashed
-        replay_from = None
+        replay_from, checkpoint = None, Checkpoint()
         if crashed:
-            replay_from = min(self._replay_start(self.checkpoint_file.load()), self._switched_at())
+            checkpoint = self.checkpoint_file.load()
+            replay_from = min(self._replay_start(checkpoint), self._switched_at())
         load_queues(self.filesystem, self.queues, log_min, replay_from)
         ends = load_ends(self.filesystem, self.paths.queue_ends)
-        start = min(self._end_of_queues(ends), self._switched_at()) if replay_from is None else replay_from
+        if replay_from is None:
+            start = min(self._end_of_queues(ends), self._switched_at())
+            self._compare_with_checkpoint(
+                start
+            )  # which a clean stop brings up to date, else somebody removed the marker
+        else:
+            start = replay_from
         check = QueueCheck(self.queues, log_min, start, ends, self.topics)
         check.compare_with_ends()
         check.look_for_the_dead()
         report = RecoveryReport(clean=not crashed, start_offset=start)
-        self._replay(report, check if start > log_min else None)
+        newest = self._replay(report, check if start > log_min else None)
+        if newest < checkpoint.durable_ms:
+            until = f"messages stored up to {checkpoint.durable_ms} (ms since 1970) are durable"
+            raise QueueFilesMissing(f"the checkpoint says that {until}, and the log's last ones are of {newest}")
         return report
 
     def _rebuild(self, missing: QueueFilesMissing) -> RecoveryReport:
@@ -182,18 +193,33 @@ class Recovery:
         return end.max_physical >= max(self.queues.dead_ends.get(end.topic, 0), self.log.min_offset)
 
     def _replay_start(self, checkpoint: Checkpoint) -> int:
-        """Return the offset of the first record that is younger than the checkpoint, or of what is no record."""
+        """Return the offset of the first record that is younger than the checkpoint, or of what is no record.
+
+        Raises:
+            QueueFilesMissing: its times lead further than the queues were then.
+        """
         until = checkpoint.replay_from_ms
         for segment in reversed(self.log.segments):
             scanner = LogScanner(self.log, segment.base)
             first = scanner.record_at(segment.base)
             if first is not None and first.store_timestamp <= until:
                 scanner.skip(until)
+                self._compare_with_checkpoint(scanner.end_offset)
                 return scanner.end_offset
         return self.log.min_offset
 
-    def _replay(self, report: RecoveryReport, check: QueueCheck | None) -> None:
-        """Walk the log from ``report.start_offset`` on.
+    def _compare_with_checkpoint(self, start: int) -> None:
+        """See whether the queues can be complete before ``start``.
+
+        Raises:
+            QueueFilesMissing: the last checkpoint, one of ours, does not know of all that is before.
+        """
+        checkpoint = self.checkpoint_file.sealed()
+        if checkpoint is not None and start > checkpoint.confirmed_offset:
+            raise QueueFilesMissing(f"the checkpoint knows them up to {checkpoint.confirmed_offset}, not up to {start}")
+
+    def _replay(self, report: RecoveryReport, check: QueueCheck | None) -> int:
+        """Walk the log from ``report.start_offset`` on, and return the newest store time met, 0 without a record.
 
         Raises:
             QueueFilesMissing: ``check``, None for a walk through the whole log, has found a queue that lacks something,
@@ -202,7 +228,7 @@ class Recovery:
         self.dispatcher.dispatched_offset = report.start_offset
         self.dispatcher.expected_end = self.log.estimated_end()
         scanner = self._scanner(report.start_offset)
-        written = 0
+        written = newest = 0
         try:
             for number, batch in enumerate(scanner.batches(), 1):
                 self._find_queues(batch)
@@ -210,6 +236,7 @@ class Recovery:
                     check.check(batch)
                 self.dispatcher.apply(batch)
                 report.records += len(batch.sizes)
+                newest = max(newest, *batch.store_timestamps)
                 if number % _FLUSH_EVERY_BATCHES == 0 and self._write_tails(report.records - written):
                     written = report.records
         finally:
@@ -221,6 +248,7 @@ class Recovery:
             raise QueueFilesMissing(f"batches tell that topics are of BatchCQ: {topics:.200}")
         report.end_offset = scanner.end_offset
         report.damaged = scanner.damaged
+        return newest
 
     def _write_tails(self, waiting: int) -> bool:
         """Write the items of the last ``waiting`` records to the files of their queues; False when they have to wait.

@@ -1,7 +1,7 @@
 """What the ledgers of a store have in common: a table with an entry for some topics, kept in a small JSON file
 (:mod:`~raptormq.json_file`)::
 
-    {"<key>": {"<topic>": <entry>}}
+    {"<key>": {"<topic>": <entry>}, "crc32": <number>}
 
 Neighbours: :mod:`~raptormq.storage.deletion_ledger` and :mod:`~raptormq.storage.conversion_ledger` have the entries.
 """
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
 from raptormq.errors import BodyError, StorageError
-from raptormq.json_file import JsonFile, VersionedFile, dump_pretty
+from raptormq.json_file import JsonFile, VersionedFile, dump_pretty, sealed
 from raptormq.protocol.bodies.members import object_at
 from raptormq.storage.background import Runner
 from raptormq.storage.filesystem import FileSystem
@@ -100,7 +100,7 @@ class TopicLedger(ABC, Generic[T]):
             self._write(self.version, self._text())
 
     def _text(self) -> bytes:
-        return dump_pretty({self.key: {topic: self._encode(entry) for topic, entry in self.entries.items()}})
+        return dump_pretty(sealed({self.key: {topic: self._encode(entry) for topic, entry in self.entries.items()}}))
 
     def _write(self, version: int, text: bytes) -> None:
         self._file.save(version, text)

@@ -1,6 +1,7 @@
 """How far the delivery of timer messages has come (``config/timercheck``, ``TimerCheckpoint``).
 
-4,096 bytes, big-endian, the rest zeros; fields of RocketMQ that mean nothing here are 0::
+4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.page_seal`), the rest zeros; fields of RocketMQ that mean
+nothing here are 0::
 
      0  lastReadTimeMs i64            all messages due before then are delivered (those due then are not), of those ...
      8  lastTimerLogFlushPos i64      0; RocketMQ's own file has more in it a second after the first timer was set
@@ -9,7 +10,8 @@
     32  stateVersion i64              0
     40  timestamp i64                 0; RocketMQ's own file has a time in it, always
 
-In RocketMQ's own file ``masterTimerQueueOffset`` says how far its ``timerlog`` has the queue: what is before may wait.
+In RocketMQ's own file ``masterTimerQueueOffset`` says how far its ``timerlog`` has the queue: what is before may wait;
+it may have a seal of ours, which RocketMQ has not brought up to date.
 
 It is written a little after the delivery; what was delivered since the log tells (:mod:`raptormq.broker.delivered`).
 """
@@ -22,9 +24,9 @@ from typing import NamedTuple
 from raptormq.errors import StoreDamaged
 from raptormq.files import read_file, replace_file
 from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.page_seal import PAGE_BYTES, is_broken, sealed_page
 
 _FIELDS = struct.Struct(">qqqq8xq")
-_FILE_BYTES = 4_096
 
 
 class TimerProgress(NamedTuple):
@@ -50,7 +52,8 @@ class TimerProgressFile:
         """Read it; a missing file counts as unknown.
 
         Raises:
-            StoreDamaged: there is something that cannot be read: a folder, a disk that failed, a file that is cut.
+            StoreDamaged: there is something that cannot be read: a folder, a disk that failed, a file that is cut, or
+                not what its seal was put on.
         """
         if not self._filesystem.exists(self._path):
             return TimerProgress()
@@ -59,12 +62,17 @@ class TimerProgressFile:
         except OSError as error:
             raise StoreDamaged(f"the progress of timer messages cannot be read: {error}") from error
         if len(data) < _FIELDS.size:
-            cut = f"{self._path} is damaged: it has {len(data)} bytes of {_FILE_BYTES}"
-            remedy = "put a sound copy in its place, or remove it; without it timer messages of the log come again"
-            raise StoreDamaged(f"{cut}; {remedy}")
+            raise self._damaged(f"it has {len(data)} bytes of {PAGE_BYTES}")
         read_ms, log_position, last_offset, master_offset, version_ms = _FIELDS.unpack_from(data)
-        first = 0 if log_position or version_ms else max(0, min(last_offset, master_offset))
+        is_foreign = log_position or version_ms
+        if is_broken(data) and not is_foreign:
+            raise self._damaged("its CRC does not fit")
+        first = 0 if is_foreign else max(0, min(last_offset, master_offset))
         return TimerProgress(read_ms, last_offset, first)
+
+    def _damaged(self, fault: str) -> StoreDamaged:
+        remedy = "put a sound copy in its place, or remove it; without it timer messages of the log come again"
+        return StoreDamaged(f"{self._path} is damaged: {fault}; {remedy}")
 
     def save(self, progress: TimerProgress) -> None:
         """Replace it; durable on return. Waits for the disk.
@@ -73,4 +81,4 @@ class TimerProgressFile:
             OSError: the old contents are still there.
         """
         data = _FIELDS.pack(progress.read_ms, 0, progress.known_offset, progress.first_waiting, 0)
-        replace_file(self._filesystem, self._path, data.ljust(_FILE_BYTES, b"\0"))
+        replace_file(self._filesystem, self._path, sealed_page(data))
