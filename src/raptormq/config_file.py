@@ -27,6 +27,7 @@ _KEYS = "keys"
 _PARSE = "parse"
 _LIVE = "live"
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?")
+_COUNT = re.compile(r"([0-9]+)([KM]?)")
 _SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _ESCAPED = str.maketrans(
     {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -184,6 +185,13 @@ def parse_bool(text: str) -> bool:
     return lowered == "true"
 
 
+def switched_off(text: str) -> bool:
+    """Return False for a false boolean; true is an error, as of what this version does not have."""
+    if parse_bool(text):
+        raise ValueError("false, since this version does not have it")
+    return False
+
+
 def integer(minimum: int, maximum: int) -> Parser:
     """Return a parser of decimal integers within the bounds, both included."""
 
@@ -199,14 +207,22 @@ def integer(minimum: int, maximum: int) -> Parser:
     return parse
 
 
+def count(minimum: int, maximum: int) -> Parser:
+    """Return a parser of how many there may be: a whole number, optionally followed by K or M (powers of 1024)."""
+    return _with_unit(_COUNT, minimum, maximum, "a whole number from {} to {}, with K (1024) or M if you like")
+
+
 def size(minimum: int, maximum: int = 1 << 50) -> Parser:
     """Return a parser of byte counts: a whole number, optionally followed by K, M, G or T (powers of 1024)."""
+    return _with_unit(_SIZE, minimum, maximum, "a size in bytes from {} to {}, with K, M or G if you like")
 
+
+def _with_unit(pattern: re.Pattern[str], minimum: int, maximum: int, expected: str) -> Parser:
     def parse(text: str) -> int:
-        matched = _SIZE.fullmatch(text.upper())
+        matched = pattern.fullmatch(text.upper())
         value = int(matched[1]) * _SIZE_UNITS[matched[2]] if matched else -1
         if not minimum <= value <= maximum:
-            raise ValueError(f"a size in bytes from {minimum} to {maximum}, with K, M or G if you like")
+            raise ValueError(expected.format(minimum, maximum))
         return value
 
     return parse

@@ -85,7 +85,7 @@ def test_all_or_nothing(path: Path, pairs: dict[str, str], hint: str) -> None:
 
 
 def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "broker.conf.tmp").mkdir()
+    (tmp_path / "broker.conf.new").mkdir()
     path = tmp_path / "broker.conf"
     path.write_text(FILE)
     config = loaded(path)

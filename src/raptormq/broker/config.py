@@ -19,11 +19,13 @@ from raptormq.broker.addresses import own_address
 from raptormq.broker.foreign_keys import FOREIGN_KEYS, refuse_unsupported
 from raptormq.config_file import (
     choice,
+    count,
     file_path,
     integer,
     known_keys,
     load_settings,
     parse_bool,
+    parse_setting,
     read_properties,
     setting,
     size,
@@ -40,8 +42,9 @@ from raptormq.transport.tls_settings import TLS_KEYS, client_tls, server_tls
 MAX_ANSWER_BYTES = 15 << 20
 """What one answer brings at most, if it is more than one message: clients take frames of 16 MiB."""
 _TRANSFER = size_up_to(MAX_ANSWER_BYTES)
+_CAPPED_KEYS = ("maxTransferBytesOnMessageInMemory", "maxTransferBytesOnMessageInDisk")
 _PORT = integer(0, 65_535)
-_COUNT = integer(1, 1_000_000)
+_COUNT = count(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
 QUEUE_LOCK_MS = 60_000
 _LEAST_KEPT_BYTES = 96 << 20
@@ -218,8 +221,8 @@ class Keeping:
     kept_page_bytes: int = setting(1 << 30, "logBytesKeptInPageCache", parse=size_or_none(_LEAST_KEPT_BYTES))
     index_enabled: bool = setting(True, "messageIndexEnable", parse=parse_bool)
     concurrent_build: bool = setting(False, "enableBuildConsumeQueueConcurrently", parse=parse_bool)
-    index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=integer(1, 100_000_000))
-    index_entries: int = setting(20_000_000, "maxIndexNum", parse=integer(1_000, 400_000_000))
+    index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=count(1, 100_000_000))
+    index_entries: int = setting(20_000_000, "maxIndexNum", parse=count(1_000, 400_000_000))
     check_crc: bool = setting(True, "checkCRCOnRecover", parse=parse_bool)
 
 
@@ -265,6 +268,16 @@ def warnings_for(pairs: Mapping[str, str]) -> list[str]:
     return unknown_key_warnings(pairs, known_keys(BrokerConfig) | FOREIGN_KEYS | TLS_KEYS)
 
 
+def start_warnings(pairs: Mapping[str, str]) -> list[str]:
+    """Return what a start says of settings: unknown keys, and sizes that count as smaller ones."""
+    capped = [
+        f"setting {key} = {pairs[key]!r} counts as {MAX_ANSWER_BYTES >> 20}M, since clients take frames of 16M"
+        for key in _CAPPED_KEYS
+        if key in pairs and parse_setting(key, pairs[key], size(1)) > MAX_ANSWER_BYTES
+    ]
+    return warnings_for(pairs) + capped
+
+
 def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:
     """Return the settings of a ``broker.conf`` (or the defaults) with ``overrides`` on top, and the warnings to print.
 
@@ -273,4 +286,4 @@ def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = 
     """
     pairs = read_properties(path) if path is not None else {}
     pairs |= overrides or {}
-    return BrokerConfig.from_pairs(pairs, path), warnings_for(pairs)
+    return BrokerConfig.from_pairs(pairs, path), start_warnings(pairs)

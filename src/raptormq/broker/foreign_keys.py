@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from raptormq.config_file import choice, parse_bool, parse_setting
 from raptormq.errors import ConfigError
 
 _BROKER = """
@@ -106,25 +107,29 @@ _SECURITY = """
     authenticationStrategy authorizationMetadataProvider authorizationProvider authorizationStrategy
 """
 
-_REFUSED = {
-    "brokerRole": {"SYNC_MASTER", "SLAVE"},
-    "enableDLegerCommitLog": {"true"},
-    "enableControllerMode": {"true"},
-    "aclEnable": {"true"},
-    "migrateAuthFromV1Enabled": {"true"},
-}
-"""Key -> the values that ask for what this version does not have."""
+_ROLE = "brokerRole"
+_LONE_ROLE, _REPLICATED_ROLES = "ASYNC_MASTER", ("SYNC_MASTER", "SLAVE")
+_REFUSED_WHEN_TRUE = ("enableDLegerCommitLog", "enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
+"""What they switch on this version does not have."""
 
-FOREIGN_KEYS = frozenset(f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split()) | set(_REFUSED)
+FOREIGN_KEYS = frozenset([*f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split(), _ROLE, *_REFUSED_WHEN_TRUE])
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Stop a start whose settings promise replication or the access control of RocketMQ 4.
+    """Stop a start whose settings promise replication or the access control of RocketMQ 4, however they are spelt: Java
+    takes a boolean in any case.
 
     Raises:
-        ConfigError: one of the refused values is set.
+        ConfigError: one of the refused values is set, or one that means nothing.
     """
-    for key, refused in _REFUSED.items():
-        value = pairs.get(key)
-        if value is not None and value in refused:
-            raise ConfigError(f"setting {key} = {value!r} is not supported by this version; remove it to start without")
+    for key in _REFUSED_WHEN_TRUE:
+        if key in pairs and parse_setting(key, pairs[key], parse_bool):
+            raise _unsupported(key, pairs[key])
+    role = pairs.get(_ROLE, _LONE_ROLE)
+    if role.upper() in _REPLICATED_ROLES:
+        raise _unsupported(_ROLE, role)
+    parse_setting(_ROLE, role, choice(_LONE_ROLE))
+
+
+def _unsupported(key: str, value: str) -> ConfigError:
+    return ConfigError(f"setting {key} = {value!r} is not supported by this version; remove it to start without")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from raptormq.broker.config import BrokerConfig, warnings_for
+from raptormq.broker.config import BrokerConfig, start_warnings
 from raptormq.broker.service import Broker
 from raptormq.cli.broker import addresses_of
 from raptormq.cli.hints import CommandFailed
@@ -159,7 +159,7 @@ def dev(
     pairs = read_properties(config_file) if config_file is not None else {}
     config = options.broker_config(pairs, "127.0.0.1:9876")  # a bad setting is told before anything is started
     pairs |= own_credentials(config.security)
-    for warning in warnings_for(pairs):
+    for warning in start_warnings(pairs):
         logger.warning("%s", warning)
     serve(lambda: _serving(options, pairs, config_file))
 

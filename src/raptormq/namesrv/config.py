@@ -18,6 +18,7 @@ from raptormq.config_file import (
     parse_bool,
     read_properties,
     setting,
+    switched_off,
     unknown_key_warnings,
 )
 from raptormq.protocol.codes import RequestCode
@@ -104,7 +105,7 @@ class NameServerConfig:
     """A connection that was silent for this long is closed, seconds."""
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
     """Keys that no request may change, separated by semicolons."""
-    enable_controller: str = setting("false", "enableControllerInNamesrv", parse=choice("false"))
+    enable_controller: bool = setting(False, "enableControllerInNamesrv", parse=switched_off)
     """Controller mode (election by the name servers) does not exist here; replication groups elect their own leader."""
     notify_min_broker_id_changed: str = setting("false", "notifyMinBrokerIdChanged", parse=choice("false"))
     """Brokers learn about their group from registrations alone."""

@@ -77,7 +77,7 @@ def client_tls(pairs: Mapping[str, str]) -> ClientTls | None:
     if wanted is None:
         wanted = _flag(pairs, _ENABLE)
     if wanted is None:
-        wanted = pairs.get(_MODE) == "enforcing"
+        wanted = pairs.get(_MODE, "").lower() == "enforcing"
     return client_tls_of(with_file(pairs)) if wanted else None
 
 
