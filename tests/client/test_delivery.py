@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendStatus
+from raptormq.client.attempts import Attempts
 from raptormq.client.outgoing import Outgoing, prepare_batch
 from raptormq.errors import ConnectError, NoRoute, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -148,12 +149,23 @@ async def test_a_broker_that_is_gone_costs_no_message(free_port: int) -> None:
         assert {result.queue.broker_name for result in results} == {"broker-0"}
 
 
-async def test_all_brokers_gone_is_an_error_in_time(free_port: int) -> None:
+async def test_all_brokers_gone_is_an_error_in_time(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[bool] = []
+
+    class InTimeForThree(Attempts):
+        def another(self, *, found_nobody: bool, elsewhere: bool = False) -> float | None:
+            failed.append(found_nobody)
+            if len(failed) == 3:
+                self._deadline = self._clock()
+            return super().another(found_nobody=found_nobody, elsewhere=elsewhere)
+
+    monkeypatch.setattr("raptormq.client.delivery.Attempts", InTimeForThree)
     async with ScriptedPeer() as peer:
         peer.on(ROUTE, route(2, unreachable=f"127.0.0.1:{free_port}"))
         async with Producer("p", name_servers=peer.address) as producer:
             with pytest.raises(ConnectError, match=str(free_port)):
-                await producer.send(HELLO, timeout=0.5)
+                await producer.send(HELLO, timeout=60)
+    assert failed == [True] * 3
 
 
 async def test_a_broker_that_comes_back_in_time_costs_no_attempt(free_port: int) -> None:

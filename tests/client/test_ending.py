@@ -149,7 +149,7 @@ async def test_producers_and_others_end_when_nobody_waits() -> None:
     async with ScriptedPeer() as peer:
         peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
         peer.on(RequestCode.SEND_MESSAGE_V2, silence)
-        config = ClientConfig(peer.address, request_timeout=0.3, close_timeout=0.3)
+        config = ClientConfig(peer.address, request_timeout=5.0, close_timeout=0.3)
         producer = Producer(client_config=config)
         pulling, admin = PullConsumer(client_config=config), AdminClient(client_config=config)
         for each in (producer, pulling, admin):

@@ -65,7 +65,7 @@ async def test_whom_any_broker_knows_is_there() -> None:
 
 async def test_who_is_gone_does_not_count_for_as_long_as_another_broker_is_frozen() -> None:
     """A frozen process accepts connections: the own one to it is new again and again."""
-    async with two(request_timeout=0.2) as group:
+    async with two(request_timeout=3.0) as group:
         group.first.on(ASK, group.knows("other"))
         group.second.on(ASK, group.knows("other"))
         assert await group.others() == ["other"]

@@ -127,7 +127,7 @@ async def test_who_leaves_while_a_broker_is_connected_to_is_not_said_to_be_there
 
 @pytest.mark.parametrize("reply", [silence, refuse(1)], ids=["silent", "refuses"])
 async def test_a_broker_that_does_not_take_heartbeats_harms_nothing(reply: object) -> None:
-    async with ScriptedPeer() as peer, client(peer, request_timeout=1.0) as instance:
+    async with ScriptedPeer() as peer, client(peer, request_timeout=3.0) as instance:
         peer.on(HEART_BEAT, reply)  # type: ignore[arg-type]
         instance.join_producers("p")
         await instance.routes.find("t")
@@ -218,7 +218,7 @@ async def test_closing_is_bounded_even_when_no_one_answers() -> None:
         for code in (LEAVE, HEART_BEAT):
             peer.on(code, silence)
         peer.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, answer(body=encode_consumer_ids([])))
-        config = ClientConfig(peer.address, request_timeout=0.3, close_timeout=0.3)
+        config = ClientConfig(peer.address, request_timeout=2.0, close_timeout=0.3)
         producer = Producer("p", client_config=config)
         await producer.start()
         await producer.send(Message("t", b"x"))
@@ -226,4 +226,4 @@ async def test_closing_is_bounded_even_when_no_one_answers() -> None:
         await consumer.start()
         started = asyncio.get_running_loop().time()
         await asyncio.gather(producer.close(), consumer.stop())
-        assert asyncio.get_running_loop().time() - started < 4
+        assert asyncio.get_running_loop().time() - started < 10

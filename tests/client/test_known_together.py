@@ -161,5 +161,5 @@ async def test_a_name_server_that_does_not_answer_keeps_no_topic_from_being_made
         first.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST))
         silent.on(CLUSTER, silence)
         for addresses in ([first.address, silent.address], [silent.address, first.address]):
-            async with AdminClient(client_config=ClientConfig(addresses, request_timeout=1.0)) as admin:
+            async with AdminClient(client_config=ClientConfig(addresses, request_timeout=3.0)) as admin:
                 assert set(await admin.create_topic("t")) == {first.address}

@@ -280,7 +280,7 @@ async def test_a_broker_that_has_only_encrypted_batches_does_not_hide_what_anoth
 
 @pytest.mark.parametrize("reply", [refuse(ResponseCode.SYSTEM_ERROR), hang_up, silence])
 async def test_a_broker_that_fails_is_named_beside_what_another_has(reply: Reply) -> None:
-    async with scripted(record(b"1", "KEYS\x01k\x02"), b"", request_timeout=1.0) as (admin, [first, second]):
+    async with scripted(record(b"1", "KEYS\x01k\x02"), b"", request_timeout=3.0) as (admin, [first, second]):
         second.on(RequestCode.QUERY_MESSAGE, reply)
         found = await admin.find_messages("t", "k")
         assert (bodies(found), list(found.failures)) == ([b"1"], ["broker-1"])

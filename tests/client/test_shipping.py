@@ -341,7 +341,7 @@ def route_of_t(peer: ScriptedPeer, otherwise: Reply) -> Reply:
 
 
 async def test_a_topic_whose_route_nobody_tells_does_not_hold_up_those_that_are_known() -> None:
-    async with ScriptedPeer() as peer, producing(peer, send_timeout=1.0) as producer:
+    async with ScriptedPeer() as peer, producing(peer, send_timeout=3.0) as producer:
         peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route_of_t(peer, silence))
         peer.on(SHIPPED, shipped())
         await producer.queues("t")
