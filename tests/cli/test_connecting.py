@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.certificates import Authority, mutual_tls
+from tests.names import unique
 
 Serve = Callable[..., AbstractContextManager[Any]]
 TIMEOUT_S = 30.0
@@ -78,23 +79,23 @@ Play = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
 def test_options(run: Play, secured: Secured) -> None:
-    options = [*as_options(secured.tls | secured.keys), "--tls-check-name"]
-    done = run("topic", "create", "options", *options)
+    options, topic = [*as_options(secured.tls | secured.keys), "--tls-check-name"], unique("options")
+    done = run("topic", "create", topic, *options)
     assert done.returncode == 0, done.stderr
-    assert run("produce", "options", *options, stdin=b"a\n").returncode == 0
-    assert run("consume", "options", "--no-follow", *options).stdout == b"a\n"
+    assert run("produce", topic, *options, stdin=b"a\n").returncode == 0
+    assert run("consume", topic, "--no-follow", *options).stdout == b"a\n"
 
 
 def test_environment(run: Play, secured: Secured) -> None:
-    variables = as_variables(secured.tls | secured.keys)
-    done = run("topic", "create", "variables", **variables)
+    variables, topic = as_variables(secured.tls | secured.keys), unique("variables")
+    done = run("topic", "create", topic, **variables)
     assert done.returncode == 0, done.stderr
-    assert run("topic", "create", "variables", "--secret-key", "wrong", **variables).returncode == 2
-    assert b"variables" in run("topic", "list", **variables).stdout
+    assert run("topic", "create", topic, "--secret-key", "wrong", **variables).returncode == 2
+    assert topic.encode() in run("topic", "list", **variables).stdout
 
 
 def test_credentials_of_the_tools_file(run: Play, secured: Secured) -> None:
-    done = run("topic", "create", "tools", *as_options(secured.tls), ROCKETMQ_HOME=str(secured.home))
+    done = run("topic", "create", unique("tools"), *as_options(secured.tls), ROCKETMQ_HOME=str(secured.home))
     assert done.returncode == 0, done.stderr
 
 
@@ -102,7 +103,7 @@ def test_the_secret_in_a_file(run: Play, secured: Secured) -> None:
     file = secured.home / "secret"
     file.write_text("root-secret\n")
     options = [*as_options(secured.tls), "--access-key", "root", "--secret-key-file", str(file)]
-    done = run("topic", "create", "by-file", *options)
+    done = run("topic", "create", unique("by-file"), *options)
     assert done.returncode == 0, done.stderr
     both = run("topic", "list", *options, "--secret-key", "root-secret")
     assert (both.returncode, b"not both" in both.stderr) == (2, True)
@@ -127,7 +128,7 @@ def test_what_is_missing_is_one_line(run: Play, given: list[str], complaint: byt
 
 
 def test_a_missing_signature_is_one_line(run: Play, secured: Secured) -> None:
-    done = run("topic", "create", "unsigned", *as_options(secured.tls))
+    done = run("topic", "create", unique("unsigned"), *as_options(secured.tls))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr
 

@@ -16,6 +16,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import send_fields
+from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 Command = Callable[..., list[str]]
@@ -33,41 +34,41 @@ def lines_of(done: subprocess.CompletedProcess[bytes]) -> list[str]:
 
 
 def test_from_earliest_to_the_end(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
+    address, topic = dev_server.address("namesrv"), unique("all")
     numbers = sorted(map(str, range(500)))
-    produce(raptormq, address, "all", *numbers)
-    assert lines_of(raptormq("consume", "all", "--no-follow", "-n", address)) == numbers
+    produce(raptormq, address, topic, *numbers)
+    assert lines_of(raptormq("consume", topic, "--no-follow", "-n", address)) == numbers
 
 
 def test_from_latest_there_is_nothing_yet(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    produce(raptormq, address, "old", "a", "b")
-    assert lines_of(raptormq("consume", "old", "--from", "latest", "--no-follow", "-n", address)) == []
+    address, topic = dev_server.address("namesrv"), unique("old")
+    produce(raptormq, address, topic, "a", "b")
+    assert lines_of(raptormq("consume", topic, "--from", "latest", "--no-follow", "-n", address)) == []
 
 
 def test_from_a_time(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    produce(raptormq, address, "timed", "a", "b")
-    done = raptormq("consume", "timed", "--no-follow", "--format", "json", "-n", address)
+    address, topic = dev_server.address("namesrv"), unique("timed")
+    produce(raptormq, address, topic, "a", "b")
+    done = raptormq("consume", topic, "--no-follow", "--format", "json", "-n", address)
     last = max(json.loads(line)["store_timestamp"] for line in done.stdout.splitlines())
-    assert lines_of(raptormq("consume", "timed", "--no-follow", "--from", "0", "-n", address)) == ["a", "b"]
+    assert lines_of(raptormq("consume", topic, "--no-follow", "--from", "0", "-n", address)) == ["a", "b"]
     later = str(last + 1)
-    assert lines_of(raptormq("consume", "timed", "--no-follow", "--from", later, "-n", address)) == []
+    assert lines_of(raptormq("consume", topic, "--no-follow", "--from", later, "-n", address)) == []
 
 
 def test_max_ends_it_also_while_following(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    produce(raptormq, address, "many", *map(str, range(50)))
-    assert len(lines_of(raptormq("consume", "many", "--max", "7", "-n", address))) == 7
+    address, topic = dev_server.address("namesrv"), unique("many")
+    produce(raptormq, address, topic, *map(str, range(50)))
+    assert len(lines_of(raptormq("consume", topic, "--max", "7", "-n", address))) == 7
 
 
 def test_only_messages_with_the_tag(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    produce(raptormq, address, "mixed", "a1", "a2", tag="A")
-    produce(raptormq, address, "mixed", "b1", tag="B")
-    produce(raptormq, address, "mixed", "c1")
-    assert lines_of(raptormq("consume", "mixed", "--no-follow", "--tag", "A", "-n", address)) == ["a1", "a2"]
-    assert lines_of(raptormq("consume", "mixed", "--no-follow", "--tag", "A || B", "-n", address)) == ["a1", "a2", "b1"]
+    address, topic = dev_server.address("namesrv"), unique("mixed")
+    produce(raptormq, address, topic, "a1", "a2", tag="A")
+    produce(raptormq, address, topic, "b1", tag="B")
+    produce(raptormq, address, topic, "c1")
+    assert lines_of(raptormq("consume", topic, "--no-follow", "--tag", "A", "-n", address)) == ["a1", "a2"]
+    assert lines_of(raptormq("consume", topic, "--no-follow", "--tag", "A || B", "-n", address)) == ["a1", "a2", "b1"]
 
 
 async def send_unreadable(namesrv: str, broker: str, topic: str) -> None:
@@ -84,35 +85,36 @@ async def send_unreadable(namesrv: str, broker: str, topic: str) -> None:
 
 async def test_what_cannot_be_read_is_told_of_and_left_out(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
-    await send_unreadable(address, dev_server.address("broker"), "partly")
-    done = raptormq("consume", "partly", "--no-follow", "--group", "g2", "-n", address)
+    topic, group = unique("partly"), unique("g2")
+    await send_unreadable(address, dev_server.address("broker"), topic)
+    done = raptormq("consume", topic, "--no-follow", "--group", group, "-n", address)
     assert lines_of(done) == ["before", "behind"]
-    assert b"what is at offset 1 of partly@" in done.stderr
+    assert f"what is at offset 1 of {topic}@".encode() in done.stderr
     assert done.stderr.count(b"\n") == 1
-    assert raptormq("consume", "partly", "--no-follow", "--group", "g2", "-n", address).stdout == b""
+    assert raptormq("consume", topic, "--no-follow", "--group", group, "-n", address).stdout == b""
 
 
 def test_a_group_goes_on_where_it_stopped(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
+    topic, group, other = unique("grouped"), unique("g1"), unique("g2")
     numbers = sorted(map(str, range(40)))
-    produce(raptormq, address, "grouped", *numbers)
-    command = ["consume", "grouped", "--group", "g1", "--no-follow", "-n", address]
+    produce(raptormq, address, topic, *numbers)
+    command = ["consume", topic, "--group", group, "--no-follow", "-n", address]
     first = lines_of(raptormq(*command, "--max", "15"))
     rest = lines_of(raptormq(*command))
     assert len(first) == 15
     assert sorted(first + rest) == numbers
     assert lines_of(raptormq(*command)) == []
-    assert lines_of(raptormq("consume", "grouped", "--group", "g2", "--no-follow", "-n", address)) == numbers
+    assert lines_of(raptormq("consume", topic, "--group", other, "--no-follow", "-n", address)) == numbers
 
 
 @pytest.mark.parametrize("start", ["latest", "2099-01-01T00:00:00Z"])
 def test_a_new_group_starts_where_it_is_told_and_that_is_its_position(
     raptormq: Run, dev_server: Any, start: str
 ) -> None:
-    address = dev_server.address("namesrv")
-    topic = f"young-{start[:4]}"
+    address, topic = dev_server.address("namesrv"), unique("young")
     produce(raptormq, address, topic, "old")
-    command = ["consume", topic, "--group", "ng", "--no-follow", "-n", address]
+    command = ["consume", topic, "--group", f"of-{topic}", "--no-follow", "-n", address]
     assert lines_of(raptormq(*command, "--from", start)) == []
     produce(raptormq, address, topic, "new")
     assert lines_of(raptormq(*command, "--from", "earliest")) == ["new"]
@@ -120,15 +122,15 @@ def test_a_new_group_starts_where_it_is_told_and_that_is_its_position(
 
 
 async def test_encrypted_messages_need_keys(raptormq: Run, dev_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = dev_server.address("namesrv")
+    address, topic = dev_server.address("namesrv"), unique("secret")
     keys = f"k1={base64.b64encode(bytes(32)).decode()}"
     monkeypatch.setenv("RAPTORMQ_ENCRYPTION_KEYS", keys)
     config = ProducerConfig(encrypt=True)
     async with Producer("p", name_servers=address, config=config) as producer:
-        await producer.send(Message("secret", b"told"))
-    assert lines_of(raptormq("consume", "secret", "--no-follow", "-n", address)) == ["told"]
+        await producer.send(Message(topic, b"told"))
+    assert lines_of(raptormq("consume", topic, "--no-follow", "-n", address)) == ["told"]
     monkeypatch.delenv("RAPTORMQ_ENCRYPTION_KEYS")
-    done = raptormq("consume", "secret", "--no-follow", "-n", address)
+    done = raptormq("consume", topic, "--no-follow", "-n", address)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
     for part in (b"'k1'", b"RAPTORMQ_ENCRYPTION_KEYS"):
         assert part in done.stderr
@@ -138,14 +140,14 @@ async def test_encrypted_messages_need_keys(raptormq: Run, dev_server: Any, monk
 def test_following_prints_what_comes_and_an_interrupt_ends_it(
     raptormq: Run, command_line: Command, dev_server: Any
 ) -> None:
-    address = dev_server.address("namesrv")
-    produce(raptormq, address, "live", "first")
-    command = command_line("consume", "live", "-n", address)
+    address, topic = dev_server.address("namesrv"), unique("live")
+    produce(raptormq, address, topic, "first")
+    command = command_line("consume", topic, "-n", address)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"first\n"
-        produce(raptormq, address, "live", "second")
+        produce(raptormq, address, topic, "second")
         assert process.stdout.readline() == b"second\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
@@ -153,9 +155,9 @@ def test_following_prints_what_comes_and_an_interrupt_ends_it(
 
 
 def test_a_reader_that_goes_away_ends_it_silently(raptormq: Run, command_line: Command, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    produce(raptormq, address, "piped", *(["x" * 1000] * 500))
-    command = command_line("consume", "piped", "-n", address)
+    address, topic = dev_server.address("namesrv"), unique("piped")
+    produce(raptormq, address, topic, *(["x" * 1000] * 500))
+    command = command_line("consume", topic, "-n", address)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -181,11 +183,11 @@ def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_
 
 
 def test_filters_by_properties_are_the_brokers_and_not_together_with_tags(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    produce(raptormq, address, "filtered", "a")
-    refused = raptormq("consume", "filtered", "--no-follow", "--sql", "price > 5", "-n", address)
+    address, topic = dev_server.address("namesrv"), unique("filtered")
+    produce(raptormq, address, topic, "a")
+    refused = raptormq("consume", topic, "--no-follow", "--sql", "price > 5", "-n", address)
     assert (refused.returncode, b"filter message by SQL92" in refused.stderr) == (2, True)
     assert b"enablePropertyFilter=true" in refused.stderr
     for options, hint in ((["--sql", "price >"], b"not a filter"), (["--sql", "a > 5", "--tag", "A"], b"together")):
-        wrong = raptormq("consume", "filtered", "--no-follow", *options, "-n", address)
+        wrong = raptormq("consume", topic, "--no-follow", *options, "-n", address)
         assert (wrong.returncode, hint in wrong.stderr) == (2, True)

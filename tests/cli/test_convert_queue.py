@@ -20,6 +20,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.storage import conversion_run, queue_conversion
 from tests.client.cluster import Cluster
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, route, silence
+from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 QUEUES = 4
@@ -90,14 +91,14 @@ def status(raptormq: Run, address: str, topic: str) -> dict[str, Any]:
 
 
 async def test_there_and_back_while_the_topic_serves(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    await create(address, "served")
-    traffic = Traffic(address, "served")
+    address, topic = dev_server.address("namesrv"), unique("served")
+    await create(address, topic)
+    traffic = Traffic(address, topic)
     await traffic.fill(COUNT)
     working = [asyncio.ensure_future(traffic.produce()), asyncio.ensure_future(traffic.consume())]
     for queue_type in ("BatchCQ", "SimpleCQ"):
         done = await asyncio.to_thread(
-            raptormq, "convert-queue", "--topic", "served", "--to", queue_type, "-o", "json", "-n", address
+            raptormq, "convert-queue", "--topic", topic, "--to", queue_type, "-o", "json", "-n", address
         )
         assert done.returncode == 0, done.stderr
         state = json.loads(done.stdout)["broker-a"]
@@ -106,7 +107,7 @@ async def test_there_and_back_while_the_topic_serves(raptormq: Run, dev_server: 
         assert len(state["checksum_before"]) == 64
         assert state["checksum_before"] == state["checksum_after"]
         async with AdminClient(name_servers=address) as admin:
-            config = await admin.topic_config(dev_server.address("broker"), "served")
+            config = await admin.topic_config(dev_server.address("broker"), topic)
         assert config is not None
         assert config.attributes["queue.type"] == queue_type
     traffic.stopping = True
@@ -277,39 +278,39 @@ def test_help_has_examples(raptormq: Run) -> None:
 
 
 def test_what_the_command_says(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    assert raptormq("topic", "create", "told", "-n", address).returncode == 0
-    assert raptormq("produce", "told", "-n", address, stdin=b"a\nb\nc\n").returncode == 0
-    done = raptormq("convert-queue", "--topic", "told", "--status", "-n", address)
+    address, topic = dev_server.address("namesrv"), unique("told")
+    assert raptormq("topic", "create", topic, "-n", address).returncode == 0
+    assert raptormq("produce", topic, "-n", address, stdin=b"a\nb\nc\n").returncode == 0
+    done = raptormq("convert-queue", "--topic", topic, "--status", "-n", address)
     assert (done.returncode, done.stdout) == (0, b"broker-a: SimpleCQ, nothing to convert\n")
-    done = raptormq("convert-queue", "--topic", "told", "--to", "BatchCQ", "-n", address)
+    done = raptormq("convert-queue", "--topic", topic, "--to", "BatchCQ", "-n", address)
     assert done.returncode == 0, done.stderr
     words = done.stdout.decode()
     assert words.startswith("broker-a: BatchCQ, 3 messages, switched at log offset ")
     before, after = words.rstrip().partition("checksum ")[2].removesuffix(" after").split(" before, ")
     assert (len(before), before) == (16, after)
-    done = raptormq("convert-queue", "told", "--to", "BatchCQ", "-n", address)
+    done = raptormq("convert-queue", topic, "--to", "BatchCQ", "-n", address)
     assert (done.returncode, done.stdout) == (0, b"broker-a: BatchCQ, nothing to convert\n")
-    done = raptormq("topic", "create", "told", "--attribute", "queue.type=SimpleCQ", "-n", address)
+    done = raptormq("topic", "create", topic, "--attribute", "queue.type=SimpleCQ", "-n", address)
     assert done.returncode == 2
     assert b"raptormq convert-queue" in done.stderr
 
 
 def test_an_inner_batch_is_the_reason(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
+    address, topic = dev_server.address("namesrv"), unique("whole")
 
     async def send() -> None:
-        await create(address, "whole", **{"queue.type": "BatchCQ"})
+        await create(address, topic, **{"queue.type": "BatchCQ"})
         async with Producer("wholesale", name_servers=address) as producer:
-            await producer.send_batch([Message("whole", b"1"), Message("whole", b"2")])
+            await producer.send_batch([Message(topic, b"1"), Message(topic, b"2")])
 
     asyncio.run(send())
-    done = raptormq("convert-queue", "--topic", "whole", "--to", "SimpleCQ", "-n", address)
+    done = raptormq("convert-queue", "--topic", topic, "--to", "SimpleCQ", "-n", address)
     assert (done.returncode, done.stdout) == (2, b"")
     words = done.stderr.decode()
     assert words.startswith("raptormq: broker-a: BatchCQ, not converted: ")
     assert words.count("holds an inner batch of 2 messages at offset 0") == words.count("\n") == 1
-    assert status(raptormq, address, "whole")["phase"] == "refused"
+    assert status(raptormq, address, topic)["phase"] == "refused"
 
 
 @pytest.mark.parametrize(

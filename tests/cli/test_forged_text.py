@@ -15,6 +15,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import Credentials, sign
 from raptormq.transport.pool import ConnectionPool
+from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 Serve = Callable[..., AbstractContextManager[Any]]
@@ -87,13 +88,13 @@ async def test_a_broker_shows_who_is_refused(serving: Serve, tmp_path: Path) -> 
 async def test_tables_show_what_members_call_themselves(
     dev_server: Any, raptormq: Run, command_line: Callable[..., list[str]]
 ) -> None:
-    names = dev_server.address("namesrv")
-    heartbeat = HeartbeatData(FORGED, [], [ConsumerData("forgers", subscriptions=[Subscription("forged", FORGED)])])
+    names, group = dev_server.address("namesrv"), unique("forgers")
+    heartbeat = HeartbeatData(FORGED, [], [ConsumerData(group, subscriptions=[Subscription("forged", FORGED)])])
     pool = ConnectionPool()
     try:
         beat = RemotingCommand(RequestCode.HEART_BEAT, {}, heartbeat.to_json())
         assert (await pool.request(dev_server.address("broker"), beat, 10)).code == ResponseCode.SUCCESS
-        shown = raptormq("group", "describe", "forgers", namesrv=names)
+        shown = raptormq("group", "describe", group, namesrv=names)
     finally:
         await pool.close()
     assert shown.returncode == 0, shown.stderr

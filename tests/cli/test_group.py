@@ -25,6 +25,7 @@ from raptormq.client import (
 from tests.broker.harness import connected
 from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
 from tests.client.cluster import Cluster
+from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -51,16 +52,17 @@ def described(raptormq: Run, address: str, group: str) -> dict[str, Any]:
 
 def test_a_group_that_only_pulls_has_its_lag(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
-    asyncio.run(consume_one_of(address, "pulled", "pullers", b"1", b"2", b"3"))
-    group = described(raptormq, address, "pullers")
-    assert (group["group"], group["lag"], group["members"], group["message_model"]) == ("pullers", 2, [], None)
+    topic, name = unique("pulled"), unique("pullers")
+    asyncio.run(consume_one_of(address, topic, name, b"1", b"2", b"3"))
+    group = described(raptormq, address, name)
+    assert (group["group"], group["lag"], group["members"], group["message_model"]) == (name, 2, [], None)
     [queue] = [queue for queue in group["queues"] if queue["broker_offset"]]
-    assert (queue["topic"], queue["broker"], queue["consumer_offset"], queue["lag"]) == ("pulled", "broker-a", 1, 2)
+    assert (queue["topic"], queue["broker"], queue["consumer_offset"], queue["lag"]) == (topic, "broker-a", 1, 2)
     assert queue["last_consumed_store_timestamp"] > 1_700_000_000_000
-    [line] = [line for line in listed(raptormq, address) if line["group"] == "pullers"]
-    assert line == {"group": "pullers", "topics": 1, "members": 0, "lag": 2}
-    shown = raptormq("group", "describe", "pullers", "-n", address).stdout.decode()
-    assert shown.startswith("group pullers: no consumer sends heartbeats for it, lag 2\n")
+    [line] = [line for line in listed(raptormq, address) if line["group"] == name]
+    assert line == {"group": name, "topics": 1, "members": 0, "lag": 2}
+    shown = raptormq("group", "describe", name, "-n", address).stdout.decode()
+    assert shown.startswith(f"group {name}: no consumer sends heartbeats for it, lag 2\n")
 
 
 async def test_what_was_deleted_before_the_group_consumed_it_is_shown_and_no_lag(raptormq: Run, tmp_path: Path) -> None:
@@ -113,74 +115,76 @@ async def with_a_member(
 
 
 def test_members_and_what_they_have_not_finished(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
+    address, name = dev_server.address("namesrv"), unique("workers")
     tables: list[str] = []
 
     def ask() -> dict[str, Any]:
-        tables.append(raptormq("group", "describe", "workers", "-n", address).stdout.decode())
-        return described(raptormq, address, "workers")
+        tables.append(raptormq("group", "describe", name, "-n", address).stdout.decode())
+        return described(raptormq, address, name)
 
-    group = asyncio.run(with_a_member(address, "workers", ask))
+    group = asyncio.run(with_a_member(address, name, ask))
     [member] = group["members"]
     assert (member["language"], group["message_model"], group["lag"]) == ("PYTHON", "CLUSTERING", 1)
-    assert group["subscriptions"]["of-workers"] == "paid || refunded"
-    assert {queue["topic"] for queue in group["queues"]} == {"of-workers", "%RETRY%workers"}
+    assert group["subscriptions"][f"of-{name}"] == "paid || refunded"
+    assert {queue["topic"] for queue in group["queues"]} == {f"of-{name}", f"%RETRY%{name}"}
     [table] = tables
-    assert table.startswith("group workers: 1 member, lag 1\n")
-    assert ["of-workers", "paid", "||", "refunded"] in [line.split() for line in table.splitlines()]
+    assert table.startswith(f"group {name}: 1 member, lag 1\n")
+    assert [f"of-{name}", "paid", "||", "refunded"] in [line.split() for line in table.splitlines()]
     assert [member["client_id"], member["address"], "PYTHON"] in [line.split() for line in table.splitlines()]
 
 
 def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any, tmp_path: Path) -> None:
-    address = dev_server.address("namesrv")
+    address, name = dev_server.address("namesrv"), unique("hearers")
 
     def ask() -> dict[str, Any]:
-        reset = ["group", "reset", "hearers", "of-hearers", "--to", "earliest", "-n", address]
+        reset = ["group", "reset", name, f"of-{name}", "--to", "earliest", "-n", address]
         return {
-            "table": raptormq("group", "describe", "hearers", "-n", address).stdout.decode(),
-            "described": described(raptormq, address, "hearers"),
-            "listed": [line for line in listed(raptormq, address) if line["group"] == "hearers"],
+            "table": raptormq("group", "describe", name, "-n", address).stdout.decode(),
+            "described": described(raptormq, address, name),
+            "listed": [line for line in listed(raptormq, address) if line["group"] == name],
             "reset": raptormq(*reset),
         }
 
-    told = asyncio.run(with_a_member(address, "hearers", ask, tmp_path))
-    assert told["table"].startswith("group hearers: 1 member, broadcasting: each keeps its own progress")
+    told = asyncio.run(with_a_member(address, name, ask, tmp_path))
+    assert told["table"].startswith(f"group {name}: 1 member, broadcasting: each keeps its own progress")
     assert told["described"]["lag"] is None
     assert [(line["members"], line["lag"]) for line in told["listed"]] == [(1, None)]
-    assert (told["reset"].returncode, b"group hearers is broadcasting" in told["reset"].stderr) == (2, True)
+    assert (told["reset"].returncode, f"group {name} is broadcasting".encode() in told["reset"].stderr) == (2, True)
 
 
 def test_system_groups_are_listed_on_demand(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    asyncio.run(consume_one_of(address, "looked-at", "TOOLS_CONSUMER", b"1"))
+    address, topic = dev_server.address("namesrv"), unique("looked-at")
+    asyncio.run(consume_one_of(address, topic, "TOOLS_CONSUMER", b"1"))
     assert "TOOLS_CONSUMER" not in {line["group"] for line in listed(raptormq, address)}
     assert "TOOLS_CONSUMER" in {line["group"] for line in listed(raptormq, address, "--all")}
 
 
 def test_a_reset_moves_the_group_there_and_back(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
-    asyncio.run(consume_one_of(address, "again", "readers-again", b"1", b"2", b"3"))
-    reset = ["group", "reset", "readers-again", "again", "-n", address, "--to"]
+    topic, other, group = unique("again"), unique("other"), unique("readers-again")
+    asyncio.run(consume_one_of(address, topic, group, b"1", b"2", b"3"))
+    reset = ["group", "reset", group, topic, "-n", address, "--to"]
     done = raptormq(*reset, "earliest")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == b"group readers-again goes on in topic again from earliest with a lag of 3; it was 2\n"
-    assert described(raptormq, address, "readers-again")["lag"] == 3
+    assert done.stdout == f"group {group} goes on in topic {topic} from earliest with a lag of 3; it was 2\n".encode()
+    assert described(raptormq, address, group)["lag"] == 3
     assert b"with a lag of 0; it was 3" in raptormq(*reset, "latest").stdout
     assert b"from 2024-05-01T00:00:00Z with a lag of 3; it was 0" in raptormq(*reset, "2024-05-01").stdout
-    assert raptormq("produce", "other", "-n", address, stdin=b"1\n").returncode == 0
-    done = raptormq("group", "reset", "readers-again", "other", "--to", "latest", "-n", address)
+    assert raptormq("produce", other, "-n", address, stdin=b"1\n").returncode == 0
+    done = raptormq("group", "reset", group, other, "--to", "latest", "-n", address)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(b"a lag of 0; it was 1; it has not read this topic before, is it the one you mean?\n")
-    for name, topic, complaint in (
-        ("readers-again", "nowhere", b"topic nowhere: it does not exist"),
-        ("never-seen", "again", b"no broker knows group never-seen; 'raptormq group list'"),
+    for name, read, complaint in (
+        (group, "nowhere", b"topic nowhere: it does not exist"),
+        ("never-seen", topic, b"no broker knows group never-seen; 'raptormq group list'"),
     ):
-        done = raptormq("group", "reset", name, topic, "--to", "latest", "-n", address)
+        done = raptormq("group", "reset", name, read, "--to", "latest", "-n", address)
         assert (done.returncode, done.stderr.count(b"\n"), complaint in done.stderr) == (2, 1, True), done.stderr
 
 
 def test_a_member_goes_on_where_the_reset_says(raptormq: Run, dev_server: Any) -> None:
     address = dev_server.address("namesrv")
+    topic, group = unique("once-more"), unique("listeners-again")
 
     async def consume() -> list[bytes]:
         got: asyncio.Queue[bytes] = asyncio.Queue()
@@ -191,15 +195,13 @@ def test_a_member_goes_on_where_the_reset_says(raptormq: Run, dev_server: Any) -
 
         async with Producer("p", name_servers=address) as producer:
             for body in (b"1", b"2"):
-                await producer.send(Message("once-more", body), key="same queue")
+                await producer.send(Message(topic, body), key="same queue")
         config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
-        consumer = PushConsumer("listeners-again", name_servers=address, config=config)
-        consumer.subscribe("once-more", "*", listen)
+        consumer = PushConsumer(group, name_servers=address, config=config)
+        consumer.subscribe(topic, "*", listen)
         async with asyncio.timeout(60), consumer:
             bodies = [await got.get() for _ in range(2)]
-            done = await asyncio.to_thread(
-                raptormq, "group", "reset", "listeners-again", "once-more", "--to", "earliest", "-n", address
-            )
+            done = await asyncio.to_thread(raptormq, "group", "reset", group, topic, "--to", "earliest", "-n", address)
             assert done.returncode == 0, done.stderr
             return bodies + [await got.get() for _ in range(2)]
 

@@ -16,30 +16,43 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.one_key import OneKey
 from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route
+from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 BODIES = [b"17 books", "ein grüner Stift, und noch viel mehr als in die Spalte passt".encode(), b"\xff\x00"]
 
 
-@pytest.fixture(scope="module")
-def address(raptormq: Run, dev_server: Any) -> str:
-    """The name server of a broker with a topic of each type, `searched` and `searched-whole`."""
+@pytest.fixture(scope="session")
+def address(dev_server: Any) -> str:
+    """The name server of the broker that is searched."""
     namesrv: str = dev_server.address("namesrv")
-    assert raptormq("topic", "create", "searched", "-n", namesrv).returncode == 0
-    done = raptormq(
-        "topic", "create", "searched-whole", "--queues", "1", "--attribute", "queue.type=BatchCQ", "-n", namesrv
-    )
-    assert done.returncode == 0, done.stderr
     return namesrv
 
 
-@pytest.fixture(scope="module", params=["searched", "searched-whole"])
-def sent(request: pytest.FixtureRequest, address: str) -> SendResult:
+def create(raptormq: Run, address: str, queue_type: str) -> str:
+    """Create a topic of this type and return its name."""
+    topic = unique(f"searched-{queue_type}")
+    attribute = f"queue.type={queue_type}"
+    done = raptormq("topic", "create", topic, "--attribute", attribute, "-n", address)
+    assert done.returncode == 0, done.stderr
+    return topic
+
+
+@pytest.fixture(scope="module")
+def topic(raptormq: Run, address: str) -> str:
+    """A topic with one message, the key of which is `all`."""
+    topic = create(raptormq, address, "SimpleCQ")
+    with BlockingProducer(name_servers=address) as producer:
+        producer.send(Message(topic, BODIES[0], keys=("all",)))
+    return topic
+
+
+@pytest.fixture(scope="module", params=["SimpleCQ", "BatchCQ"])
+def sent(request: pytest.FixtureRequest, raptormq: Run, address: str) -> SendResult:
     """Three messages sent as a list, the keys of which are `all`, one of their own and `grün`."""
-    listed = [
-        Message(request.param, body, "paid", ("all", f"k{n}", "grün"), {"n": str(n)}) for n, body in enumerate(BODIES)
-    ]
+    topic = create(raptormq, address, request.param)
+    listed = [Message(topic, body, "paid", ("all", f"k{n}", "grün"), {"n": str(n)}) for n, body in enumerate(BODIES)]
     with BlockingProducer(name_servers=address) as producer:
         return producer.send_batch(listed)
 
@@ -99,40 +112,43 @@ def test_a_message_is_shown_with_its_properties_and_its_body_as_it_is(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["find", "searched", "nothing"], "no message of topic searched has the key or id nothing"),
+        (["find", "TOPIC", "nothing"], "no message of topic TOPIC has the key or id nothing"),
         (
-            ["find", "searched", "all", "--to", "1970-01-02"],
-            "no message of topic searched has the key or id all and was stored from earliest to 1970-01-02T00:00:00Z",
+            ["find", "TOPIC", "all", "--to", "1970-01-02"],
+            "no message of topic TOPIC has the key or id all and was stored from earliest to 1970-01-02T00:00:00Z",
         ),
-        (["find", "searched", ""], "Invalid value for KEY: it is empty; see raptormq message find --help"),
+        (["find", "TOPIC", ""], "Invalid value for KEY: it is empty; see raptormq message find --help"),
         (
-            ["find", "searched", "all", "--from", "latest"],
+            ["find", "TOPIC", "all", "--from", "latest"],
             "Invalid value for --from: 'latest' is neither earliest nor a time; see raptormq message find --help",
         ),
         (
-            ["find", "searched", "all", "--to", "earliest"],
+            ["find", "TOPIC", "all", "--to", "earliest"],
             "Invalid value for --to: 'earliest' is neither latest nor a time; see raptormq message find --help",
         ),
         (
-            ["find", "searched", "all", "--from", "2027-01-01", "--to", "2024-05-01T12:00:00Z"],
+            ["find", "TOPIC", "all", "--from", "2027-01-01", "--to", "2024-05-01T12:00:00Z"],
             "--from 2027-01-01T00:00:00Z is later than --to 2024-05-01T12:00:00Z; see raptormq message find --help",
         ),
         (["find", "never-created", "k"], "'raptormq topic list' shows the topics there are"),
-        (["show", "0A" * 16, "--topic", "searched"], f"no message of topic searched has the id {'0A' * 16}"),
+        (["show", "0A" * 16, "--topic", "TOPIC"], f"no message of topic TOPIC has the id {'0A' * 16}"),
         (["show", "0A" * 16], "for one that a producer gives, name the topic with --topic"),
         (["show", "k"], "for one that a producer gives, name the topic with --topic"),
         (
-            ["find", "searched", "k", "--count", "65"],
+            ["find", "TOPIC", "k", "--count", "65"],
             "65 is not in the range 1<=x<=64; see raptormq message find --help",
         ),
-        (["find", "searched"], "Missing argument 'KEY'; see raptormq message find --help"),
+        (["find", "TOPIC"], "Missing argument 'KEY'; see raptormq message find --help"),
     ],
 )
-def test_what_is_not_there_is_one_line(raptormq: Run, address: str, arguments: list[str], line: str) -> None:
-    done = raptormq("message", *arguments, "-n", address)
+def test_what_is_not_there_is_one_line(
+    raptormq: Run, address: str, topic: str, arguments: list[str], line: str
+) -> None:
+    named = [topic if word == "TOPIC" else word for word in arguments]
+    done = raptormq("message", *named, "-n", address)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().startswith("raptormq: ")
-    assert done.stderr.decode().endswith(f"{line}\n")
+    assert done.stderr.decode().endswith(line.replace("TOPIC", topic) + "\n")
     assert done.stderr.count(b"\n") == 1
 
 
@@ -147,14 +163,15 @@ def test_a_place_where_nothing_is(raptormq: Run, address: str, sent: SendResult)
 
 
 def test_encrypted_messages_want_their_key(raptormq: Run, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = create(raptormq, address, "SimpleCQ")
     client = ClientConfig(address, keys=OneKey())
     with BlockingProducer(config=ProducerConfig(encrypt=True), client_config=client) as producer:
-        producer.send(Message("searched", b"secret", keys=("hidden",)))
-    done = raptormq("message", "find", "searched", "hidden", "-n", address)
+        producer.send(Message(topic, b"secret", keys=("hidden",)))
+    done = raptormq("message", "find", topic, "hidden", "-n", address)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"RAPTORMQ_ENCRYPTION_KEYS" in done.stderr
     monkeypatch.setenv("RAPTORMQ_ENCRYPTION_KEYS", f"k1={base64.b64encode(bytes(32)).decode()}")
-    [message] = found(raptormq, address, "find", "searched", "hidden")
+    [message] = found(raptormq, address, "find", topic, "hidden")
     assert message["body"] == "secret"
 
 

@@ -16,6 +16,7 @@ from raptormq.cli.produce import BATCHES_IN_FLIGHT, MAX_BATCH_BYTES, cut
 from raptormq.client import Message
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
+from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -28,7 +29,7 @@ def consumed(raptormq: Run, address: str, topic: str, *arguments: str) -> list[d
 
 @pytest.mark.parametrize("batch", ["1", "7", "32"])
 def test_every_line_becomes_one_message(raptormq: Run, dev_server: Any, batch: str) -> None:
-    address, topic = dev_server.address("namesrv"), f"lines-{batch}"
+    address, topic = dev_server.address("namesrv"), unique("lines")
     lines = [f"line {number}" for number in range(100)]
     done = raptormq("produce", topic, "--batch", batch, "-n", address, stdin="\n".join(lines).encode())
     assert done.returncode == 0, done.stderr
@@ -36,35 +37,37 @@ def test_every_line_becomes_one_message(raptormq: Run, dev_server: Any, batch: s
     assert sorted(message["body"] for message in consumed(raptormq, address, topic)) == sorted(lines)
 
 
-@pytest.mark.parametrize("topic", ["%RETRY%again", "%DLQ%again"])
-def test_a_topic_of_a_group_takes_the_lines_one_by_one(raptormq: Run, dev_server: Any, topic: str) -> None:
+@pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
+def test_a_topic_of_a_group_takes_the_lines_one_by_one(raptormq: Run, dev_server: Any, prefix: str) -> None:
+    topic = unique(prefix + "again")
     done = raptormq("produce", topic, "-n", dev_server.address("namesrv"), stdin=b"a\nb\nc\nd\ne\n")
     assert (done.returncode, done.stderr) == (0, f"5 messages sent to {topic}\n".encode())
 
 
 def test_keys_tag_and_a_file(raptormq: Run, dev_server: Any, tmp_path: Path) -> None:
-    address = dev_server.address("namesrv")
+    address, topic = dev_server.address("namesrv"), unique("tagged")
     (tmp_path / "input").write_bytes(b"a\n\xff\n")
     done = raptormq(
-        "produce", "tagged", str(tmp_path / "input"), "--key", "k1", "--key", "k2", "--tag", "t", "-n", address
+        "produce", topic, str(tmp_path / "input"), "--key", "k1", "--key", "k2", "--tag", "t", "-n", address
     )
     assert done.returncode == 0, done.stderr
-    messages = consumed(raptormq, address, "tagged")
+    messages = consumed(raptormq, address, topic)
     assert [message["keys"] for message in messages] == [["k1", "k2"], ["k1", "k2"]]
     assert {message["tag"] for message in messages} == {"t"}
     assert {message.get("body") or message["body_base64"] for message in messages} == {"a", "/w=="}
 
 
 def test_empty_lines_are_left_out_and_told(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    done = raptormq("produce", "gaps", "-n", address, stdin=b"\na\n\nb\n\n")
-    assert done.stderr == b"2 messages sent to gaps, 3 empty lines left out\n"
-    assert sorted(message["body"] for message in consumed(raptormq, address, "gaps")) == ["a", "b"]
+    address, topic = dev_server.address("namesrv"), unique("gaps")
+    done = raptormq("produce", topic, "-n", address, stdin=b"\na\n\nb\n\n")
+    assert done.stderr == f"2 messages sent to {topic}, 3 empty lines left out\n".encode()
+    assert sorted(message["body"] for message in consumed(raptormq, address, topic)) == ["a", "b"]
 
 
 def test_empty_input_sends_nothing(raptormq: Run, dev_server: Any) -> None:
-    done = raptormq("produce", "nothing", "-n", dev_server.address("namesrv"))
-    assert (done.returncode, done.stderr) == (0, b"0 messages sent to nothing\n")
+    topic = unique("nothing")
+    done = raptormq("produce", topic, "-n", dev_server.address("namesrv"))
+    assert (done.returncode, done.stderr) == (0, f"0 messages sent to {topic}\n".encode())
 
 
 def test_a_topic_name_is_judged_before_the_first_line(raptormq: Run, free_port: int) -> None:
@@ -76,8 +79,8 @@ def test_a_topic_name_is_judged_before_the_first_line(raptormq: Run, free_port: 
 
 
 def test_a_line_of_4_mib_and_one_byte_is_refused(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    done = raptormq("produce", "large", "-n", address, stdin=b"small\n" + b"x" * (4 * 1024 * 1024 + 1))
+    address, topic = dev_server.address("namesrv"), unique("large")
+    done = raptormq("produce", topic, "-n", address, stdin=b"small\n" + b"x" * (4 * 1024 * 1024 + 1))
     assert done.returncode == 2
     assert done.stderr.startswith(b"raptormq: ")
     assert done.stderr.startswith(b"raptormq: line 2: ")
@@ -87,7 +90,7 @@ def test_a_line_of_4_mib_and_one_byte_is_refused(raptormq: Run, dev_server: Any)
 
 @pytest.mark.parametrize("batch", ["1", "32"])
 def test_nothing_behind_a_refused_line_is_sent(raptormq: Run, dev_server: Any, batch: str) -> None:
-    address, topic = dev_server.address("namesrv"), f"refused-{batch}"
+    address, topic = dev_server.address("namesrv"), unique("refused")
     lines = [b"1", b"", b"2", b"x" * 5_000_000, *(b"%d" % number for number in range(3, 100))]
     done = raptormq("produce", topic, "--batch", batch, "-n", address, stdin=b"\n".join(lines))
     refused = "raptormq: line 4: a body of 5000000 bytes is larger than 4194304; messages sent before that: 2\n"
@@ -136,15 +139,15 @@ def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_
 def test_lines_are_sent_as_they_arrive_and_an_interrupt_ends_it(
     raptormq: Run, command_line: Callable[..., list[str]], dev_server: Any
 ) -> None:
-    address = dev_server.address("namesrv")
-    assert raptormq("produce", "slow", "-n", address, stdin=b"first\n").returncode == 0
-    command = command_line("produce", "slow", "-n", address)
+    address, topic = dev_server.address("namesrv"), unique("slow")
+    assert raptormq("produce", topic, "-n", address, stdin=b"first\n").returncode == 0
+    command = command_line("produce", topic, "-n", address)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(b"second\nthi")
         process.stdin.flush()
-        done = raptormq("consume", "slow", "--max", "2", "-n", address)
+        done = raptormq("consume", topic, "--max", "2", "-n", address)
         assert sorted(done.stdout.split()) == [b"first", b"second"]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130

@@ -15,6 +15,7 @@ from raptormq.cli.hints import CommandFailed
 from raptormq.cli.topic import _refuse_hiding
 from raptormq.client import AdminClient, MessageQueue, TopicOffset
 from raptormq.protocol.bodies.route import QueueData, TopicRoute
+from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -34,92 +35,93 @@ def described(raptormq: Run, address: str, topic: str) -> dict[str, Any]:
 
 
 def test_the_life_of_a_topic(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    done = raptormq("topic", "create", "life", "--queues", "3", "--attribute", "message.type=FIFO", "-n", address)
-    assert (done.returncode, done.stdout) == (0, b"topic life is created\n"), done.stderr
-    assert "life" in listed(raptormq, address)
-    done = raptormq("produce", "life", "-n", address, stdin=b"a\nb\n")
+    address, topic = dev_server.address("namesrv"), unique("life")
+    done = raptormq("topic", "create", topic, "--queues", "3", "--attribute", "message.type=FIFO", "-n", address)
+    assert (done.returncode, done.stdout) == (0, f"topic {topic} is created\n".encode()), done.stderr
+    assert topic in listed(raptormq, address)
+    done = raptormq("produce", topic, "-n", address, stdin=b"a\nb\n")
     assert done.returncode == 0, done.stderr
-    life = described(raptormq, address, "life")
+    life = described(raptormq, address, topic)
     assert life["messages"] == 2
     assert [queue["queue_id"] for queue in life["queues"]] == [0, 1, 2]
     assert life["brokers"]["broker-a"]["perm"] == "rw"
     assert life["brokers"]["broker-a"]["attributes"]["message.type"] == "FIFO"
-    assert b"2 messages" in raptormq("topic", "describe", "life", "-n", address).stdout
-    done = raptormq("topic", "delete", "life", "-n", address)
-    assert (done.returncode, done.stdout) == (0, b"topic life is deleted\n"), done.stderr
-    assert "life" not in listed(raptormq, address)
+    assert b"2 messages" in raptormq("topic", "describe", topic, "-n", address).stdout
+    done = raptormq("topic", "delete", topic, "-n", address)
+    assert (done.returncode, done.stdout) == (0, f"topic {topic} is deleted\n".encode()), done.stderr
+    assert topic not in listed(raptormq, address)
 
 
 def test_changing_a_topic_keeps_it(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    assert raptormq("topic", "create", "changed", "--queues", "2", "-n", address).returncode == 0
-    done = raptormq(
-        "topic", "create", "changed", "--read-queues", "4", "--write-queues", "2", "--perm", "r", "-n", address
-    )
-    assert (done.returncode, done.stdout) == (0, b"topic changed is changed\n"), done.stderr
-    broker = described(raptormq, address, "changed")["brokers"]["broker-a"]
+    address, topic = dev_server.address("namesrv"), unique("changed")
+    assert raptormq("topic", "create", topic, "--queues", "2", "-n", address).returncode == 0
+    done = raptormq("topic", "create", topic, "--read-queues", "4", "--write-queues", "2", "--perm", "r", "-n", address)
+    assert (done.returncode, done.stdout) == (0, f"topic {topic} is changed\n".encode()), done.stderr
+    broker = described(raptormq, address, topic)["brokers"]["broker-a"]
     assert (broker["read_queues"], broker["write_queues"], broker["perm"]) == (4, 2, "r")
 
 
 def test_what_is_not_named_stays_as_it_is(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
+    address, topic = dev_server.address("namesrv"), unique("kept")
     named = ["--queues", "16", "--perm", "r", "--order", "--attribute", "message.type=FIFO"]
-    assert raptormq("topic", "create", "kept", *named, "-n", address).returncode == 0
-    before = described(raptormq, address, "kept")["brokers"]["broker-a"]
+    assert raptormq("topic", "create", topic, *named, "-n", address).returncode == 0
+    before = described(raptormq, address, topic)["brokers"]["broker-a"]
     assert (before["read_queues"], before["write_queues"], before["perm"], before["order"]) == (16, 16, "r", True)
-    done = raptormq("topic", "create", "kept", "-n", address)
-    assert (done.returncode, done.stdout) == (0, b"topic kept is like that already\n"), done.stderr
-    assert described(raptormq, address, "kept")["brokers"]["broker-a"] == before
-    done = raptormq("topic", "create", "kept", "--write-queues", "4", "--no-order", "-n", address)
-    assert (done.returncode, done.stdout) == (0, b"topic kept is changed\n"), done.stderr
-    after = described(raptormq, address, "kept")["brokers"]["broker-a"]
+    done = raptormq("topic", "create", topic, "-n", address)
+    assert (done.returncode, done.stdout) == (0, f"topic {topic} is like that already\n".encode()), done.stderr
+    assert described(raptormq, address, topic)["brokers"]["broker-a"] == before
+    done = raptormq("topic", "create", topic, "--write-queues", "4", "--no-order", "-n", address)
+    assert (done.returncode, done.stdout) == (0, f"topic {topic} is changed\n".encode()), done.stderr
+    after = described(raptormq, address, topic)["brokers"]["broker-a"]
     assert after == before | {"write_queues": 4, "order": False}
 
 
 def test_messages_are_not_hidden_unasked(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    assert raptormq("topic", "create", "shrink", "--queues", "16", "-n", address).returncode == 0
+    address, topic = dev_server.address("namesrv"), unique("shrink")
+    assert raptormq("topic", "create", topic, "--queues", "16", "-n", address).returncode == 0
     lines = "\n".join(map(str, range(320))).encode()
-    assert raptormq("produce", "shrink", "--batch", "10", "-n", address, stdin=lines).returncode == 0
-    hidden = sum(queue["max_offset"] for queue in described(raptormq, address, "shrink")["queues"][8:])
+    assert raptormq("produce", topic, "--batch", "10", "-n", address, stdin=lines).returncode == 0
+    hidden = sum(queue["max_offset"] for queue in described(raptormq, address, topic)["queues"][8:])
     assert hidden > 0
     for option in ("--queues", "--read-queues"):
-        done = raptormq("topic", "create", "shrink", option, "8", "-n", address)
+        done = raptormq("topic", "create", topic, option, "8", "-n", address)
         assert done.returncode == 2
-        assert f"messages that 8 read queues of topic shrink would hide: {hidden}; lower".encode() in done.stderr
+        assert f"messages that 8 read queues of topic {topic} would hide: {hidden}; lower".encode() in done.stderr
         assert (done.stderr.count(b"\n"), b"--yes" in done.stderr) == (1, True)
     for changes in (["--write-queues", "8"], ["--read-queues", "32"], ["--attribute", "message.type=NORMAL"]):
-        assert raptormq("topic", "create", "shrink", *changes, "-n", address).returncode == 0
-    assert described(raptormq, address, "shrink")["messages"] == 320
-    assert raptormq("topic", "create", "shrink", "--read-queues", "16", "-n", address).returncode == 0  # 16 are empty
-    assert raptormq("topic", "create", "shrink", "--queues", "8", "--yes", "-n", address).returncode == 0
-    assert described(raptormq, address, "shrink")["messages"] == 320 - hidden
+        assert raptormq("topic", "create", topic, *changes, "-n", address).returncode == 0
+    assert described(raptormq, address, topic)["messages"] == 320
+    assert raptormq("topic", "create", topic, "--read-queues", "16", "-n", address).returncode == 0  # 16 are empty
+    assert raptormq("topic", "create", topic, "--queues", "8", "--yes", "-n", address).returncode == 0
+    assert described(raptormq, address, topic)["messages"] == 320 - hidden
 
 
 def test_what_differs_from_broker_to_broker_is_told_of_each(
-    raptormq: Run, dev_server: Any, serving: Callable[..., AbstractContextManager[Any]], tmp_path: Path
+    raptormq: Run, serving: Callable[..., AbstractContextManager[Any]], tmp_path: Path
 ) -> None:
-    address = dev_server.address("namesrv")
-    assert raptormq("topic", "create", "spread", "--queues", "3", "-n", address).returncode == 0
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
     settings = tmp_path / "broker.conf"
-    settings.write_text(
-        f"brokerName=broker-b\nlistenPort=0\nbrokerIP1=127.0.0.1\nnamesrvAddr={address}\n"
-        f"storePathRootDir={tmp_path / 'store'}\nmetricsPort=-1\n"
-    )
-    with serving("broker", "-c", str(settings)):
-        done = raptormq("topic", "create", "spread", "--queues", "3", "-n", address)
-        assert done.returncode == 0, done.stderr
-        created, already = done.stdout.decode().splitlines()
-        assert already == f"topic spread is like that already on {dev_server.address('broker')}"
-        assert created.startswith("topic spread is created on 127.0.0.1:")
+    # A cluster of its own: others would see the second broker too, also for a while after it is gone.
+    with serving("dev", "--data-dir", str(tmp_path / "dev"), *ports) as dev_server:
+        address = dev_server.address("namesrv")
+        assert raptormq("topic", "create", "spread", "--queues", "3", "-n", address).returncode == 0
+        settings.write_text(
+            f"brokerName=broker-b\nlistenPort=0\nbrokerIP1=127.0.0.1\nnamesrvAddr={address}\n"
+            f"storePathRootDir={tmp_path / 'store'}\nmetricsPort=-1\n"
+        )
+        with serving("broker", "-c", str(settings)):
+            done = raptormq("topic", "create", "spread", "--queues", "3", "-n", address)
+            assert done.returncode == 0, done.stderr
+            created, already = done.stdout.decode().splitlines()
+            assert already == f"topic spread is like that already on {dev_server.address('broker')}"
+            assert created.startswith("topic spread is created on 127.0.0.1:")
 
 
 def test_attributes_may_be_written_as_for_mqadmin(raptormq: Run, dev_server: Any) -> None:
-    address = dev_server.address("namesrv")
-    done = raptormq("topic", "create", "whole", "--attribute", "+queue.type=BatchCQ", "-n", address)
+    address, topic = dev_server.address("namesrv"), unique("whole")
+    done = raptormq("topic", "create", topic, "--attribute", "+queue.type=BatchCQ", "-n", address)
     assert done.returncode == 0, done.stderr
-    assert described(raptormq, address, "whole")["brokers"]["broker-a"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert described(raptormq, address, topic)["brokers"]["broker-a"]["attributes"] == {"queue.type": "BatchCQ"}
 
 
 def test_an_attribute_that_is_given_twice_is_one_line(raptormq: Run) -> None:
