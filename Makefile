@@ -10,7 +10,7 @@ INSTALL := scripts/install.sh
 PYTEST = $(BIN)/pytest --session-timeout=$(1)
 SIMULATIONS := tests/storage/test_crash_points.py
 SUITES := tests/interop tests/faults tests/spark $(SIMULATIONS)
-UNIT_TESTS = $(call PYTEST,1200) --numprocesses=2 --dist=worksteal $(addprefix --ignore=,$(SUITES)) -m 'not client'
+UNIT_TESTS = $(call PYTEST,$(1)) --numprocesses=2 --dist=$(2) $(addprefix --ignore=,$(SUITES)) -m 'not client'
 TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples tests)
 
 .PHONY: help install format lint test test-unit coverage test-interop test-faults test-simulation test-spark test-client mutants demo e2e bench image soak lock clean
@@ -37,11 +37,11 @@ test: lint test-unit test-client test-faults test-simulation test-interop test-s
 
 test-unit: install ## unit tests, in two processes (1200 s)
 	@$(INSTALL) promtool
-	$(UNIT_TESTS)
+	$(call UNIT_TESTS,1200,worksteal)
 
 coverage: install ## the same, and what they cover, which takes half as long again
 	@$(INSTALL) promtool
-	$(UNIT_TESTS) --cov --cov-report=html:build/coverage
+	$(call UNIT_TESTS,1200,worksteal) --cov --cov-report=html:build/coverage
 	@echo "$$($(BIN)/coverage report --format=total) % of lines and branches covered, which ones: build/coverage/index.html"
 
 test-client: install ## our client against a broker in a process of its own (300 s)
@@ -80,9 +80,15 @@ bench: install ## Apache RocketMQ and RaptorMQ side by side
 image: install ## the wheel and the broker image
 	broker_image/build.sh
 
-soak: install ## kills, faults and simulations, ROUNDS times (default 10)
+soak: install ## kills, faults, simulations, and the unit tests in random orders, ROUNDS times (default 10)
 	@$(INSTALL) commands cc
-	for round in $$(seq $(or $(ROUNDS),10)); do echo "round $$round"; $(call PYTEST,1200) -q tests/faults tests/client $(SIMULATIONS); done
+	@$(INSTALL) promtool
+	for round in $$(seq $(or $(ROUNDS),10)); do \
+		echo "round $$round"; \
+		$(call PYTEST,1200) -q tests/faults tests/client $(SIMULATIONS); \
+		$(call UNIT_TESTS,3600,load) -q; \
+		for dist in load worksteal; do $(call UNIT_TESTS,3600,$$dist) -q --shuffle $$RANDOM; done; \
+	done
 
 lock: install ## resolve requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-annotate --all-extras --custom-compile-command 'make lock' pyproject.toml -o requirements.lock

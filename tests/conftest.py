@@ -1,4 +1,5 @@
-"""What every test has: `async def` tests on uvloop with a time limit, and a port that is free.
+"""What every test has: `async def` tests on uvloop with a time limit, and a port that is free. `--shuffle SEED` takes
+the tests in another order.
 
 Asyncio tests need no marker and no plugin: an `async def test_*` runs on an event loop of its own, the loop the servers
 use too. A test that hangs fails after 100 seconds and says so; pytest-timeout bounds everything else (pyproject.toml).
@@ -31,6 +32,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says something about the machine and nothing about the code.
 settings.register_profile("raptormq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raptormq")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run the tests in the random order that SEED stands for"
+    )
+
+
+@pytest.hookimpl(trylast=True)  # pytest itself brings together the tests that share a fixture
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--shuffle`, take the tests in an order that is random and the same in every process of the run."""
+    seed = config.getoption("shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say, behind what failed, how to get this order again."""
+    seed = config.getoption("shuffle")
+    if seed is not None:
+        terminalreporter.write_line(f"the order of the tests was that of --shuffle {seed}")
 
 
 async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any]) -> None:
