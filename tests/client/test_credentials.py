@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.client.credentials import Credentials, credentials_from_environment
+from raptormq.client.credentials import Credentials, credentials_from_environment, read_tools_file
 from raptormq.errors import ConfigError
 
 
@@ -24,6 +24,42 @@ def test_a_file_without_keys_gives_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tools.yml").write_text(text)
     assert credentials_from_environment({"ROCKETMQ_HOME": str(tmp_path)}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("accessKey: a\nsecretKey: 0123\n", "0123"),
+        ("accessKey: a\nsecretKey: 1_000\n", "1_000"),
+        ("accessKey: a\nsecretKey: yes\n", "yes"),
+        ("accessKey: a\nsecretKey: 'it''s'\n", "it's"),
+        ('accessKey: a\nsecretKey: "x\\u0041#y"\n', "xA#y"),
+        ("{accessKey: a, secretKey: s}\n", "s"),
+        ("---\naccessKey : a\nsecretKey: >-\n  folded\nglobalWhiteRemoteAddresses:\n- 10.0.0.0\n", "folded"),
+    ],
+)
+def test_a_file_is_read_as_yaml(tmp_path: Path, text: str, secret: str) -> None:
+    (tmp_path / "tools.yml").write_text(text)
+    assert read_tools_file(tmp_path / "tools.yml") == Credentials("a", secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("accessKey: a\nsecretKey: @hush\n", r"it is not YAML \(line 2\); quote what has special characters$"),
+        ("accessKey: a\nsecretKey: 'hush\n", r"it is not YAML \(line \d\); quote"),
+        ("accessKey: a\nsecretKey: \x01hush\n", r"it is not YAML; quote"),
+        ("- accessKey: hush\n", "it has no lines of key: value$"),
+        ("accessKey: a\nsecretKey: [hush]\n", "accessKey and secretKey are to be words$"),
+    ],
+)
+def test_a_file_that_is_no_such_yaml_is_a_mistake_that_shows_no_secret(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    (tmp_path / "tools.yml").write_text(text)
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        read_tools_file(tmp_path / "tools.yml")
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["accessKey: only\n", "accessKey: a\nsecretKey:\n", "secretKey: s\n"])

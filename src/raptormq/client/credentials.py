@@ -43,20 +43,36 @@ def credentials_from_environment(environment: Mapping[str, str] = os.environ) ->
 
 
 def read_tools_file(path: Path) -> Credentials | None:
-    """Return the credentials of a tools.yml, None when it has none; only its flat ``key: value`` lines count.
+    """Return the credentials of a tools.yml, None when it has none; both are taken as written: 0123 is no number.
 
     Raises:
         ConfigError: the file cannot be read, or one half is missing.
     """
-    values: dict[str, str] = {}
-    for line in _text(path).splitlines():
-        key, colon, value = line.partition(":")
-        if colon and not line.startswith((" ", "#")):
-            values[key.strip()] = _scalar(value.strip())
+    values = _yaml_values(path)
     access_key, secret_key = values.get("accessKey", ""), values.get("secretKey", "")
+    if not (isinstance(access_key, str) and isinstance(secret_key, str)):
+        raise ConfigError(f"{path}: accessKey and secretKey are to be words")
     if bool(access_key) != bool(secret_key):
         raise ConfigError(f"{path}: give both accessKey and secretKey, or neither")
     return Credentials(access_key, secret_key) if access_key else None
+
+
+def _yaml_values(path: Path) -> dict[str, object]:
+    """No error shows what the file holds."""
+    import yaml  # here, since few have such a file and every client imports this module
+
+    text = _text(path)
+    try:
+        values = yaml.load(text, yaml.BaseLoader)  # makes nothing but text, lists and tables
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark is not None else ""
+        raise ConfigError(f"cannot read {path}: it is not YAML{where}; quote what has special characters") from None
+    if values is None or values == "":
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"cannot read {path}: it has no lines of key: value")
+    return values
 
 
 def _read_secret(path: Path) -> str:
@@ -73,10 +89,3 @@ def _text(path: Path) -> str:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:  # whose object is what the file holds
         raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from None
-
-
-def _scalar(text: str) -> str:
-    if text[:1] in ("'", '"'):
-        end = text.find(text[0], 1)
-        return text[1:end] if end > 0 else text
-    return text.partition(" #")[0].strip()
