@@ -1,9 +1,10 @@
 """How far the delivery of each delay level has come (``config/delayOffset.json``, ``ScheduleMessageService``).
 
-``{"dataVersion": {...}, "offsetTable": {"1": 17}, "logOffset": 4096}``: level -> offset of the first message in its
-queue that was not yet delivered. ``logOffset``, which RocketMQ neither reads nor keeps, says of which moment all saved
-progress of deliveries is at least: everything that was delivered before this offset of the log is in it, what was
-delivered behind it the log tells (:mod:`raptormq.broker.delivered`).
+``{"dataVersion": {...}, "offsetTable": {"1": 17}, "logOffset": 4096, "crc32": 123}``: level -> offset of the first
+message in its queue that was not yet delivered. The others RocketMQ neither reads nor keeps: ``crc32`` seals the file
+(:func:`~raptormq.json_file.sealed`), ``logOffset`` says of which moment all saved progress of deliveries is at least:
+everything that was delivered before this offset of the log is in it, what was delivered behind it the log tells
+(:mod:`raptormq.broker.delivered`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raptormq.files import Files
-from raptormq.json_file import JsonFile
+from raptormq.json_file import JsonFile, sealed
 from raptormq.protocol.bodies.members import object_at, whole
 from raptormq.protocol.bodies.topic_config import DataVersion
 
@@ -60,7 +61,7 @@ class DelayProgress:
         Raises:
             OSError: the old contents are still there.
         """
-        self._file.save(contents)
+        self._file.save(sealed(contents))
         self._saved = contents["offsetTable"]
         self.log_offset = contents["logOffset"]
 
