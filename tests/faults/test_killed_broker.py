@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import struct
 import time
 from collections import Counter
 from pathlib import Path
@@ -48,6 +50,29 @@ async def test_acknowledged_messages_survive(tmp_path: Path, free_port: int, flu
         found = {(queue, at): body for queue in range(QUEUES) for at, body in (await read_queue(client, queue)).items()}
     await client.close()
     assert {place: found.get(place) for place in acknowledged} == acknowledged
+
+
+@pytest.mark.parametrize("seal", [True, False], ids=["ours", "of RocketMQ"])
+async def test_a_checkpoint_that_names_times_to_come_hides_nothing(
+    tmp_path: Path, free_port: int, *, seal: bool
+) -> None:
+    client = Client(free_port)
+    acknowledged: dict[int, bytes] = {}
+    async with process(tmp_path, free_port) as server:
+        for number in range(200):
+            body = b"%d" % number
+            answer = await client.call(RequestCode.SEND_MESSAGE_V2, send_fields("t", 0), body)
+            acknowledged[int(answer.ext_fields["queueOffset"])] = body
+        server.kill()
+    (file,) = tmp_path.rglob("checkpoint")
+    page = file.read_bytes()
+    to_come = struct.pack(">qq", 1 << 42, 1 << 42)
+    file.write_bytes(to_come + page[len(to_come) :] if seal else to_come + bytes(len(page) - len(to_come)))
+    log = tmp_path / "log"
+    async with process(tmp_path, free_port, log=log):
+        assert await read_queue(client, 0) == acknowledged
+    await client.close()
+    assert re.search("/checkpoint is damaged|the checkpoint says that messages", log.read_text())
 
 
 async def read_queue(client: Client, queue_id: int) -> dict[int, bytes]:

@@ -63,6 +63,17 @@ def test_every_import_is_declared(folder: str, extra: str | None) -> None:
     assert missing == set()
 
 
+def test_every_declared_distribution_is_imported() -> None:
+    """Else users install what tests alone need."""
+    distributions = installed()
+    imported = {
+        normalized(distribution)
+        for module in imported_modules(ROOT / "src" / "raptormq")
+        for distribution in distributions.get(module, [])
+    }
+    assert distribution_names(project()["dependencies"]) - imported == set()
+
+
 def test_the_lock_has_every_declared_distribution() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     locked = {match[1] for match in re.finditer(r"^([a-z0-9-]+)==", lock, flags=re.MULTILINE)}
