@@ -7,27 +7,9 @@ covered when each of its fields is there with an equal value. List items that ca
 
 from __future__ import annotations
 
-import re
-from decimal import Decimal
 from typing import Any
 
-_SUFFIXES = {
-    "m": Decimal("0.001"),
-    "": Decimal(1),
-    "k": Decimal(10**3),
-    "M": Decimal(10**6),
-    "G": Decimal(10**9),
-    "T": Decimal(10**12),
-    "P": Decimal(10**15),
-    "E": Decimal(10**18),
-    "Ki": Decimal(2**10),
-    "Mi": Decimal(2**20),
-    "Gi": Decimal(2**30),
-    "Ti": Decimal(2**40),
-    "Pi": Decimal(2**50),
-    "Ei": Decimal(2**60),
-}
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?")
+from raptormq_operator.quantity import quantity
 
 
 def covers(observed: Any, wanted: Any) -> bool:
@@ -57,12 +39,5 @@ def _is_empty(value: Any) -> bool:
 
 def _same_quantity(observed: Any, wanted: Any) -> bool:
     """The server writes 1000m as 1 and 1024Mi as 1Gi."""
-    numbers = [_quantity(value) for value in (observed, wanted)]
+    numbers = [quantity(value) for value in (observed, wanted)]
     return numbers[0] is not None and numbers[0] == numbers[1]
-
-
-def _quantity(value: Any) -> Decimal | None:
-    if isinstance(value, bool):
-        return None
-    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int) else None
-    return Decimal(match[1]) * _SUFFIXES[match[2] or ""] if match else None

@@ -132,6 +132,30 @@ def test_the_operator_takes_the_periods_that_a_broker_takes(period: str) -> None
     assert registration_seconds(cluster) * 1000 == taken_ms
 
 
+@pytest.mark.parametrize(
+    ("resources", "config", "kept_mib"),
+    [
+        ({}, {}, 256),
+        ({"limits": {"memory": "4Gi"}}, {}, 1024),
+        ({"limits": {"memory": "4095Mi"}}, {}, 1023),
+        ({"limits": {"memory": "16Gi"}}, {}, 1024),
+        ({"limits": {"memory": "128Mi"}}, {}, 96),
+        ({"limits": {"memory": 2147483648}}, {}, 512),
+        ({"limits": {"memory": 0}}, {}, 1024),
+        ({"requests": {"memory": "256Mi"}}, {}, 1024),
+        ({"limits": {"memory": "1Gi"}}, {"logBytesKeptInPageCache": "300M"}, 300),
+    ],
+)
+def test_a_broker_keeps_a_quarter_of_its_memory_as_page_cache(
+    resources: dict[str, Any], config: dict[str, str], kept_mib: int
+) -> None:
+    cluster = Cluster.from_object(
+        cluster_body(config=config, **({"resources": resources} if resources else {})), SURROUNDINGS
+    )
+    properties = parse_properties(broker_config(cluster, cluster.members[0])["data"][BROKER_FILE])
+    assert BrokerConfig.from_pairs(properties).keeping.kept_page_bytes == kept_mib << 20
+
+
 def test_the_seal_changes_with_the_content_only() -> None:
     manifest = {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
     reordered = {"data": {"x": "1"}, "metadata": {"name": "a"}, "kind": "ConfigMap"}

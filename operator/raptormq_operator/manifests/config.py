@@ -13,6 +13,7 @@ from raptormq.config_file import format_properties, integer
 from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
+from raptormq_operator.quantity import quantity
 
 DATA_DIRECTORY = "/var/lib/raptormq"
 CONFIG_DIRECTORY = "/etc/raptormq"
@@ -60,6 +61,8 @@ _REGISTRATION_KEY = "registerNameServerPeriod"
 _DEFAULT_PERIOD = "10000"
 _PERIOD_MS = integer(10_000, 60_000)
 """What a broker takes as its period."""
+_MOST_KEPT_MIB, _LEAST_KEPT_MIB = 1024, 96
+"""What brokers keep in the page cache by themselves, and the least that they can be told."""
 _SPEC_FIELDS = {
     "flushDiskType": "spec.flush",
     "metricsPort": "spec.metrics.port",
@@ -101,6 +104,7 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
     return {
         "autoCreateTopicEnable": "false",
         _REGISTRATION_KEY: _DEFAULT_PERIOD,
+        **_kept_in_page_cache(cluster),
         **cluster.config,
         "brokerClusterName": cluster.name,
         "brokerName": member.broker_name,
@@ -115,6 +119,17 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
         **_tls_properties(cluster),
         **_own_tls_properties(cluster),
     }
+
+
+def _kept_in_page_cache(cluster: Cluster) -> dict[str, str]:
+    """A quarter of the memory limit, where that is less than what brokers keep: of a topic without a group they keep
+    three times as much, and where a container's memory is full every write waits for the kernel to free some.
+    """
+    limit = quantity(cluster.resources.get("limits", {}).get("memory"))
+    kept = int((limit or 0) / 4) >> 20
+    if not limit or kept >= _MOST_KEPT_MIB:
+        return {}
+    return {"logBytesKeptInPageCache": f"{max(kept, _LEAST_KEPT_MIB)}M"}
 
 
 def registration_seconds(cluster: Cluster) -> int:
