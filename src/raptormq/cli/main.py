@@ -39,6 +39,7 @@ Examples:
         "topic": ("raptormq.cli.topic:topic", "Create, list, describe and delete topics."),
         "group": ("raptormq.cli.group:group", "Show consumer groups, their members and their lag; reset a group."),
         "convert-queue": ("raptormq.cli.convert_queue:convert_queue", "Convert queues to BatchCQ, or back."),
+        "plan-capacity": ("raptormq.cli.plan_capacity:plan_capacity", "Say what brokers a load needs."),
         "cluster": ("raptormq.cli.cluster:cluster", "Describe the brokers of a cluster."),
     },
 )
