@@ -55,6 +55,13 @@ def name_servers(kubernetes: Kubernetes) -> str:
     return address
 
 
+def stored(kubernetes: Kubernetes, cluster: str, topic: str, namespace: str = NAMESPACE) -> int:
+    """Messages of a topic in all queues of all brokers of a cluster, as our own command line counts them."""
+    command = ["raptormq", "topic", "describe", topic, "--output", "json", "--namesrv", f"{cluster}-namesrv:9876"]
+    text = kubernetes.kubectl("exec", "-n", namespace, f"{cluster}-broker-0-0-0", "--", *command)
+    return int(json.loads(text)["messages"])
+
+
 def send(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
     """Sends every record from a pod; when half of them are acknowledged, the pod of a broker is deleted."""
     before = kubernetes.get("pod", VICTIM, "-n", NAMESPACE)["metadata"]["uid"]

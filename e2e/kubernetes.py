@@ -51,9 +51,16 @@ class Kubernetes:
 
     def name_again(self, image: str, other: str) -> None:
         """Gives an image that the nodes have another name there."""
-        for node in self.run([tool("kind"), "get", "nodes", "--name", self.name], timeout=60).split():
-            tag = ["ctr", "--namespace=k8s.io", "images", "tag", "--force", image, other]
-            self.run([engine(), "exec", node, *tag], timeout=60)
+        for node in self.nodes():
+            self.on_node(node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", image, other)
+
+    def nodes(self) -> list[str]:
+        """Names of the nodes, and of the containers that they are."""
+        return self.run([tool("kind"), "get", "nodes", "--name", self.name], timeout=60).split()
+
+    def on_node(self, node: str, *command: str) -> str:
+        """Standard output of a command that runs on a node."""
+        return self.run([engine(), "exec", node, *command], timeout=60)
 
     def kubectl(self, *arguments: str, manifest: str | None = None, timeout: float = 60) -> str:
         """Standard output of kubectl; `manifest` is its standard input."""

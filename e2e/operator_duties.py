@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
-from e2e.brokers import CLUSTER, NAMESPACE, OPERATOR_NAMESPACE, TOPIC
+from e2e.brokers import CLUSTER, NAMESPACE, OPERATOR_NAMESPACE, TOPIC, stored
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
@@ -97,7 +97,7 @@ def rolls_a_change(kubernetes: Kubernetes, image: str) -> None:
     The operator is killed as soon as the first broker goes: the next one takes over when the lease has run out. That a
     broker is not ready while it serves does not count: with the name servers made anew, none is.
     """
-    before, messages = _pods(kubernetes), _messages(kubernetes)
+    before, messages = _pods(kubernetes), stored(kubernetes, "demo", "flights")
     other = f"{image}-again"
     kubernetes.name_again(image, other)
     _patch(kubernetes, {"image": other, "config": {"fileReservedTime": "48"}})
@@ -125,8 +125,8 @@ def rolls_a_change(kubernetes: Kubernetes, image: str) -> None:
         text = kubernetes.kubectl("exec", "-n", NAMESPACE, pod, "--", "cat", "/etc/raptormq/broker.conf")
         if "fileReservedTime=48" not in text.splitlines():
             raise Failed(f"{pod} has {text!r}")
-    if _messages(kubernetes) != messages:
-        raise Failed(f"{messages} messages before, {_messages(kubernetes)} afterwards")
+    if (now := stored(kubernetes, "demo", "flights")) != messages:
+        raise Failed(f"{messages} messages before, {now} afterwards")
 
 
 def deletes_what_it_may(kubernetes: Kubernetes) -> None:
@@ -153,13 +153,6 @@ def lets_a_namespace_go(kubernetes: Kubernetes) -> None:
     _apply(kubernetes, "Topic", "orders", {"clusterRef": {"name": "demo"}, "deletionPolicy": "Delete"}, DOOMED)
     kubernetes.wait_ready("brokercluster/demo", "topic/orders", namespace=DOOMED, timeout=180)
     kubernetes.kubectl("delete", "namespace", DOOMED, "--timeout=120s", timeout=150)
-
-
-def _messages(kubernetes: Kubernetes) -> int:
-    """Messages of the topic in all queues of all brokers, as our own command line counts them."""
-    command = ["raptormq", "topic", "describe", "flights", "--output", "json", "--namesrv", "demo-namesrv:9876"]
-    text = kubernetes.kubectl("exec", "-n", NAMESPACE, "demo-broker-0-0-0", "--", *command)
-    return int(json.loads(text)["messages"])
 
 
 def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:

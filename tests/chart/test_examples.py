@@ -11,6 +11,7 @@ import yaml
 
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.quantity import quantity
 from tests.operator.resources import FILES, SURROUNDINGS, cluster_body, schema
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -59,3 +60,57 @@ def test_the_pod_monitor_finds_the_metrics_of_brokers() -> None:
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports[endpoint["port"]] == cluster.metrics_port
+
+
+def cluster_on(documents: list[dict[str, Any]]) -> tuple[Cluster, dict[str, Any]]:
+    """The cluster of an example, and the StorageClass that it names."""
+    (body,) = [document for document in documents if document["kind"] == "BrokerCluster"]
+    cluster = Cluster.from_object(cluster_body(body["metadata"]["name"], **body["spec"]), SURROUNDINGS)
+    (found,) = [
+        document
+        for document in documents
+        if document["kind"] == "StorageClass" and document["metadata"]["name"] == cluster.storage.storage_class_name
+    ]
+    return cluster, found
+
+
+def claims(cluster: Cluster) -> list[dict[str, Any]]:
+    sets = [manifest for manifest in wanted(cluster).objects if manifest["kind"] == "StatefulSet"]
+    return [claim for manifest in sets for claim in manifest["spec"].get("volumeClaimTemplates", [])]
+
+
+def test_every_broker_finds_a_local_disk_on_a_node_of_its_own() -> None:
+    documents = example("local-disks.yaml")
+    cluster, storage_class = cluster_on(documents)
+    assert cluster.storage.local
+    assert storage_class["provisioner"] == "kubernetes.io/no-provisioner"
+    assert storage_class["volumeBindingMode"] == "WaitForFirstConsumer"
+    disks = [document["spec"] for document in documents if document["kind"] == "PersistentVolume"]
+    for claim, disk in zip(claims(cluster), disks, strict=True):
+        assert disk["storageClassName"] == claim["spec"]["storageClassName"]
+        assert disk["accessModes"] == claim["spec"]["accessModes"]
+        wanted_size, size = claim["spec"]["resources"]["requests"]["storage"], disk["capacity"]["storage"]
+        assert (quantity(wanted_size) or 0) <= (quantity(size) or 0)
+    (terms,) = zip(*(disk["nodeAffinity"]["required"]["nodeSelectorTerms"] for disk in disks), strict=True)
+    nodes = [node for term in terms for node in term["matchExpressions"][0]["values"]]
+    assert len(nodes) == len(set(nodes)) == len(disks)
+
+
+SMALLEST_ESSD_GIB = {"PL0": 40, "PL1": 20, "PL2": 461, "PL3": 1261}
+
+
+def test_essd_has_a_class_for_each_level_and_the_cluster_a_disk_that_its_level_has() -> None:
+    documents = example("essd.yaml")
+    classes = [document for document in documents if document["kind"] == "StorageClass"]
+    levels = {each["parameters"]["performanceLevel"]: each for each in classes}
+    assert len(classes) == len(levels)
+    assert levels.keys() == SMALLEST_ESSD_GIB.keys()
+    for level, each in levels.items():
+        assert each["metadata"]["name"] == f"raptormq-essd-{level.lower()}"
+        assert each["parameters"]["type"] == "cloud_essd"
+        assert (each["volumeBindingMode"], each["reclaimPolicy"]) == ("WaitForFirstConsumer", "Retain")
+    cluster, storage_class = cluster_on(documents)
+    assert not cluster.storage.local
+    smallest = SMALLEST_ESSD_GIB[storage_class["parameters"]["performanceLevel"]]
+    for claim in claims(cluster):
+        assert (quantity(claim["spec"]["resources"]["requests"]["storage"]) or 0) >= smallest << 30
