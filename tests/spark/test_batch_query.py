@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from raptormq.client import Message
 from raptormq.protocol.record import SysFlag
+from tests.names import unique
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import BROKER, create_topic, sample_messages, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a busy machine starts a session slowly
 
-TOPIC = "batch-flights"
 QUEUES = 4
 COUNT = 600
 
@@ -27,13 +27,14 @@ COUNT = 600
 @pytest.fixture(scope="module")
 def messages(name_server: str) -> list[Message]:
     """The content of the topic that most tests here read."""
-    create_topic(name_server, TOPIC, QUEUES)
-    sent = sample_messages(TOPIC, COUNT)
+    topic = unique("batch-flights")
+    create_topic(name_server, topic, QUEUES)
+    sent = sample_messages(topic, COUNT)
     send(name_server, sent, QUEUES)
     return sent
 
 
-def read(spark: SparkSession, name_server: str, topic: str = TOPIC, **options: str) -> DataFrame:
+def read(spark: SparkSession, name_server: str, topic: str, **options: str) -> DataFrame:
     reader = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
     return reader.options(**options).load()
 
@@ -44,7 +45,7 @@ def keys(frame: DataFrame) -> list[str]:
 
 def test_a_batch_holds_every_message(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
     before = time.time()
-    rows = read(spark, name_server, includeProperties="map").collect()
+    rows = read(spark, name_server, messages[0].topic, includeProperties="map").collect()
     by_key = {row["key"]: row for row in rows}
     assert len(rows) == len(by_key) == COUNT
     for number, message in enumerate(messages):
@@ -52,7 +53,7 @@ def test_a_batch_holds_every_message(spark: SparkSession, name_server: str, mess
         assert bytes(row["value"]) == message.body
         assert row["keys"] == [f"k{number}", "all"]
         assert row["tags"] == message.tags
-        assert (row["topic"], row["brokerName"], row["queueId"]) == (TOPIC, BROKER, number % QUEUES)
+        assert (row["topic"], row["brokerName"], row["queueId"]) == (message.topic, BROKER, number % QUEUES)
         assert row["properties"]["number"] == str(number)
         assert row["msgId"] == row["properties"]["UNIQ_KEY"]
         assert before - 3600 < row["bornTimestamp"].timestamp() <= row["storeTimestamp"].timestamp() + 1
@@ -61,50 +62,54 @@ def test_a_batch_holds_every_message(spark: SparkSession, name_server: str, mess
 
 
 def test_queues_are_split_into_tasks(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
-    frame = read(spark, name_server, minPartitions="6", columns="key")
+    frame = read(spark, name_server, messages[0].topic, minPartitions="6", columns="key")
     assert frame.rdd.getNumPartitions() == 6
     assert keys(frame) == sorted(message.keys[0] for message in messages)
-    assert read(spark, name_server, maxRowsPerPartition="50").rdd.getNumPartitions() == 12
+    assert read(spark, name_server, messages[0].topic, maxRowsPerPartition="50").rdd.getNumPartitions() == 12
 
 
 def test_tags_are_filtered(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
-    wanted = read(spark, name_server, subExpression="JFK || LGA", columns="key,tags")
+    wanted = read(spark, name_server, messages[0].topic, subExpression="JFK || LGA", columns="key,tags")
     assert keys(wanted) == sorted(message.keys[0] for message in messages if message.tags in ("JFK", "LGA"))
-    assert read(spark, name_server, subExpression="ORD").count() == 0
+    assert read(spark, name_server, messages[0].topic, subExpression="ORD").count() == 0
 
 
 def test_offsets_and_times_bound_a_batch(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
-    start = {TOPIC: {BROKER: {"0": 3, "1": -1, "2": -2}}}
-    end = {"v": 1, "q": {TOPIC: {BROKER: {"0": 5, "2": 1, "3": 2}}}}
-    frame = read(spark, name_server, startingOffsets=json.dumps(start), endingOffsets=json.dumps(end))
+    topic = messages[0].topic
+    start = {topic: {BROKER: {"0": 3, "1": -1, "2": -2}}}
+    end = {"v": 1, "q": {topic: {BROKER: {"0": 5, "2": 1, "3": 2}}}}
+    frame = read(spark, name_server, topic, startingOffsets=json.dumps(start), endingOffsets=json.dumps(end))
     found = sorted((row["queueId"], row["queueOffset"]) for row in frame.select("queueId", "queueOffset").collect())
     assert found == [(0, 3), (0, 4), (2, 0), (3, 0), (3, 1)]
-    later = read(spark, name_server, startingTimestamp=str(int(time.time() * 1000) + 3_600_000))
+    later = read(spark, name_server, topic, startingTimestamp=str(int(time.time() * 1000) + 3_600_000))
     assert later.count() == 0
-    assert read(spark, name_server, startingTimestamp="1").count() == COUNT
+    assert read(spark, name_server, topic, startingTimestamp="1").count() == COUNT
     assert len(messages) == COUNT
 
 
 def test_a_pattern_and_single_queues(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    topic = messages[0].topic
     reader = spark.read.format("raptormq").option("nameServer", name_server)
-    assert reader.option("subscribePattern", "batch-fl.*").load().count() == len(messages)
-    assign = json.dumps({TOPIC: {BROKER: [1]}})
+    assert reader.option("subscribePattern", topic.replace("flights", "fl.*")).load().count() == len(messages)
+    assign = json.dumps({topic: {BROKER: [1]}})
     one = spark.read.format("raptormq").option("nameServer", name_server).option("assign", assign).load()
     assert one.count() == COUNT // QUEUES
 
 
 def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, name_server: str) -> None:
-    create_topic(name_server, "batch-empty", 2)
-    frame = read(spark, name_server, "batch-empty")
+    topic = unique("batch-empty")
+    create_topic(name_server, topic, 2)
+    frame = read(spark, name_server, topic)
     assert frame.count() == 0
     assert frame.columns[:2] == ["key", "value"]
 
 
 def test_a_body_of_4_mb(spark: SparkSession, name_server: str) -> None:
-    create_topic(name_server, "batch-large", 1)
+    topic = unique("batch-large")
+    create_topic(name_server, topic, 1)
     body = random.Random(9).randbytes(4 * 1024 * 1024 - 1000)
-    send(name_server, [Message("batch-large", body, keys=("large",)), Message("batch-large", b"small")], 1)
-    rows = read(spark, name_server, "batch-large", columns="value").collect()
+    send(name_server, [Message(topic, body, keys=("large",)), Message(topic, b"small")], 1)
+    rows = read(spark, name_server, topic, columns="value").collect()
     assert [bytes(row["value"]) for row in rows] == [body, b"small"]
 
 
@@ -114,15 +119,16 @@ def test_a_body_of_4_mb(spark: SparkSession, name_server: str) -> None:
         ({"failOnDatalos": "true"}, "unknown option 'failondatalos'; did you mean failOnDataLoss?"),
         ({"subscribe": "batch-nowhere", "retryTimeoutMs": "300"}, "topic batch-nowhere does not exist"),
         ({"nameServer": "127.0.0.1:1", "retryTimeoutMs": "300"}, "no name server answers at 127.0.0.1:1"),
-        ({"endingOffsets": json.dumps({TOPIC: {BROKER: {"0": 10**6}}})}, "read up to offset 1000000 but ends at 150"),
+        ({"endingOffsets": '{"TOPIC": {"broker-a": {"0": 1000000}}}'}, "read up to offset 1000000 but ends at 150"),
     ],
 )
 def test_mistakes_are_clear(
     spark: SparkSession, name_server: str, messages: list[Message], options: dict[str, str], reason: str
 ) -> None:
     base = {"nameServer": name_server, "subscribe": messages[0].topic}
+    named = {name: value.replace("TOPIC", messages[0].topic) for name, value in options.items()}
     with pytest.raises(AnalysisException) as caught:
-        spark.read.format("raptormq").options(**base | options).load().count()
+        spark.read.format("raptormq").options(**base | named).load().count()
     assert reason in str(caught.value)
 
 

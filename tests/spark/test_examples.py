@@ -15,11 +15,11 @@ import yaml
 from pyspark.sql import SparkSession
 
 from raptormq.client import Message
+from tests.names import unique
 from tests.spark.sending import create_topic, send
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOBS = ["spark-flights-batch.yaml", "spark-flights-stream.yaml"]
-TOPIC = "example-flights"
 
 
 def example(name: str) -> ModuleType:
@@ -50,21 +50,22 @@ def straight_count(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def sent(name_server: str) -> list[dict[str, Any]]:
-    """Flights in a topic, some of them twice and in another queue."""
-    records = flights(300)
-    create_topic(name_server, TOPIC, 3)
+def sent(name_server: str) -> tuple[str, list[dict[str, Any]]]:
+    """A topic, and the flights in it, some of them twice and in another queue."""
+    records, topic = flights(300), unique("example-flights")
+    create_topic(name_server, topic, 3)
     numbered = [*enumerate(records), *list(enumerate(records))[:40]]
-    send(name_server, [Message(TOPIC, json.dumps(each).encode(), keys=(str(n),)) for n, each in numbered], 3)
-    return records
+    send(name_server, [Message(topic, json.dumps(each).encode(), keys=(str(n),)) for n, each in numbered], 3)
+    return topic, records
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_the_batch_job(spark: SparkSession, name_server: str, sent: list[dict[str, Any]]) -> None:
-    reader = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", TOPIC)
+def test_the_batch_job(spark: SparkSession, name_server: str, sent: tuple[str, list[dict[str, Any]]]) -> None:
+    topic, records = sent
+    reader = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
     totals = example("spark_flights_batch").totals(reader.load())
-    assert [row.asDict() for row in totals.collect()] == straight_count(sent)
+    assert [row.asDict() for row in totals.collect()] == straight_count(records)
 
 
 @pytest.mark.spark

@@ -27,6 +27,7 @@ from raptormq.client import (
 )
 from raptormq.errors import RequestTimeout
 from raptormq.protocol.message import MessageQueue
+from tests.names import unique
 from tests.spark.sample_records import QUEUE, buffer_of, message, properties_text
 from tests.spark.sending import BROKER
 
@@ -206,12 +207,13 @@ async def send_large_batch(client_config: ClientConfig, topic: str) -> None:
 
 
 def test_a_range_that_begins_inside_a_batch_which_no_broker_takes_apart(name_server: str) -> None:
-    asyncio.run(send_large_batch(ClientConfig(name_server), "large-batch"))
-    options = SourceOptions((name_server,), topics=("large-batch",), columns=("queueOffset",))
+    topic = unique("large-batch")
+    asyncio.run(send_large_batch(ClientConfig(name_server), topic))
+    options = SourceOptions((name_server,), topics=(topic,), columns=("queueOffset",))
     cluster = Cluster((name_server,), request_timeout_s=10.0, retry_timeout_s=10.0)
 
     def offsets(start: int, end: int, wanted: SourceOptions) -> list[int]:
-        parts = scan(QueueRange(MessageQueue("large-batch", BROKER, 0), start, end), wanted, cluster)
+        parts = scan(QueueRange(MessageQueue(topic, BROKER, 0), start, end), wanted, cluster)
         return [offset for part in parts for offset in part.column("queueOffset").to_pylist()]
 
     try:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_raptormq import LagListener
 from pyspark_raptormq.metrics import Lag
 from raptormq.client import Message
+from tests.names import unique
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import create_topic, sample_messages, send
 
@@ -61,7 +62,7 @@ def expected(messages: list[Message]) -> Counter[str]:
 def test_a_stream_is_the_batch_in_portions_and_goes_on_where_it_was(
     spark: SparkSession, name_server: str, tmp_path: Path
 ) -> None:
-    topic = "stream-flights"
+    topic = unique("stream-flights")
     create_topic(name_server, topic, 2)
     first = sample_messages(topic, 500)
     send(name_server, first, 2)
@@ -84,7 +85,7 @@ def test_a_stream_is_the_batch_in_portions_and_goes_on_where_it_was(
 def test_available_now_ends_while_a_producer_keeps_writing(
     spark: SparkSession, name_server: str, tmp_path: Path
 ) -> None:
-    topic = "stream-busy"
+    topic = unique("stream-busy")
     create_topic(name_server, topic, 2)
     first = sample_messages(topic, 100)
     send(name_server, first, 2)
@@ -106,7 +107,7 @@ def test_a_driver_that_dies_in_a_batch_repeats_exactly_that_batch(
     spark: SparkSession, name_server: str, tmp_path: Path
 ) -> None:
     """Batch 0 starts at "latest" and dies; what is sent before the restart must not be left out."""
-    topic = "stream-restart"
+    topic = unique("stream-restart")
     create_topic(name_server, topic, 2)
     old = [Message(topic, b"old", keys=(f"old{number}",)) for number in range(10)]
     send(name_server, old, 2)

@@ -19,6 +19,7 @@ from pyspark_raptormq.planner import QueueRange
 from pyspark_raptormq.scan import scan
 from pyspark_raptormq.stream_progress import StreamProgress
 from raptormq.client import Message, MessageQueue
+from tests.names import unique
 from tests.spark.sending import BROKER, create_topic, make_again, send
 from tests.spark.test_streaming_query import Sink, run
 
@@ -37,7 +38,7 @@ def keys(messages: list[Message]) -> Counter[str]:
 def test_a_stream_ends_or_begins_anew(
     spark: SparkSession, name_server: str, tmp_path: Path, read: int, stored: int
 ) -> None:
-    topic, checkpoint = f"again-{read}", tmp_path / "checkpoint"
+    topic, checkpoint = unique(f"again-{read}"), tmp_path / "checkpoint"
     create_topic(name_server, topic, 2)
     send(name_server, numbered(topic, "old", read), 2)
     run(spark, name_server, topic, checkpoint, Sink())
@@ -64,7 +65,7 @@ def test_a_stream_ends_or_begins_anew(
 def test_a_checkpoint_from_before_there_were_ids_is_read_and_gets_them(
     spark: SparkSession, name_server: str, tmp_path: Path
 ) -> None:
-    topic, checkpoint = "again-before", tmp_path / "checkpoint"
+    topic, checkpoint = unique("again-before"), tmp_path / "checkpoint"
     create_topic(name_server, topic, 1)
     old = numbered(topic, "old", 10)
     send(name_server, old[:5], 1)
@@ -87,7 +88,7 @@ def test_a_checkpoint_from_before_there_were_ids_is_read_and_gets_them(
 
 
 def test_a_batch_that_was_planned_for_the_old_topic_reads_nothing_of_the_new_one(name_server: str) -> None:
-    topic = "again-planned"
+    topic = unique("again-planned")
     create_topic(name_server, topic, 1)
     send(name_server, numbered(topic, "old", 10), 1)
     strict = SourceOptions((name_server,), topics=(topic,), columns=("queueOffset",))
@@ -116,7 +117,7 @@ def test_a_batch_that_was_planned_for_the_old_topic_reads_nothing_of_the_new_one
 
 
 def test_offsets_in_an_option_may_say_which_topic_they_are_of(spark: SparkSession, name_server: str) -> None:
-    topic = "again-option"
+    topic = unique("again-option")
     create_topic(name_server, topic, 1)
     send(name_server, numbered(topic, "old", 10), 1)
     cluster, queue = Cluster((name_server,), 5.0, 10.0), MessageQueue(topic, BROKER, 0)
