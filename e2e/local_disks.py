@@ -21,6 +21,8 @@ from e2e.kubernetes import Kubernetes
 EXAMPLE = ROOT / "examples" / "local-disks.yaml"
 SIZE = "4Gi"
 """More than a broker needs: a folder has no size of its own."""
+PATH = "/var/raptormq"
+"""On the nodes of kind, /var is a volume, and all else the layers of an image."""
 TOPIC = "kept"
 MESSAGES = 1000
 
@@ -47,7 +49,7 @@ def manifests(nodes: Sequence[str]) -> list[dict[str, Any]]:
 def _on(disk: dict[str, Any], node: str) -> dict[str, Any]:
     made = copy.deepcopy(disk)
     made["metadata"]["name"] = f"raptormq-{node}"
-    made["spec"]["capacity"]["storage"] = SIZE
+    made["spec"] |= {"capacity": {"storage": SIZE}, "local": {"path": PATH}}
     (term,) = made["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     term["matchExpressions"][0]["values"] = [node]
     return made
@@ -58,9 +60,9 @@ def serve(kubernetes: Kubernetes) -> None:
     nodes = kubernetes.nodes()
     objects = manifests(nodes)
     (cluster,) = (each["metadata"]["name"] for each in objects if each["kind"] == "BrokerCluster")
-    disks = [each for each in objects if each["kind"] == "PersistentVolume"]
-    for node, disk in zip(nodes, disks, strict=True):
-        kubernetes.on_node(node, "mkdir", "-p", disk["spec"]["local"]["path"])
+    disks = sorted(each["metadata"]["name"] for each in objects if each["kind"] == "PersistentVolume")
+    for node in nodes:
+        kubernetes.on_node(node, "mkdir", "-p", PATH)
     together = {"apiVersion": "v1", "kind": "List", "items": objects}
     kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(together))
     resources = (f"topic/{TOPIC}", f"brokercluster/{cluster}")
@@ -68,7 +70,7 @@ def serve(kubernetes: Kubernetes) -> None:
     labels = f"app.kubernetes.io/component=broker,raptormq.io/cluster={cluster}"
     claims = kubernetes.get("pvc", "-n", NAMESPACE, "-l", labels)["items"]
     bound = sorted(claim["spec"]["volumeName"] for claim in claims)
-    if bound != sorted(disk["metadata"]["name"] for disk in disks):
+    if bound != disks:
         raise Failed(f"the claims are bound to {bound}")
     before = _places(kubernetes, labels)
     if sorted(node for _, node in before.values()) != sorted(nodes):

@@ -29,6 +29,7 @@ def test_each_node_has_the_disk_of_one_broker() -> None:
     assert len(claims) == len(disks) == len(NODES)
     for claim, disk, node in zip(claims, disks, NODES, strict=True):
         assert (claim["storageClassName"], disk["storageClassName"]) == (storage_class, storage_class)
+        assert disk["local"]["path"] == local_disks.PATH
         assert claim["resources"]["requests"]["storage"] == disk["capacity"]["storage"]
         (term,) = disk["nodeAffinity"]["required"]["nodeSelectorTerms"]
         assert term["matchExpressions"][0]["values"] == [node]
@@ -87,7 +88,7 @@ class FakeKubernetes(Kubernetes):
 def test_a_sound_cluster_passes_and_nothing_is_left() -> None:
     kubernetes = FakeKubernetes()
     local_disks.serve(kubernetes)
-    assert kubernetes.commands[:2] == [f"{node}: mkdir -p /mnt/raptormq" for node in NODES]
+    assert kubernetes.commands[:2] == [f"{node}: mkdir -p {local_disks.PATH}" for node in NODES]
     assert "delete topic/kept brokercluster/local -n flights --timeout=60s" in kubernetes.commands
     assert kubernetes.commands[-1] == "delete pv raptormq-control-plane raptormq-worker --timeout=60s"
 
