@@ -239,6 +239,8 @@ def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
         code = ResponseCode.MESSAGE_ILLEGAL
     elif isinstance(error, StorageError):
         code = ResponseCode.SERVICE_NOT_AVAILABLE
+        if type(error) is StorageError:  # a disk that cannot read; of its kinds the write gate tells
+            logger.error("request code %s failed: %s", request.code, error)
     else:
         code = ResponseCode.SYSTEM_ERROR
         if not isinstance(error, ProtocolError):

@@ -107,7 +107,7 @@ async def test_a_disk_that_cannot_read_is_an_answer(tmp_path: Path, caplog: pyte
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
         disk.serving = True
         failed = await peer.pull("t", 0)
-        assert failed.code == ResponseCode.SYSTEM_ERROR
+        assert failed.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "Input/output error" in (failed.remark or "")
         disk.broken = False
         assert bodies(await peer.pull("t", 0)) == MESSAGES[:8]
