@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read import Wishes
 
 
 def _groups(body: bytes, group: int, queues: int) -> list[list[PendingRecord]]:

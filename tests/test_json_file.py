@@ -12,7 +12,7 @@ import pytest
 
 from raptormq.errors import StoreDamaged
 from raptormq.json_file import JsonFile, sealed
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.fs.filesystem import FileSystem
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem
 

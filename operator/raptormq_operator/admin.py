@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
 from raptormq.client import AdminClient, ClientConfig, ClientTls
-from raptormq.client.tls import tls_from_environment
+from raptormq.client.security import tls_from_environment
 from raptormq.errors import ConnectionClosed
 from raptormq_operator.model.cluster import Tls
 

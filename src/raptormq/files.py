@@ -1,7 +1,7 @@
 """What a small file needs of the disk: read whole, replaced whole, durable when the call returns.
 
 Neighbours: :mod:`~raptormq.json_file` keeps tables in such files, of broker, name server and client alike;
-:mod:`raptormq.storage.filesystem` extends the seam by what a store needs.
+:mod:`raptormq.storage.fs.filesystem` extends the seam by what a store needs.
 
 What the calls do NOT promise: ``write_at`` and ``truncate`` are durable only after ``sync`` of that file; a created,
 renamed or removed name is durable only after ``sync_directory`` of its folder. All failures are ``OSError``. The

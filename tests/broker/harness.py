@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from raptormq.broker.assembly import Assembly
-from raptormq.broker.config import BrokerConfig
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
+from raptormq.broker.config.config import BrokerConfig
+from raptormq.broker.wiring import Assembly
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.record import StoredMessage, iter_records
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.store import now_ms
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import Peer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.storage.faulty_filesystem import FaultyFileSystem
 
 

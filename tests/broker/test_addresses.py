@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.broker.addresses import client_address, own_address, peer_host, reserve_port, store_host
 from raptormq.errors import ConfigError
-from raptormq.transport.listening import listen
+from raptormq.transport.accept.listener import listen
 
 
 def test_addresses_in_records() -> None:

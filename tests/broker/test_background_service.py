@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.background_service import ended
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
-from raptormq.transport.event_wait import set_within
+from raptormq.broker.service import ended
+from raptormq.transport.timing import set_within
 from tests.broker.harness import assembly_of, connected, running
 from tests.clock import Clock
 

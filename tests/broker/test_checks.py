@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.broker import checks
-from raptormq.broker.groups import GroupConfig, GroupTable
-from raptormq.broker.topics import TopicTable
+from raptormq.broker import validation as checks
+from raptormq.broker.tables.groups import GroupConfig, GroupTable
+from raptormq.broker.tables.topics import TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import ResponseCode
 from raptormq.transport.connection import Connection

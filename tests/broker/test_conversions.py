@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.protocol.codes import RequestCode
-from raptormq.storage.queue_converter import QueueConverter
+from raptormq.storage.conversion.manager import QueueConverter
 from tests.broker.handlers.test_conversions import ended, order, queue_type, send
 from tests.broker.harness import bodies, connected, running
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.dispatching import Dispatcher
+from raptormq.broker.reput import Dispatcher
 from raptormq.storage.config import StoreConfig
-from raptormq.storage.log_batch import Arrival, PendingRecord
+from raptormq.storage.queue.append_batches import Arrival, PendingRecord
 from raptormq.storage.store import MessageStore
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from raptormq.broker.config import BrokerConfig
-from raptormq.broker.foreign_keys import FOREIGN_KEYS
+from raptormq.broker.config.config import BrokerConfig
+from raptormq.broker.config.ignored_keys import FOREIGN_KEYS
 from raptormq.config_file import known_keys, live_keys
 from raptormq.namesrv.config import NameServerConfig
-from raptormq.transport.tls_settings import TLS_KEYS
+from raptormq.transport.tls.settings import TLS_KEYS
 from tests.broker.harness import assembly_of, running
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.config import BrokerConfig
+from raptormq.broker.config.config import BrokerConfig
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "choices.md"
 ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import response_to
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue.append_batches import PendingRecord
 from raptormq.storage.store import now_ms
 from tests.broker.handlers import test_replies
 from tests.broker.handlers.test_pop import MINUTE, come_back, pop

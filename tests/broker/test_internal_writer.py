@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.counters import Counters
-from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.metrics.counters import Counters
+from raptormq.broker.reput import Dispatcher
 from raptormq.errors import DiskFull, StorageError
 from raptormq.storage.config import FlushDiskType, StoreConfig
-from raptormq.storage.log_batch import Arrival, PendingRecord
+from raptormq.storage.queue.append_batches import Arrival, PendingRecord
 from raptormq.storage.store import MessageStore
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raptormq.broker.maintenance import Maintenance
+from raptormq.broker.broker import Maintenance
 
 
 async def test_jobs_run_again_and_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker import registration, service
+from raptormq.broker import broker as service
+from raptormq.broker import registration
 from raptormq.broker.registration import parse_name_servers
 from raptormq.errors import ConfigError
 from raptormq.protocol.bodies.route import decode_registration

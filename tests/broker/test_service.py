@@ -11,11 +11,11 @@ from typing import cast
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.errors import ConfigError, StoreDamaged, StoreReadOnly
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.harness import bodies, connected, running, settings
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 

@@ -13,9 +13,9 @@ from raptormq.namesrv.service import NameServer
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.record import iter_records
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import Wishes
 from raptormq.transport.pool import ConnectionPool
-from raptormq.transport.tls import ClientTls
+from raptormq.transport.tls.contexts import ClientTls
 from tests.broker.harness import TIMEOUT, running, send_fields, settings
 from tests.certificates import Authority, Issued
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables.topics import TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import RequestCode
 from tests.broker.harness import Peer, assembly_of, bodies, connected, held, running

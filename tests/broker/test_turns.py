@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.broker import Broker
+from raptormq.broker.cooperative import AT_A_TIME, worked_off
 from raptormq.broker.handlers.clients import MAX_NEW_GROUPS
-from raptormq.broker.service import Broker
-from raptormq.broker.turns import AT_A_TIME, worked_off
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
 from raptormq.protocol.bodies.slices import Steps

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from e2e.tools import tool
-from raptormq.client.tls import ClientTls, tls_from_environment
+from raptormq.client.security.tls import ClientTls, tls_from_environment
 from raptormq_operator.handlers import CHILDREN
 from raptormq_operator.kube.api import RESOURCES
 from raptormq_operator.service import LEASE_NAME

@@ -17,8 +17,9 @@ import pytest
 from raptormq.cli.main import EXIT_INTERRUPTED, run
 from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer, QueueConversionState
 from raptormq.protocol.codes import RequestCode
-from raptormq.storage import conversion_run, queue_conversion
-from tests.client.cluster import Cluster
+from raptormq.storage.conversion import job as conversion_run
+from raptormq.storage.conversion import rebuild as queue_conversion
+from tests.client.embedded_cluster import Cluster
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, route, silence
 from tests.names import unique
 

@@ -24,7 +24,7 @@ from raptormq.client import (
 )
 from tests.broker.harness import connected
 from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]

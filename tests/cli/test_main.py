@@ -136,6 +136,6 @@ def test_the_installed_command_says_its_version(raptormq: Run) -> None:
 def test_a_server_loads_neither_the_client_nor_the_table_printer() -> None:
     code = "import raptormq.cli.dev, sys; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "raptormq.broker.config" in loaded
+    assert "raptormq.broker.config.config" in loaded
     for heavy in ("raptormq.client", "rich", "pyspark", "pyarrow", "kopf"):
         assert heavy not in loaded

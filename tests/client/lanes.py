@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raptormq.client.accumulator import Accumulator, Lane
 from raptormq.client.config import ProducerConfig
-from raptormq.client.outgoing import Outgoing
-from raptormq.client.queue_kinds import QueueKinds
+from raptormq.client.message.send_request import Outgoing
+from raptormq.client.producer.accumulator import Accumulator, Lane
+from raptormq.client.producer.batch_sender import Shipping
+from raptormq.client.producer.broker_features import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
-from raptormq.client.shipping import Shipping
 from raptormq.errors import ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode

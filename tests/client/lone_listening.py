@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from raptormq.client import ConsumerConfig, MessageExt, MessageQueue
-from raptormq.client.listening import Listener, Listening, WholeBatches
-from raptormq.client.process_queue import ProcessQueue
-from raptormq.client.queue_reader import QueueReader
-from raptormq.client.redelivery import Redelivery
+from raptormq.client.consumer.listener_pool import Listener, Listening, WholeBatches
+from raptormq.client.consumer.process_queue import ProcessQueue
+from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.client.consumer.send_back import Redelivery
 
 QUEUE = MessageQueue("t", "broker-0", 0)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from raptormq.client.name_servers import NameServers
-from raptormq.client.routes import RouteTable
-from raptormq.client.topic_queues import TopicQueues
+from raptormq.client.cluster.name_servers import NameServers
+from raptormq.client.cluster.routes import RouteTable
+from raptormq.client.cluster.topic_route import TopicQueues
 from raptormq.protocol.codes import RequestCode
 from raptormq.transport.pool import ConnectionPool
 from tests.client.scripted_peer import ScriptedPeer

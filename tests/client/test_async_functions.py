@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from raptormq.client import ConsumeResult, PushConsumer, TransactionProducer
-from raptormq.client.async_functions import awaitable, require_async, warn_of_plain
+from raptormq.client.listener_checks import awaitable, require_async, warn_of_plain
 from raptormq.errors import ClientError
 
 

@@ -23,7 +23,7 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
-from raptormq.client.sealing import unsealed
+from raptormq.client.message.encryption import unsealed
 from raptormq.errors import KeyMissing, RecordError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode
@@ -32,7 +32,7 @@ from raptormq.protocol.encryption import seal
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import send_fields
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.1, rebalance_interval=0.2)
 QUEUE = MessageQueue("t", "broker-0", 0)

@@ -27,7 +27,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import sign
 from tests.broker.harness import connected, messages
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 from tests.client.one_key import OneKey
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.1, rebalance_interval=0.2)

@@ -31,7 +31,7 @@ from raptormq.client import (
 from raptormq.client.blocking import LoopThread
 from raptormq.errors import ClientClosed, ClientError, ConfigError, NoRoute, RequestTimeout, TransportError
 from tests.certificates import Authority
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 
 
 @pytest.fixture

@@ -25,12 +25,12 @@ from raptormq.client import (
     Producer,
     PushConsumer,
 )
-from raptormq.client.instance import _instances
-from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.cluster.client_instance import _instances
+from raptormq.client.consumer.local_offsets import LocalOffsets
 from raptormq.errors import ClientError
 from raptormq.protocol.bodies.queue_offsets import TopicIds
 from raptormq.protocol.message import MessageQueue
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 from tests.client.listener import Listener
 
@@ -335,8 +335,8 @@ async def test_a_copy_of_the_lock_does_not_keep_it(tmp_path: Path) -> None:
 FORKS = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from raptormq.client.instance import _instances
-from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.cluster.client_instance import _instances
+from raptormq.client.consumer.local_offsets import LocalOffsets
 
 offsets = LocalOffsets(Path(sys.argv[1]), "1.2.3.4@DEFAULT", "g")
 if os.fork() == 0:

@@ -28,7 +28,7 @@ from raptormq.client import (
     SendStatus,
 )
 from raptormq.errors import RaptorMQError, TransportError
-from tests.client.cluster import Cluster, listed
+from tests.client.embedded_cluster import Cluster, listed
 from tests.client.eventually import eventually
 
 pytestmark = pytest.mark.client

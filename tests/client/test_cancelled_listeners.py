@@ -21,9 +21,9 @@ from raptormq.client import (
     Producer,
     PushConsumer,
 )
-from raptormq.client.listening import Listener as ListenerFunction
-from raptormq.client.listening import Listening
-from tests.client.cluster import Cluster
+from raptormq.client.consumer.listener_pool import Listener as ListenerFunction
+from raptormq.client.consumer.listener_pool import Listening
+from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 from tests.client.listener import Listener
 from tests.client.lone_listening import listening, message

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.config import BrokerConfig
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
+from raptormq.broker.config.config import BrokerConfig
 from raptormq.client import (
     AdminClient,
     BlockingProducer,
@@ -26,7 +26,7 @@ from raptormq.client import (
     Producer,
     PushConsumer,
 )
-from raptormq.client.tls import tls_from_environment
+from raptormq.client.security.tls import tls_from_environment
 from raptormq.errors import ConfigError, RaptorMQError, ServerError
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer

@@ -20,13 +20,13 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
-from raptormq.client.ending import Ending
-from raptormq.client.instance import _instances
+from raptormq.client.cluster.client_instance import _instances
+from raptormq.client.lifecycle import Ending
 from raptormq.errors import ClientError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 from tests.client.scripted_peer import ScriptedPeer, route, silence, stored
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import AdminClient, ClientConfig, Message, MessageQueue, Producer, PushConsumer
-from raptormq.client.instance import ClientInstance
+from raptormq.client.cluster.client_instance import ClientInstance
 from raptormq.errors import NoRoute
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.route import UnregisterBrokerRequestHeader
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import assembly_of
-from tests.client.cluster import Cluster
+from tests.client.consumer.test_push_consumer import FAST, Collector, readers
+from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
-from tests.client.test_push_consumer import FAST, Collector, readers
 
 
 async def forget(cluster: Cluster, number: int) -> None:

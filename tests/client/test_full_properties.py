@@ -12,8 +12,8 @@ import pytest
 from raptormq.client import AdminClient, Message, MessageExt, Producer, PullConsumer, PushConsumer
 from raptormq.errors import NoRoute
 from raptormq.protocol.topic_names import dlq_topic, retry_topic
-from tests.client.cluster import Cluster
-from tests.client.test_push_consumer import FAST, Collector
+from tests.client.consumer.test_push_consumer import FAST, Collector
+from tests.client.embedded_cluster import Cluster
 
 GROUPS = {"short": "g", "long": "g" * 120}
 ONE_RETRY = replace(FAST, max_reconsume_times=1)

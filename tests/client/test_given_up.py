@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from raptormq.client import Message
-from raptormq.client.producer import Producer
+from raptormq.client.producer.producer import Producer
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
 from tests.client.lanes import LONG_TEXT
+from tests.client.producer.test_shipping import LISTED, QUEUES, SINGLE, producing, submit
 from tests.client.scripted_peer import Reply, ScriptedPeer, hang_up, refuse, route, stored
-from tests.client.test_shipping import LISTED, QUEUES, SINGLE, producing, submit
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 Unanswered = list[tuple[Connection, RemotingCommand]]

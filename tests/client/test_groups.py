@@ -12,7 +12,7 @@ from raptormq.errors import NoRoute, ServerError
 from raptormq.protocol.bodies import group_progress
 from tests.broker.harness import connected
 from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 
 HERE, THERE = MessageQueue("t", "broker-0", 0), MessageQueue("t", "broker-1", 0)
 

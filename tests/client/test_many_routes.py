@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raptormq.client.routes import RouteTable
+from raptormq.client.cluster.routes import RouteTable
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
@@ -15,7 +15,7 @@ from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, silen
 
 
 async def test_many_are_asked_for_at_once_and_not_waited_for_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.client.routes._REFRESH_PAUSE_S", 0.0)
+    monkeypatch.setattr("raptormq.client.cluster.routes._REFRESH_PAUSE_S", 0.0)
     async with table() as (routes, peer, changes):
         peer.on(ASK, route(1, peer))
         before = await routes.find("t")
@@ -78,7 +78,7 @@ async def refreshed_two_at_a_time(
     monkeypatch: pytest.MonkeyPatch, routes: RouteTable, peer: ScriptedPeer, *replies: Reply
 ) -> list[int]:
     """Numbers of queues of eight topics, each of which had one, after these answers."""
-    monkeypatch.setattr("raptormq.client.routes._AT_ONCE", 2)
+    monkeypatch.setattr("raptormq.client.cluster.routes._AT_ONCE", 2)
     peer.on(ASK, route(1, peer))
     for topic in "abcdefgh":
         await routes.find(topic)

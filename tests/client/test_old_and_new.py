@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import AdminClient, Message, MessageQueue, Producer, ProducerConfig, PullConsumer
-from raptormq.client.received import decode_messages
+from raptormq.client.message.decoding import decode_messages
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH
@@ -22,7 +22,7 @@ from raptormq.protocol.language import Language
 from raptormq.protocol.record import iter_records
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import assembly_of, pull_fields
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 
 QUEUES = [MessageQueue("t", "broker-0", number) for number in range(4)]
 PER_QUEUE = 12

@@ -21,7 +21,7 @@ from raptormq.client import (
 )
 from raptormq.client.blocking import LoopThread
 from raptormq.errors import ClientClosed
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 
 MESSAGE = Message("t", b"x")
 QUEUE = MessageQueue("t", "broker-0", 0)

@@ -22,7 +22,7 @@ from raptormq.client import (
 from raptormq.errors import NoRoute
 from raptormq.protocol.codes import RequestCode
 from raptormq.transport.pool import ConnectionPool
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 from tests.client.one_key import OneKey
 
 QUEUES = 40

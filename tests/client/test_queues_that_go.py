@@ -9,10 +9,9 @@ from typing import cast
 import pytest
 
 from raptormq.client import MessageQueue
-from raptormq.client.commits import Commits
-from raptormq.client.hand_over import HandOver
-from raptormq.client.queue_claims import QueueClaims
-from raptormq.client.queue_reader import QueueReader
+from raptormq.client.consumer.handover import HandOver, QueueClaims
+from raptormq.client.consumer.offset_commits import Commits
+from raptormq.client.consumer.queue_reader import QueueReader
 
 
 class Claims:
@@ -56,7 +55,7 @@ async def test_a_queue_is_taken_as_soon_as_its_member_has_given_its_claim_back()
 async def test_members_without_claims_get_a_moment(
     monkeypatch: pytest.MonkeyPatch, moment: float, taken: list[MessageQueue]
 ) -> None:
-    monkeypatch.setattr("raptormq.client.hand_over._MOMENT_S", moment)
+    monkeypatch.setattr("raptormq.client.consumer.handover._MOMENT_S", moment)
     claims = Claims()
     claims.granted = set(SOME)
     hand_over = taking(claims)

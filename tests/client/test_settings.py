@@ -25,7 +25,7 @@ from raptormq.client import (
     PushConsumer,
 )
 from raptormq.client.config import ProducerSettings
-from raptormq.client.encryption_keys import KeyFile
+from raptormq.client.security.keys import KeyFile
 from raptormq.client.settings import LONG_MAX, Count, Limits, SecondsOrZero, check_setting
 from raptormq.errors import ConfigError
 from raptormq.protocol.compression import Compression

@@ -11,8 +11,8 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.queue_batches import Part, PartAnswer
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
+from tests.client.producer.test_shipping import QUEUES, SHIPPED, SINGLE, parts_of, producing, shipped, submit
 from tests.client.scripted_peer import ScriptedPeer, refuse, stored
-from tests.client.test_shipping import QUEUES, SHIPPED, SINGLE, parts_of, producing, shipped, submit
 
 
 async def test_nobody_waits_for_the_further_attempts_of_others() -> None:

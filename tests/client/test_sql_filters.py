@@ -8,8 +8,8 @@ import pytest
 
 from raptormq.client import Message, MessageQueue, Producer, PullConsumer, PullStatus, PushConsumer, Sql
 from raptormq.errors import MessageError, ServerError
-from tests.client.cluster import Cluster
-from tests.client.test_push_consumer import FAST, Collector
+from tests.client.consumer.test_push_consumer import FAST, Collector
+from tests.client.embedded_cluster import Cluster
 
 DEAR = Sql("price > 5 AND region = 'north'")
 QUEUE = MessageQueue("t", "broker-0", 0)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import AdminClient, PushConsumer
-from tests.client.cluster import Cluster
+from tests.client.consumer.test_push_consumer import FAST, Collector, readers, send
+from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
-from tests.client.test_push_consumer import FAST, Collector, readers, send
 
 
 @pytest.mark.parametrize("count", [5, 50], ids=["fewer", "more"])

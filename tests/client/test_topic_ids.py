@@ -19,13 +19,13 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
-from raptormq.client.local_offsets import LocalOffsets
+from raptormq.client.consumer.local_offsets import LocalOffsets
 from raptormq.errors import ServerError
 from raptormq.protocol.message import Message, MessageQueue
-from tests.client.cluster import Cluster
+from tests.client.consumer.test_push_consumer import readers
+from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 from tests.client.listener import Listener
-from tests.client.test_push_consumer import readers
 
 OLD = [b"old %d" % number for number in range(10)]
 NEW = [b"new %d" % number for number in range(30)]

@@ -30,7 +30,7 @@ from raptormq.client import (
     split_messages,
 )
 from raptormq.errors import ClientError, ConfigError, MessageError
-from tests.client.cluster import Cluster
+from tests.client.embedded_cluster import Cluster
 
 QUEUE = MessageQueue("t", "broker-0", 0)
 NO_TIMEOUTS = ["x", 0, -1, math.nan, math.inf, True]

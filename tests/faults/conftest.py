@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 VOLUME_MIB = 48

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from tests.broker.harness import Peer, bodies, connected
 
 TOPIC = "neighbour"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
 from raptormq.protocol import schema

@@ -14,7 +14,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from raptormq.client.received import decode_batches
+from raptormq.client.message.decoding import decode_batches
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.encryption import seal

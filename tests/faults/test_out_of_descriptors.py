@@ -16,7 +16,7 @@ import pytest
 from raptormq.errors import ConnectError, ConnectionClosed
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.transport.descriptor_budget import share
+from raptormq.transport.descriptors import share
 from tests.broker.harness import bodies, pull_fields, send_fields
 from tests.faults.broker_process import Client, process, serving
 

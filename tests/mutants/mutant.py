@@ -3,7 +3,7 @@
     [[mutant]]
     name = "no-fdatasync"                                  # unique, for `--only`
     what = "nothing makes the contents of a file durable"
-    file = "src/raptormq/storage/real_filesystem.py"       # that it is planted in
+    file = "src/raptormq/storage/fs/real.py"       # that it is planted in
     old = "        os.fdatasync(self._fd)\n"               # stands in it exactly once
     new = "        pass\n"
     tests = ["tests/faults/test_power_cut.py"]             # for pytest; they have to go red

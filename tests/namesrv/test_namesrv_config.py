@@ -9,7 +9,7 @@ import pytest
 from raptormq.errors import ConfigError
 from raptormq.namesrv.config import load_name_server_config
 from raptormq.namesrv.running_config import RunningConfig
-from raptormq.transport.tls import ServerTls
+from raptormq.transport.tls.contexts import ServerTls
 
 
 def test_defaults_are_those_of_the_reference() -> None:

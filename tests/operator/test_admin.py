@@ -14,7 +14,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import response_to
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
-from raptormq.transport.tls import ServerTls
+from raptormq.transport.tls.contexts import ServerTls
 from raptormq_operator import topic_plan
 from raptormq_operator.admin import ClientAdmin
 from raptormq_operator.conditions import Reason

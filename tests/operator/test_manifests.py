@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from raptormq.broker.config import BrokerConfig
+from raptormq.broker.config.config import BrokerConfig
 from raptormq.config_file import parse_properties
 from raptormq.errors import ConfigError
 from raptormq_operator.manifests import name_server

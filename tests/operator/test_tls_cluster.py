@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.config import BrokerConfig
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
+from raptormq.broker.config.config import BrokerConfig
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
 from raptormq_operator.admin import ClientAdmin

@@ -31,7 +31,7 @@ from raptormq.protocol.tags import parse_expression, tag_hash
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 from raptormq.transport.server import Server
-from raptormq.transport.tls import ServerTls
+from raptormq.transport.tls.contexts import ServerTls
 
 BROKER = "broker-a"
 

@@ -16,7 +16,7 @@ from raptormq.errors import ServerError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.record import iter_records
-from raptormq.transport.tls import ServerTls
+from raptormq.transport.tls.contexts import ServerTls
 from tests.certificates import Authority
 from tests.spark.memory_broker import BROKER, MemoryBroker
 

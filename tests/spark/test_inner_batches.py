@@ -18,7 +18,7 @@ from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch, unwrap
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.record import StoredMessage, SysFlag, encode_record, iter_records
-from raptormq.storage.batch_records import BatchUnpacker
+from raptormq.storage.read.batch_unpacker import BatchUnpacker
 from tests.spark.sample_records import COMPRESSIONS, QUEUE, buffer_of, message, properties_text
 
 PLAIN: dict[int, Callable[[bytes], bytes]] = {0: bytes}

@@ -10,8 +10,8 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.record import StoredMessage, iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore, PendingRecord
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.read.options import Wishes
 from tests.storage.stores import Clock, open_store, queue_bounds
 
 T = TypeVar("T")

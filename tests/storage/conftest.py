@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.storage import conversion_run, queue_comparison, queue_conversion
+from raptormq.storage.conversion import job as conversion_run
+from raptormq.storage.conversion import rebuild as queue_conversion
+from raptormq.storage.conversion import verify as queue_comparison
 
 
 @pytest.fixture

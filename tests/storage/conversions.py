@@ -9,8 +9,8 @@ from typing import Any
 from raptormq.errors import StorageError
 from raptormq.json_file import JsonFile
 from raptormq.storage import MessageStore, PendingRecord
-from raptormq.storage.conversion_run import Progress
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.conversion.job import Progress
+from raptormq.storage.fs.filesystem import FileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, Inline, message, put, read_queue, small_config
 

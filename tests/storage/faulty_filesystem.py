@@ -1,7 +1,7 @@
 """A file system that fails on purpose: an errno, or the end of the process, at a chosen operation.
 
-Neighbour: wraps any :mod:`~raptormq.storage.filesystem`; crash-point tests wrap the one in memory and ask it for what
-survived. Operations that change something are counted from 1 and listed in :attr:`FaultyFileSystem.operations`, so
+Neighbour: wraps any :mod:`~raptormq.storage.fs.filesystem`; crash-point tests wrap the one in memory and ask it for
+what survived. Operations that change something are counted from 1 and listed in :attr:`FaultyFileSystem.operations`, so
 that a test can visit each of them.
 """
 
@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raptormq.storage.filesystem import Buffer, DiskUsage, File, FileSystem, Lock
+from raptormq.storage.fs.filesystem import Buffer, DiskUsage, File, FileSystem, Lock
 
 
 class SimulatedCrash(Exception):
@@ -70,60 +70,60 @@ class FaultyFileSystem:
             self.strike(fault, kind, path)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         if create and not self.inner.exists(path):
             self.run("create", path)
         return FaultyFile(self, path, self.inner.open(path, create=create))
 
     def names(self, path: str) -> list[str]:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return self.inner.names(path)
 
     def exists(self, path: str) -> bool:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return self.inner.exists(path)
 
     def make_folders(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         if not self.inner.exists(path):
             self.run("make_folders", path)
         self.inner.make_folders(path)
 
     def remove(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.run("remove", path)
         self.inner.remove(path)
 
     def remove_tree(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.run("remove", path)
         self.inner.remove_tree(path)
 
     def replace(self, source: str, target: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.run("replace", target)
         self.inner.replace(source, target)
 
     def sync_directory(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.run("sync_directory", path)
         self.inner.sync_directory(path)
 
     def sync_volume(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.run("sync_volume", path)
         self.inner.sync_volume(path)
 
     def modified_ms(self, path: str) -> int:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return self.inner.modified_ms(path)
 
     def usage(self, path: str) -> DiskUsage:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return self.inner.usage(path)
 
     def lock(self, path: str) -> Lock:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return self.inner.lock(path)
 
 
@@ -136,23 +136,23 @@ class FaultyFile:
         self._inner = inner
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return self._inner.read_at(offset, size)
 
     def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return self._inner.read_cached(offset, size)
 
     def load(self, offset: int, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._inner.load(offset, size)
 
     def unload(self, offset: int, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._inner.unload(offset, size)
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         if fault := self._owner.check("write", self._path):
             if fault.torn_bytes:
                 torn = b"".join(parts)[: fault.torn_bytes]
@@ -161,36 +161,36 @@ class FaultyFile:
         self._inner.write_at(offset, parts, size)
 
     def allocate(self, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._owner.run("allocate", self._path)
         self._inner.allocate(size)
 
     def truncate(self, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._owner.run("truncate", self._path)
         self._inner.truncate(size)
 
     def size(self) -> int:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return self._inner.size()
 
     def next_data(self, offset: int) -> int | None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return self._inner.next_data(offset)
 
     def sync(self) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._owner.run("sync", self._path)
         self._inner.sync()
 
     def map(self, size: int) -> memoryview:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return self._inner.map(size)
 
     def release(self, view: memoryview, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._inner.release(view, size)
 
     def close(self) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._inner.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from raptormq.storage.real_filesystem import RealFile, RealFileSystem
+from raptormq.storage.fs.real import RealFile, RealFileSystem
 
 
 class CountedFile(RealFile):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.queue.append_batches import PendingRecord
 from raptormq.storage.store import MessageStore
 from tests.storage.stores import Clock, checkpoint, small_config
 

@@ -7,7 +7,7 @@ from typing import Any
 from raptormq.json_file import JsonFile
 from raptormq.protocol.record import StoredMessage
 from raptormq.storage import MessageStore, RecoveryReport
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.fs.filesystem import FileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES, batch
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, checkpoint, message, put, read_queue, small_config

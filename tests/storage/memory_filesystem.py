@@ -1,6 +1,6 @@
 """A volume in memory that knows what would survive a crash.
 
-Neighbours: :mod:`~raptormq.storage.filesystem` (the promises), :mod:`~tests.storage.faulty_filesystem` (when things
+Neighbours: :mod:`~raptormq.storage.fs.filesystem` (the promises), :mod:`~tests.storage.faulty_filesystem` (when things
 go wrong).
 
 Each file has its contents now and its contents at the last ``sync``; names are durable after ``sync_directory`` of
@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from raptormq.storage.filesystem import Buffer, DiskUsage
+from raptormq.storage.fs.filesystem import Buffer, DiskUsage
 
 _SECTOR_BYTES = 512
 """What a disk writes whole; a power cut tears between such pieces."""
@@ -70,22 +70,22 @@ class MemoryFile:
         self._node = node
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return bytes(self._node.data[offset : offset + size])
 
     def read_cached(self, offset: int, size: int) -> bytes | None:
-        """See :class:`~raptormq.storage.filesystem.File`; None as :attr:`MemoryFileSystem.cold` says."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`; None as :attr:`MemoryFileSystem.cold` says."""
         cold = self._volume.cold
         return None if cold is not None and cold in self._path else self.read_at(offset, size)
 
     def load(self, offset: int, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
 
     def unload(self, offset: int, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         data = b"".join(parts)
         assert len(data) == size
         node = self._node
@@ -97,38 +97,38 @@ class MemoryFile:
         node.modified_ms = self._volume.clock()
 
     def allocate(self, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         if size > len(self._node.data):
             self._volume.take(size - len(self._node.data))
             self._node.resize(size)
 
     def truncate(self, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._node.resize(size)
 
     def size(self) -> int:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return len(self._node.data)
 
     def next_data(self, offset: int) -> int | None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         rest = bytes(self._node.data[offset:])
         zeros = len(rest) - len(rest.lstrip(b"\0"))
         return offset + zeros if zeros < len(rest) else None
 
     def sync(self) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._node.sync()
 
     def map(self, size: int) -> memoryview:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
         return memoryview(self._node.data)[:size].toreadonly()
 
     def release(self, view: memoryview, size: int) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
 
     def close(self) -> None:
-        """See :class:`~raptormq.storage.filesystem.File`."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`."""
 
 
 class MemoryLock:
@@ -139,7 +139,7 @@ class MemoryLock:
         node.locked = True
 
     def release(self) -> None:
-        """See :class:`~raptormq.storage.filesystem.Lock`."""
+        """See :class:`~raptormq.storage.fs.filesystem.Lock`."""
         self._node.locked = False
 
 
@@ -198,7 +198,7 @@ class MemoryFileSystem:
         return survivor
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         node = self.now.files.get(path)
         if node is None:
             if not create or _folder(path) not in self.now.folders:
@@ -207,30 +207,30 @@ class MemoryFileSystem:
         return MemoryFile(self, path, node)
 
     def names(self, path: str) -> list[str]:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return sorted(
             os.path.basename(each) for each in (*self.now.files, *self.now.folders - {"/"}) if _folder(each) == path
         )
 
     def exists(self, path: str) -> bool:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return path in self.now.files or path in self.now.folders
 
     def make_folders(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.now.folders |= {path} | _parents(path)
 
     def remove(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.now.files.pop(path, None)
 
     def remove_tree(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.now.files = {each: node for each, node in self.now.files.items() if path not in _parents(each)}
         self.now.folders = {each for each in self.now.folders if each != path and path not in _parents(each)}
 
     def replace(self, source: str, target: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         now = self.now
         if source in now.files:
             now.files[target] = now.files.pop(source)
@@ -241,7 +241,7 @@ class MemoryFileSystem:
         now.folders = {_moved(each, source, target) for each in now.folders}
 
     def sync_directory(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         for folder in [each for each in self.durable.folders - self.now.folders if _folder(each) == path]:
             durable = self.durable  # without its name, nothing in it is found again
             durable.files = {each: node for each, node in durable.files.items() if folder not in _parents(each)}
@@ -253,24 +253,24 @@ class MemoryFileSystem:
         self.durable.folders = elsewhere | {each for each in self.now.folders - {"/"} if _folder(each) == path}
 
     def sync_volume(self, path: str) -> None:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         for node in self.now.files.values():
             node.sync()
         self.durable.files = dict(self.now.files)
         self.durable.folders = set(self.now.folders)
 
     def modified_ms(self, path: str) -> int:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         if path not in self.now.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self.now.files[path].modified_ms
 
     def usage(self, path: str) -> DiskUsage:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         return DiskUsage(self.capacity, max(0, self.capacity - self.used()))
 
     def lock(self, path: str) -> MemoryLock:
-        """See :class:`~raptormq.storage.filesystem.FileSystem`."""
+        """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         self.open(path, create=True)
         node = self.now.files[path]
         if node.locked:

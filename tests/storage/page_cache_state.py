@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 
 P = ParamSpec("P")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raptormq.storage.page_release import BLOCKED_S, MARKS_PER_KEPT, PageReleaser
+from raptormq.storage.maintenance.page_eviction import BLOCKED_S, MARKS_PER_KEPT, PageReleaser
 from tests.storage.page_cache_state import Here, Volume
 from tests.storage.stores import message, open_store, put
 

@@ -11,11 +11,10 @@ from typing import Any
 from raptormq.protocol.record import StoredMessage, iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import FlushDiskType, GetStatus, MessageStore, PendingRecord, StoreConfig
-from raptormq.storage.filesystem import Buffer, FileSystem
-from raptormq.storage.index_file import IndexFile
-from raptormq.storage.index_search import FileSearch
-from raptormq.storage.results import Boundary
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.fs.filesystem import Buffer, FileSystem
+from raptormq.storage.index.index_file import IndexFile
+from raptormq.storage.index.search import FileSearch
+from raptormq.storage.read.options import Boundary, Wishes
 from tests.storage.memory_filesystem import MemoryFileSystem
 
 ROOT = Path("/store")

@@ -10,7 +10,7 @@ from raptormq.errors import StorageError, StoreDamaged
 from raptormq.json_file import JsonFile
 from raptormq.protocol.properties import INNER_BASE, find_property
 from raptormq.storage import FlushDiskType, MessageStore, PendingRecord
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.fs.filesystem import FileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES, SMALL, batch, open_batch_store, read_batches
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem

@@ -68,10 +68,10 @@ class Types:
     """The topic table of a broker; what it says is in its file already."""
 
     def set(self, topic: str, *, is_batch: bool) -> None:
-        """See :class:`~raptormq.storage.conversion_run.QueueTypes`."""
+        """See :class:`~raptormq.storage.conversion.job.QueueTypes`."""
 
     async def settled(self) -> None:
-        """See :class:`~raptormq.storage.conversion_run.QueueTypes`."""
+        """See :class:`~raptormq.storage.conversion.job.QueueTypes`."""
 
 
 def aged(*, is_batch: bool = False) -> tuple[ColdDisk, MessageStore]:

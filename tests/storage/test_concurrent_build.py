@@ -23,8 +23,10 @@ from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.encryption import seal
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.tags import tag_hash
-from raptormq.storage import MessageStore, PendingRecord, StoreConfig, concurrent_scanner, log_scanner
-from raptormq.storage.block_parsing import ParsedBlock
+from raptormq.storage import MessageStore, PendingRecord, StoreConfig
+from raptormq.storage.records import scanner as concurrent_scanner
+from raptormq.storage.records import scanner as log_scanner
+from raptormq.storage.records.scanner import ParsedBlock
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, put, small_config

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from raptormq.errors import StorageError
-from raptormq.storage import FlushDiskType, MessageStore, conversion_run
+from raptormq.storage import FlushDiskType, MessageStore
 from raptormq.storage.background import Runner
-from raptormq.storage.conversion_ledger import ConversionLedger
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.queue_types import declared_topics
+from raptormq.storage.conversion import job as conversion_run
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.queue.topic_state import ConversionLedger, declared_topics
 from tests.storage.conversions import TOPIC, Table, declare, finish, open_store, order
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem

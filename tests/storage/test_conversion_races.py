@@ -10,10 +10,10 @@ from typing import TypeVar
 import pytest
 
 from raptormq.errors import StorageError
-from raptormq.storage import MessageStore, conversion_run
+from raptormq.storage import MessageStore
 from raptormq.storage.background import Runner
-from raptormq.storage.conversion_ledger import ConversionLedger
-from raptormq.storage.queue_types import declared_topics
+from raptormq.storage.conversion import job as conversion_run
+from raptormq.storage.queue.topic_state import ConversionLedger, declared_topics
 from tests.storage.batch_stores import batch
 from tests.storage.conversions import (
     BATCH,

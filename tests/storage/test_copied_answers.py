@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from raptormq.storage import GetResult, GetStatus, MessageStore
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import Wishes
 from tests.storage.batch_stores import at_once, batch, open_batch_store
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import message, put

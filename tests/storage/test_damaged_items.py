@@ -7,8 +7,7 @@ import pytest
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore
-from raptormq.storage.results import Boundary
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import Boundary, Wishes
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, offset_by_time, open_store, put, read_queue
 

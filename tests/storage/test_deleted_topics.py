@@ -13,8 +13,8 @@ from raptormq.errors import StorageError
 from raptormq.files import read_file
 from raptormq.json_file import JsonFile
 from raptormq.storage import MessageStore, PendingRecord
-from raptormq.storage.consumer_offsets import Snapshot
-from raptormq.storage.conversion_run import Job, QueueTypes, Workshop
+from raptormq.storage.conversion.job import Job, QueueTypes, Workshop
+from raptormq.storage.queue.consumer_offsets import Snapshot
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from raptormq.files import read_file, write_file
-from raptormq.storage.filesystem import DiskUsage, FileSystem
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.filesystem import DiskUsage, FileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.page_cache_state import leaves_memory, pages_in_memory
 

@@ -13,8 +13,8 @@ import pytest
 from raptormq.errors import StoreDamaged
 from raptormq.files import read_file, write_file
 from raptormq.storage import MessageStore
-from raptormq.storage.checkpoint import Checkpoint
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.recovery.checkpoint_file import Checkpoint
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, bodies, checkpoint, message, put, read_queue, small_config
 

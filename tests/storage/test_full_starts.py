@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from raptormq.errors import DiskFull, StorageError, StoreReadOnly
-from raptormq.storage import MessageStore, PendingRecord, recovery
+from raptormq.storage import MessageStore, PendingRecord
+from raptormq.storage.recovery import recovery
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (

@@ -13,8 +13,8 @@ from raptormq.protocol.properties import TAGS, decode_properties
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig
-from raptormq.storage.checkpoint import Checkpoint, decode_checkpoint
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import Wishes
+from raptormq.storage.recovery.checkpoint_file import Checkpoint, decode_checkpoint
 from tests.storage.stores import Clock, queue_bounds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store"

@@ -11,10 +11,9 @@ import pytest
 from raptormq.files import write_file
 from raptormq.storage import PendingRecord
 from raptormq.storage.config import StoreConfig
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.index_aside import remove_aside
-from raptormq.storage.index_file import HEADER, IndexFile
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.fs.real import RealFileSystem
+from raptormq.storage.index.index_file import HEADER, IndexFile, remove_aside
 from raptormq.storage.store import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem

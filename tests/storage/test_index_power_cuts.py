@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue.append_batches import PendingRecord
 from raptormq.storage.store import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.keyed_stores import MINUTE, opened, written_after_checkpoints

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from raptormq.errors import DiskFull, StoreReadOnly
-from raptormq.storage import key_index
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.index_file import IndexFile
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.index import key_index
+from raptormq.storage.index.index_file import IndexFile
 from raptormq.storage.store import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.keyed_stores import MINUTE, append, lost

@@ -9,9 +9,9 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from raptormq.storage.filesystem import Buffer
-from raptormq.storage.index_file import Entries
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.fs.filesystem import Buffer
+from raptormq.storage.index.index_file import Entries
+from raptormq.storage.queue.append_batches import PendingRecord
 from raptormq.storage.store import MessageStore
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import Clock, open_store, put

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from raptormq.errors import DiskFull
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.index_file import Entries, IndexFile
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.index.index_file import Entries, IndexFile
+from raptormq.storage.queue.append_batches import PendingRecord
 from raptormq.storage.store import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.keyed_stores import MINUTE, append, flush, lost, opened, written_after_checkpoints

@@ -13,7 +13,7 @@ from raptormq.protocol.batch import encode_batch, scan_batch
 from raptormq.protocol.record import SysFlag, decode_record
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingList, PendingRecord
-from raptormq.storage.log_batch import Arrival
+from raptormq.storage.queue.append_batches import Arrival
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, open_store, put, read_queue

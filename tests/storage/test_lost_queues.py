@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raptormq.storage import MessageStore
-from raptormq.storage.filesystem import FileSystem
+from raptormq.storage.fs.filesystem import FileSystem
 from tests.storage.batch_stores import BATCH_FILE_BYTES
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.lived_stores import (

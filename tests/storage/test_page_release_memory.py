@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.storage import page_release
-from raptormq.storage.page_release import PATIENCE_S
+from raptormq.storage.maintenance import page_eviction as page_release
+from raptormq.storage.maintenance.page_eviction import PATIENCE_S
 from tests.storage.released import KEPT, STEP, Released
 
 

@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from raptormq.storage import MessageStore, StoreConfig
-from raptormq.storage.page_release import MARKS_PER_KEPT, PageReleaser
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.maintenance.page_eviction import MARKS_PER_KEPT, PageReleaser
+from raptormq.storage.read.options import Wishes
 from tests.storage.page_cache_state import Here, Volume, leaves_memory, pages_in_memory
 from tests.storage.stores import message, put, small_config
 

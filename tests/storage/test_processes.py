@@ -11,7 +11,7 @@ import pytest
 from raptormq.errors import StoreLocked
 from raptormq.protocol.record import iter_records
 from raptormq.storage import MessageStore, StoreConfig
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import Wishes
 
 WRITER = """
 import sys

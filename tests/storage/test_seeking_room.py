@@ -12,7 +12,7 @@ import pytest
 
 from raptormq.errors import DiskFull, OutOfResources, StorageError
 from raptormq.storage import MessageStore
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue.append_batches import PendingRecord
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.held_timers import HeldTimers
 from tests.storage.memory_filesystem import MemoryFileSystem

@@ -21,10 +21,9 @@ from raptormq.storage import (
     PendingRecord,
     StoreConfig,
 )
-from raptormq.storage.consume_queue import ITEM
-from raptormq.storage.message_reader import SCAN_ITEMS
-from raptormq.storage.results import Boundary
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.queue.consume_queue import ITEM
+from raptormq.storage.read.options import Boundary, Wishes
+from raptormq.storage.read.queue_reader import SCAN_ITEMS
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     Clock,

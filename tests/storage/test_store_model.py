@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import FlushDiskType, GetStatus, MessageStore
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import Wishes
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, queue_bounds, small_config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raptormq.protocol.record import decode_record
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue.append_batches import PendingRecord
 from tests.storage.stores import open_store, put
 
 

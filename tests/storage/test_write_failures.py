@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore
-from raptormq.storage.page_seal import PAGE_BYTES
+from raptormq.storage.fs.page_seal import PAGE_BYTES
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.transport.backoff import Backoff
+from raptormq.transport.timing import Backoff
 
 
 def test_pauses_double_up_to_the_longest() -> None:

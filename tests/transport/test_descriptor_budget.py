@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from raptormq.errors import ConfigError
-from raptormq.transport.descriptor_budget import LEAST, share
+from raptormq.transport.descriptors import LEAST, share
 
 CONNECTIONS, QUEUE_FILES = 20_000, 16_384
 

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from raptormq.transport import descriptor_limit
-from raptormq.transport.descriptor_limit import raise_descriptor_limit
+from raptormq.transport import descriptors as descriptor_limit
+from raptormq.transport.descriptors import raise_descriptor_limit
 
 TRY = """
 import resource, sys
-from raptormq.transport.descriptor_limit import descriptor_limit, raise_descriptor_limit
+from raptormq.transport.descriptors import descriptor_limit, raise_descriptor_limit
 soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 before = descriptor_limit()

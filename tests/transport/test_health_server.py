@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from raptormq.errors import ConfigError
-from raptormq.transport import health_server
-from raptormq.transport.health_server import HealthServer, Page
+from raptormq.transport import http as health_server
+from raptormq.transport.http import HealthServer, Page
 
 
 async def exchange(port: int, sent: bytes) -> bytes:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from raptormq.protocol.command import RemotingCommand, encode, request, response_to
-from raptormq.transport.connection import Connection
-from raptormq.transport.kernel_queue import unacknowledged_bytes
+from raptormq.transport.connection import Connection, unacknowledged_bytes
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
 

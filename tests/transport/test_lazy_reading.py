@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from raptormq.protocol.command import RemotingCommand, encode, request, response_to
-from raptormq.transport import lazy_reading
+from raptormq.transport import lazy_reader as lazy_reading
 from raptormq.transport.connection import Connection
-from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server, ServerLimits

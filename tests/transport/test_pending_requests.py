@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from raptormq.errors import CommandError, RequestTimeout
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.transport.connection import Connection
-from raptormq.transport.pending_requests import BUCKET_S, Answer, PendingRequests
 from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.requests import BUCKET_S, Answer, PendingRequests
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
 

@@ -12,7 +12,7 @@ from raptormq.protocol.command import RemotingCommand, request
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool, RefuseRequests
 from raptormq.transport.server import Server
-from raptormq.transport.tls import ClientTls
+from raptormq.transport.tls.contexts import ClientTls
 
 
 class LossCounter(RefuseRequests):

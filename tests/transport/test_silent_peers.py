@@ -11,7 +11,7 @@ import pytest
 
 from raptormq.errors import CommandError, ConnectionClosed, RequestTimeout
 from raptormq.protocol.command import RemotingCommand, request, response_to
-from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server

@@ -23,7 +23,7 @@ from raptormq.protocol.command import RemotingCommand, decode, encode, request, 
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.headers.offset import QueueRequestHeader
 from raptormq.transport.connection import Connection
-from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, parse_address
 from raptormq.transport.router import MAX_ANSWER_BYTES, SINGLES_AT_A_TIME, Refused, Router
 from raptormq.transport.server import Server, ServerLimits

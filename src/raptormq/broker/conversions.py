@@ -1,6 +1,6 @@
 """Conversion of queues from one type to the other: which topics may be converted, and the work in the background.
 
-The store builds, compares and switches (:mod:`raptormq.storage.queue_converter`); here the topic table follows, by
+The store builds, compares and switches (:mod:`raptormq.storage.conversion.manager`); here the topic table follows, by
 which senders and clients know the type. Neighbour: :mod:`raptormq.broker.handlers.conversions` takes the requests.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from raptormq.broker.background_service import ended
-from raptormq.broker.settling import Settling
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.service import ended
+from raptormq.broker.tables import Settling, TopicTable
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
@@ -64,14 +63,14 @@ class Conversions:
             self._wake.set()  # an order that could not be saved may be in the file all the same
 
     def set(self, topic: str, *, is_batch: bool) -> None:
-        """See :class:`raptormq.storage.conversion_run.QueueTypes`."""
+        """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
         config = self._topics.get(topic)
         if config is not None and (config.attributes.get(QUEUE_TYPE) == BATCH_CQ) is not is_batch:
             attributes = config.attributes | {QUEUE_TYPE: BATCH_CQ if is_batch else SIMPLE_CQ}
             self._topics.put(replace(config, attributes=attributes))
 
     async def settled(self) -> None:
-        """See :class:`raptormq.storage.conversion_run.QueueTypes`."""
+        """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
         await self._settling.settled()
 
     def _topic_changed(self, topic: str) -> None:

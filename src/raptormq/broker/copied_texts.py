@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raptormq.broker.counters import Counters
+from raptormq.broker.metrics import Counters
 from raptormq.logs import get_logger
 from raptormq.protocol.copied_properties import fitted
 from raptormq.protocol.properties import LEFT_OUT, MAX_PROPERTIES_BYTES, UNIQUE_KEY, find_property

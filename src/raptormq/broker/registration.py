@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from raptormq.broker.config import Identity, Policies
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import encode_registration
@@ -26,9 +26,9 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
 from raptormq.transport.connection import Connection
-from raptormq.transport.connection_limits import ConnectionLimits
-from raptormq.transport.event_wait import set_within
+from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
+from raptormq.transport.timing import set_within
 from raptormq.transport.tls import ClientTls
 
 logger = get_logger(__name__)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import random
 
-from raptormq.broker.checks import require_group
 from raptormq.broker.config import Policies
-from raptormq.broker.groups import GroupConfig, GroupTable
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import GroupConfig, GroupTable, TopicTable
+from raptormq.broker.validation import require_group
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.naturals import natural

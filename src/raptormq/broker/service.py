@@ -1,199 +1,24 @@
-"""A broker as one object: built from its settings, started and stopped inside any event loop.
-
-``raptormq broker`` runs one, ``raptormq dev`` runs one next to a name server, tests run several. Data flow::
-
-    connections --> Router --+--> SendGroups --> MessageStore --> Dispatcher --> PullHandlers (held pulls)
-                             `--> handlers/*  --> tables, registry, store        Registrar --> name servers
-"""
+"""What works beside the requests: delivery of delayed messages, check-back of transactions, revival of popped ones."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-
-from raptormq.broker.addresses import client_address, reserve_port, store_host
-from raptormq.broker.assembly import SETTLE_S, Assembly, assemble
-from raptormq.broker.config import BrokerConfig
-from raptormq.broker.in_thread import finished_in_thread
-from raptormq.broker.maintenance import Maintenance
-from raptormq.broker.pages import Pages
-from raptormq.broker.rates import SAMPLE_S
-from raptormq.broker.store_settings import store_config
-from raptormq.logs import get_logger
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.store import MessageStore, now_ms
-from raptormq.transport.descriptor_budget import share
-from raptormq.transport.descriptor_limit import descriptor_limit
-from raptormq.transport.health_server import HealthServer
-from raptormq.transport.server import Server, ServerLimits
-
-logger = get_logger(__name__)
-
-_VIP_PORT_STEP = 2
-"""Java clients before 4.5 send to the port two below the one in the route, newer ones when they are told to
-(``com.rocketmq.sendMessageWithVIPChannel``)."""
+from typing import Protocol
 
 
-class Broker:
-    """One broker. ``filesystem`` and ``clock`` (ms) are the seams that tests use."""
+class BackgroundService(Protocol):
+    """Started once the store serves and before clients can find the broker; stopped before the store closes."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        filesystem: FileSystem | None = None,
-        clock: Callable[[], int] = now_ms,
-        descriptors: int | None = None,
-    ) -> None:
-        """``descriptors``: how many it may have open; as many as the process, unless it shares them with others.
-
-        Raises:
-            ConfigError: they are too few, or settings do not go together.
-        """
-        self.config = config
-        self._clock = clock
-        self._port = config.network.listen_port
-        host = store_host(config.network.advertised_host, self._port)
-        self._descriptors = share(
-            descriptor_limit() if descriptors is None else descriptors,
-            config.network.max_connections,
-            config.keeping.max_open_queue_files,
-        )
-        self._store = MessageStore(store_config(config, host, self._descriptors), fs=filesystem, clock=clock)
-        self._pages = Pages(config, self._store)
-        self._filesystem = filesystem
-        self._store_host = host
-        self._assembly: Assembly | None = None
-        self._server: Server | None = None
-        self._health: HealthServer | None = None
-        self._maintenance: Maintenance | None = None
-
-    @property
-    def port(self) -> int:
-        """The port clients connect to; with 0 as the setting, known once it is started."""
-        return self._port
-
-    @property
-    def address(self) -> str:
-        """``host:port`` that is registered with the name servers."""
-        return client_address(self.config.network.advertised_host, self._port)
-
-    @property
-    def metrics_port(self) -> int | None:
-        """The port of /metrics, None without."""
-        return self._health.port if self._health is not None else None
-
-    async def start(self) -> None:
-        """Open the store, serve, and register; on return clients are served.
-
-        Raises:
-            StorageError: the store cannot be opened.
-            ConfigError: a port is in use, or a setting is malformed.
-        """
-        network = self.config.network
-        reserved = reserve_port(network.bind_address) if not network.listen_port else None
-        try:
-            if reserved is not None:
-                self._port = reserved.getsockname()[1]
-                self._store_host = store_host(network.advertised_host, self._port)
-                self._store.set_store_host(self._store_host)
-            await self._start_health()
-            await self._open_store()
-            await self._serve()
-        except BaseException:
-            await self.stop()
-            raise
-        finally:
-            if reserved is not None:
-                reserved.close()
-
-    def _tell_descriptors(self) -> None:
-        logger.info("%s", self._descriptors)
-        if (
-            "maxConnections" in self.config.given
-            and self._descriptors.connections < self.config.network.max_connections
-        ):
-            logger.warning(
-                "maxConnections is %d, but the limit of open files (ulimit -n) leaves %d: %s",
-                self.config.network.max_connections,
-                self._descriptors.connections,
-                self._descriptors,
-            )
-
-    async def _start_health(self) -> None:
-        """Serve probes and metrics before anything else, so that a long recovery can be watched."""
-        network = self.config.network
-        if network.metrics_port >= 0:
-            health = HealthServer(self._pages.by_path(), network.metrics_host, network.metrics_port)
-            await health.start()
-            self._health = health
-
-    async def _open_store(self) -> None:
-        """Recover in a thread; until it is done nothing else uses the store."""
-        await finished_in_thread(self._store.open)
-
-    async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        config, network = self.config, self.config.network
-        assembly = assemble(config, self._store, self._store_host, self.address, self._filesystem, self._clock)
-        self._assembly = assembly
-        await assembly.deliveries.derive()
-        self._store.set_loop(loop, assembly.dispatcher.schedule)
-        assembly.statistics.begin()
-        assembly.start_services()
-        limits = ServerLimits(
-            max_connections=self._descriptors.connections,
-            idle_seconds=network.idle_seconds,
-            max_unfinished_bytes=network.max_unfinished_bytes,
-            unfinished_patience_seconds=network.unfinished_patience_ms / 1000,
-            max_unread_bytes=network.max_unread_bytes,
-            unread_patience_seconds=network.unread_patience_ms / 1000,
-        )
-        vip_port = network.listen_port - _VIP_PORT_STEP if network.listen_port > _VIP_PORT_STEP else None
-        server = Server(assembly.router, network.bind_address, self._port, limits, config.tls, vip_port)
-        await server.start()
-        self._server = server
-        self._pages.serving(assembly, server)
-        self._maintenance = Maintenance(
-            (
-                assembly.rates.sample,
-                assembly.statistics.sample,
-                assembly.clients.expire,
-                assembly.expire_locks,
-                assembly.tables.save_again,
-            ),
-            SAMPLE_S,
-        )
-        self._maintenance.start()
-        assembly.registrar.start()
-        logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
-        self._tell_descriptors()
-
-    async def announced(self) -> None:
-        """Wait until the name servers know this broker, at most :data:`~raptormq.broker.assembly.SETTLE_S`."""
-        if self._assembly is not None:
-            await self._assembly.registrar.settled(SETTLE_S)
+    def start(self) -> None:
+        """Begin, inside the running loop; must not wait and must not raise."""
 
     async def stop(self) -> None:
-        """Leave the name servers, answer who waits, and close the store cleanly; takes less than 5 s.
+        """End soon and finish what is half done; may be called without a start, and must not raise."""
 
-        Raises:
-            StorageError: something could not be written; the next start recovers as after a crash.
-        """
-        if self._maintenance is not None:
-            self._maintenance.stop()
-        if self._assembly is not None:
-            await self._assembly.registrar.farewell()
-            await asyncio.gather(self._assembly.registrar.close(), self._stop_serving(self._assembly))
-        if self._health is not None:
-            await self._health.stop()
-        self._store.close()
 
-    async def _stop_serving(self, assembly: Assembly) -> None:
-        await assembly.pulls.stop()
-        await assembly.sends.stop()
-        if self._server is not None:
-            await self._server.stop()
-        await assembly.router.stop()
-        await assembly.stop_services()
-        await assembly.save_tables()
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel what a service does and wait for its end; what made it fail is raised."""
+    task.cancel()
+    await asyncio.wait([task])  # a cancellation of who waits here stays one
+    if not task.cancelled():
+        task.result()

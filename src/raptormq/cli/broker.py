@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig, load_broker_config
-from raptormq.broker.service import Broker
 from raptormq.cli.serving import Addresses, log_level_option, running, serve
 from raptormq.logs import configure_logging, get_logger
 

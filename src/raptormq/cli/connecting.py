@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from raptormq.client import ClientConfig
-from raptormq.client.credentials import credentials_from_environment
-from raptormq.client.tls import tls_from_environment
+from raptormq.client.security import credentials_from_environment, tls_from_environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 

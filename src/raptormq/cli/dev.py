@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
+from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig, start_warnings
-from raptormq.broker.service import Broker
 from raptormq.cli.broker import addresses_of
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.serving import Addresses, log_level_option, running, serve
@@ -22,8 +22,8 @@ from raptormq.logs import configure_logging, get_logger
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
 from raptormq.security.settings import ACCESS_KEYS, AccessControl
-from raptormq.transport.descriptor_limit import descriptor_limit
-from raptormq.transport.tls_settings import TLS_KEYS
+from raptormq.transport.descriptors import descriptor_limit
+from raptormq.transport.tls import TLS_KEYS
 
 logger = get_logger(__name__)
 

@@ -12,7 +12,7 @@ from raptormq.cli.message_format import fields, preview
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import Cell, echo, moment, position, print_json, print_table
 from raptormq.client import AdminClient, MessageExt
-from raptormq.client.message_search import MAX_FOUND, FoundMessages
+from raptormq.client.admin import MAX_FOUND, FoundMessages
 from raptormq.client.settings import LONG_MAX
 from raptormq.errors import MessageError
 

@@ -20,7 +20,7 @@ from raptormq.cli.options import message_key, message_tag, name_servers_option, 
 from raptormq.cli.progress import Advance, progress
 from raptormq.cli.sent_lines import SentLines
 from raptormq.client import Message, Producer, ProducerConfig
-from raptormq.client.outgoing import body_too_large
+from raptormq.client.message import body_too_large
 from raptormq.errors import MessageError, RaptorMQError
 from raptormq.protocol.topic_names import check_topic, is_derived_topic
 

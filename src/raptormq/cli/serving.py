@@ -17,7 +17,7 @@ import click
 import uvloop
 
 from raptormq.errors import RaptorMQError
-from raptormq.transport.descriptor_limit import raise_descriptor_limit
+from raptormq.transport.descriptors import raise_descriptor_limit
 
 STOP_TIMEOUT_S = 4.5
 """A stop that takes longer is cut short: whoever asked for it kills the process after 5 s."""

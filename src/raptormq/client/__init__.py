@@ -3,24 +3,14 @@
 What is imported here is the public interface; the modules behind it may change.
 """
 
-from raptormq.client.admin import AdminClient
+from raptormq.client.admin import AdminClient, FoundMessages
 from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, MessageModel, ProducerConfig
-from raptormq.client.credentials import Credentials
-from raptormq.client.encryption_keys import EncryptionKeys, EnvironmentKeys, KeyFile, KeyFolder
-from raptormq.client.listening import BatchListener, Listener
-from raptormq.client.message_batch import MessageBatch
-from raptormq.client.message_search import FoundMessages
-from raptormq.client.producer import Producer
-from raptormq.client.pull_consumer import PullConsumer
-from raptormq.client.pulling import PullResult, PullStatus
-from raptormq.client.push_consumer import PushConsumer
+from raptormq.client.consumer import BatchListener, Listener, PullConsumer, PullResult, PullStatus, PushConsumer, Sql
+from raptormq.client.message import MessageBatch, split_messages
+from raptormq.client.producer import Producer, TransactionProducer, TransactionResult, TransactionState
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus, TopicChange
-from raptormq.client.splitting import split_messages
-from raptormq.client.sql import Sql
-from raptormq.client.tls import ClientTls
-from raptormq.client.transaction_producer import TransactionProducer, TransactionResult
-from raptormq.client.transactions import TransactionState
+from raptormq.client.security import ClientTls, Credentials, EncryptionKeys, EnvironmentKeys, KeyFile, KeyFolder
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.group_progress import GroupConnections, GroupMember, QueueProgress
 from raptormq.protocol.bodies.queues import TopicOffset

@@ -3,7 +3,7 @@
 For scripts, notebooks and Spark workers. Each object has a thread of its own, so that programs need not know what a
 loop is; every call waits at most as long as the call it wraps, plus a margin. Not usable after a fork. Calls that only
 differ in the `await` are made of those they wrap, with their arguments, types and documentation.
-Neighbours: `producer`, `pull_consumer`, `admin`, which do the work.
+Neighbours: `producer.producer`, `consumer.pull_consumer`, `admin.client`, which do the work.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 from raptormq.client.admin import AdminClient
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ProducerConfig, ProducerSettings
-from raptormq.client.content import as_queues
+from raptormq.client.consumer import PullConsumer, PullResult, Sql
+from raptormq.client.lifecycle import Startable
+from raptormq.client.message import as_queues
 from raptormq.client.producer import Producer
-from raptormq.client.pull_consumer import PullConsumer
-from raptormq.client.pulling import PullResult
 from raptormq.client.results import SendResult
 from raptormq.client.settings import SecondsOrZero, check_setting
-from raptormq.client.sql import Sql
-from raptormq.client.startable import Startable
 from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 

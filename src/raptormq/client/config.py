@@ -1,8 +1,8 @@
 """Settings of clients, producers and consumers: plain values, checked when made, never changed afterwards.
 
 Every time is in seconds as a float unless the name says otherwise. Defaults are RocketMQ's where it has one.
-Neighbour: `instance`, of which there is one per `ClientConfig`. Source: RocketMQ `ClientConfig`, `DefaultMQProducer`,
-`DefaultMQPushConsumer`.
+Neighbour: `cluster.client_instance`, of which there is one per `ClientConfig`. Source: RocketMQ `ClientConfig`,
+`DefaultMQProducer`, `DefaultMQPushConsumer`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from raptormq.client.credentials import Credentials, credentials_from_environment
-from raptormq.client.encryption_keys import EncryptionKeys, keys_from_environment
+from raptormq.client.security import (
+    ClientTls,
+    Credentials,
+    EncryptionKeys,
+    credentials_from_environment,
+    keys_from_environment,
+    tls_from_environment,
+)
 from raptormq.client.settings import (
     LONG_MAX,
     Count,
@@ -31,7 +37,6 @@ from raptormq.client.settings import (
     check_setting,
     check_settings,
 )
-from raptormq.client.tls import ClientTls, tls_from_environment
 from raptormq.errors import ConfigError
 from raptormq.protocol.compression import Compression
 

@@ -23,8 +23,7 @@ from raptormq.config_file import (
 )
 from raptormq.protocol.codes import RequestCode
 from raptormq.security.settings import AccessControl, request_codes
-from raptormq.transport.tls import ServerTls
-from raptormq.transport.tls_settings import TLS_KEYS, server_tls
+from raptormq.transport.tls import TLS_KEYS, ServerTls, server_tls
 
 JVM_KEYS = frozenset(
     {

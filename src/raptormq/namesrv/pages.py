@@ -2,7 +2,7 @@
 
     raptormq_namesrv_<figure>
 
-What only grows is a counter; its name ends in ``_total``. Neighbour: :mod:`~raptormq.transport.health_server` serves
+What only grows is a counter; its name ends in ``_total``. Neighbour: :mod:`~raptormq.transport.http` serves
 the pages.
 """
 
@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from raptormq.namesrv.handlers.registration import RegistrationHandlers
 from raptormq.namesrv.table import RouteTable
 from raptormq.security.gate import AccessGate
-from raptormq.transport.health_server import Page
+from raptormq.transport.http import Page
 from raptormq.transport.server import Server
 
 Figure = tuple[str, str, int]

@@ -21,7 +21,7 @@ from raptormq.config_file import (
 )
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.security.settings import ACCESS_KEYS
-from raptormq.transport.tls_settings import TLS_KEYS
+from raptormq.transport.tls import TLS_KEYS
 
 _NEVER = ACCESS_KEYS | TLS_KEYS
 

@@ -19,9 +19,8 @@ from raptormq.namesrv.running_config import RunningConfig
 from raptormq.namesrv.security import NameServerSecurity
 from raptormq.namesrv.table import RouteTable
 from raptormq.storage.store import now_ms
-from raptormq.transport.descriptor_budget import share
-from raptormq.transport.descriptor_limit import descriptor_limit
-from raptormq.transport.health_server import HealthServer
+from raptormq.transport.descriptors import descriptor_limit, share
+from raptormq.transport.http import HealthServer
 from raptormq.transport.router import Router
 from raptormq.transport.server import MAX_CONNECTIONS, Server, ServerLimits
 

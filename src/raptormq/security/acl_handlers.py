@@ -9,7 +9,7 @@ from raptormq.protocol.headers.auth import AclRequestHeader, DeleteAclRequestHea
 from raptormq.security.acls import AclTable, parse_policies, policy_type
 from raptormq.security.resources import parse_resource
 from raptormq.security.users import UserTable, denied
-from raptormq.storage.saving import TableSaver
+from raptormq.storage.fs import TableSaver
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 

@@ -20,8 +20,7 @@ from raptormq.security.full_signatures import FullSignatures
 from raptormq.security.gate import AccessGate, Demands
 from raptormq.security.settings import AccessControl
 from raptormq.security.users import SUPER, UserChange, UserTable
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.saving import TableSaver
+from raptormq.storage.fs import FileSystem, TableSaver
 from raptormq.transport.router import Refused
 
 

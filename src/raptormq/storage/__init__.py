@@ -2,14 +2,13 @@
 
 The commit log is the only truth; everything else is derived from it and can be rebuilt.
 :class:`~raptormq.storage.store.MessageStore` is the facade that the broker uses; all access to the disk goes through
-:mod:`raptormq.storage.filesystem`.
+:mod:`raptormq.storage.fs.filesystem`.
 """
 
 from raptormq.storage.config import FlushDiskType, StoreConfig
-from raptormq.storage.consumer_offsets import ConsumerOffsets
-from raptormq.storage.log_batch import AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
+from raptormq.storage.queue import AppendedLists, AppendResult, Arrival, ConsumerOffsets, PendingList, PendingRecord
+from raptormq.storage.read import GetResult, GetStatus, StoreStats
 from raptormq.storage.recovery import RecoveryReport
-from raptormq.storage.results import GetResult, GetStatus, StoreStats
 from raptormq.storage.store import MessageStore
 
 __all__ = [

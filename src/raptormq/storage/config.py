@@ -11,10 +11,8 @@ from enum import Enum
 from pathlib import Path
 
 from raptormq.errors import ConfigError
-from raptormq.storage.batch_queue import BATCH_ITEM_BYTES
-from raptormq.storage.consume_queue import ITEM_BYTES
-from raptormq.storage.delay_levels import DEFAULT_LEVELS, parse_delay_levels
-from raptormq.storage.paths import StorePaths
+from raptormq.storage.fs import StorePaths
+from raptormq.storage.queue import BATCH_ITEM_BYTES, DEFAULT_LEVELS, ITEM_BYTES, parse_delay_levels
 
 MIB = 1 << 20
 HOT_BYTES = 64 * MIB

@@ -14,24 +14,15 @@ from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnl
 from raptormq.files import make_durable_folder
 from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
-from raptormq.storage.checkpoint import CheckpointFile
-from raptormq.storage.checkpointing import Checkpointing
-from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import StoreConfig
-from raptormq.storage.consumer_offsets import ConsumerOffsets
-from raptormq.storage.deletion_ledger import DeletionLedger
-from raptormq.storage.dispatch import Dispatcher
-from raptormq.storage.filesystem import FileSystem, is_exhausted, is_no_room
-from raptormq.storage.flush_service import FlushService
-from raptormq.storage.housekeeping import Housekeeping
-from raptormq.storage.key_index import KeyIndex
-from raptormq.storage.queue_converter import QueueConverter
-from raptormq.storage.queue_table import QueueTable
-from raptormq.storage.queue_types import declared_topics
-from raptormq.storage.recovery import Recovery, RecoveryReport
-from raptormq.storage.retention import Retention
-from raptormq.storage.running_marker import RunningMarker
-from raptormq.storage.write_gate import WriteGate
+from raptormq.storage.conversion import QueueConverter
+from raptormq.storage.fs import FileSystem, is_exhausted, is_no_room
+from raptormq.storage.index import KeyIndex
+from raptormq.storage.log import CommitLog, FlushService, WriteGate
+from raptormq.storage.maintenance import Checkpointing, Housekeeping, Retention
+from raptormq.storage.queue import ConsumerOffsets, DeletionLedger, QueueTable, declared_topics
+from raptormq.storage.records import Dispatcher
+from raptormq.storage.recovery import CheckpointFile, Recovery, RecoveryReport, RunningMarker
 
 logger = get_logger(__name__)
 

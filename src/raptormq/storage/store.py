@@ -2,7 +2,7 @@
 
 One thread - the event loop - calls everything here, and nothing but :meth:`MessageStore.open` and
 :meth:`MessageStore.close` makes it wait for a disk: a thread fetches what is not in memory, for who awaits it
-(:mod:`~raptormq.storage.page_cache` says when it gives up). Data flow: ``append`` packs a group and writes it to the
+(:mod:`~raptormq.storage.fs.page_cache` says when it gives up). Data flow: ``append`` packs a group and writes it to the
 log, ``dispatch`` brings it into the queues once it is confirmed, ``get_messages`` reads queues and log. Without
 :meth:`MessageStore.set_loop` there are no threads and no timers: tests call :meth:`MessageStore.flush` when something
 shall be durable.
@@ -15,32 +15,38 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from raptormq.storage.appender import Appender
 from raptormq.storage.background import Background
-from raptormq.storage.commit_log import CommitLog
 from raptormq.storage.config import FlushDiskType, StoreConfig
-from raptormq.storage.consumer_offsets import ConsumerOffsets, offsets_file
-from raptormq.storage.dispatch import Dispatcher, Lag
-from raptormq.storage.filesystem import Buffer, FileSystem
-from raptormq.storage.flush_service import FlushCallback, FlushService
-from raptormq.storage.key_index import KeyIndex
-from raptormq.storage.key_query import KeyQueries
+from raptormq.storage.conversion import QueueConverter
+from raptormq.storage.fs import Buffer, FileSystem, PagesMissing, RealFileSystem, with_pages
+from raptormq.storage.index import KeyIndex, KeyQueries
 from raptormq.storage.lifecycle import OpenStore, open_store
-from raptormq.storage.log_batch import Appended, AppendedLists, AppendResult, Arrival, PendingList, PendingRecord
-from raptormq.storage.log_scanner import LogScanner
-from raptormq.storage.message_finder import KeyQuery, MessageFinder
-from raptormq.storage.message_reader import MessageReader
-from raptormq.storage.page_cache import PagesMissing, with_pages
-from raptormq.storage.page_warmer import PageWarmer
-from raptormq.storage.queue_converter import QueueConverter
-from raptormq.storage.queue_files import QueueFiles
-from raptormq.storage.queue_table import QueueTable
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.log import CommitLog, FlushCallback, FlushService, PageWarmer, WriteGate
+from raptormq.storage.maintenance import Retention
+from raptormq.storage.queue import (
+    Appended,
+    AppendedLists,
+    AppendResult,
+    Arrival,
+    ConsumerOffsets,
+    PendingList,
+    PendingRecord,
+    QueueFiles,
+    QueueTable,
+    offsets_file,
+)
+from raptormq.storage.read import (
+    Boundary,
+    GetResult,
+    GetStatus,
+    KeyQuery,
+    MessageFinder,
+    MessageReader,
+    StoreStats,
+    Wishes,
+)
+from raptormq.storage.records import Appender, Dispatcher, Lag, LogScanner
 from raptormq.storage.recovery import RecoveryReport
-from raptormq.storage.results import Boundary, GetResult, GetStatus, StoreStats
-from raptormq.storage.retention import Retention
-from raptormq.storage.wishes import Wishes
-from raptormq.storage.write_gate import WriteGate
 
 T = TypeVar("T")
 

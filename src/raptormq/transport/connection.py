@@ -7,11 +7,16 @@ broker gets its speed. What is sent within one turn of the loop leaves with one 
 
 Limits: every request has a time-out, a peer that does not read what it is owed is not read from either
 (``hold_reading``) and is dropped beyond ``max_owed_bytes``.
+
+What the kernel has taken for a peer that has not taken it itself: SIOCOUTQ of Linux (``tcp(7)``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections.abc import Callable, Sequence
 from socket import socket
 from ssl import SSLError
@@ -22,16 +27,28 @@ from raptormq.logs import get_logger
 from raptormq.protocol import command
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
-from raptormq.transport.answer_budget import AnswerBudget
-from raptormq.transport.connection_limits import ConnectionLimits
-from raptormq.transport.frame_budget import FrameBudget
-from raptormq.transport.kernel_queue import unacknowledged_bytes
-from raptormq.transport.lazy_reading import LazyReader
-from raptormq.transport.own_requests import OwnRequests
-from raptormq.transport.paced_transport import Buffer, PacedTransport
-from raptormq.transport.tls import SHUTDOWN_S
+from raptormq.transport.lazy_reader import LazyReader
+from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.memory import AnswerBudget, FrameBudget
+from raptormq.transport.requests import OwnRequests
+from raptormq.transport.tls import SHUTDOWN_S, Buffer, PacedTransport
 
 logger = get_logger(__name__)
+
+
+_INT = struct.Struct("i")
+
+
+def unacknowledged_bytes(descriptor: int) -> int:
+    """Return how many bytes the kernel has for the other end of a socket, which has not acknowledged them; 0 for one
+    that is closed.
+    """
+    try:
+        (size,) = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))
+    except (OSError, ValueError):
+        return 0
+    return int(size)
+
 
 TLS_HANDSHAKE = b"\x16"
 """What a TLS connection starts with; no frame does, as its length would be beyond all limits."""

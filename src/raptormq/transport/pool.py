@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from raptormq.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.transport.backoff import Backoff
 from raptormq.transport.connection import Connection, RequestHandler
-from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.router import answer
+from raptormq.transport.timing import Backoff
 from raptormq.transport.tls import SHUTDOWN_S, ClientTls
 
 _BACKOFF = Backoff(0.1, 2.0)

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
 from raptormq.protocol.command import RemotingCommand
-from raptormq.transport.answer_budget import AnswerBudget
+from raptormq.transport.accept import Listener, Refusals, listen
 from raptormq.transport.connection import Connection, RequestHandler
-from raptormq.transport.connection_limits import ConnectionLimits
-from raptormq.transport.frame_budget import FrameBudget
-from raptormq.transport.lazy_reading import LazyReader
-from raptormq.transport.listener import Listener
-from raptormq.transport.listening import listen
-from raptormq.transport.refusals import Refusals
+from raptormq.transport.lazy_reader import LazyReader
+from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.memory import AnswerBudget, FrameBudget
 from raptormq.transport.tls import ServerTls
 
 logger = get_logger(__name__)
@@ -29,17 +26,17 @@ class ServerLimits:
     """Bounds of a server."""
 
     max_connections: int = MAX_CONNECTIONS
-    """Connections beyond this are closed at once; see :mod:`~raptormq.transport.descriptor_budget`."""
+    """Connections beyond this are closed at once; see :mod:`~raptormq.transport.descriptors`."""
     idle_seconds: float = 120.0
     """A connection that sent nothing for so long is closed (RocketMQ's ``serverChannelMaxIdleTimeSeconds``)."""
     first_word_seconds: float = 10.0
     """The same for one that has never sent anything. Clients connect when they have something to send."""
     max_unfinished_bytes: int = 256 << 20
-    """What unfinished frames of all connections may take; see :mod:`~raptormq.transport.frame_budget`."""
+    """What unfinished frames of all connections may take; see :mod:`~raptormq.transport.memory.receive_budget`."""
     unfinished_patience_seconds: float = 3.0
     """How long one of them may come no further while they take most of it. Clients give up after 3 s."""
     max_unread_bytes: int = 256 << 20
-    """What answers that their peers have not read may take; see :mod:`~raptormq.transport.answer_budget`."""
+    """What answers that their peers have not read may take; see :mod:`~raptormq.transport.memory.send_budget`."""
     unread_patience_seconds: float = 3.0
     """How long a peer may read nothing while they take most of it."""
     connection: ConnectionLimits = field(default_factory=lambda: ConnectionLimits(hold_reading=True))

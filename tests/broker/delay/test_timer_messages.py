@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.errors import StorageError
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle

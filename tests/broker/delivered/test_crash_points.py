@@ -14,19 +14,19 @@ from collections import Counter
 
 import pytest
 
-from raptormq.broker.config import Transactions as Settings
+from raptormq.broker.config.config import Transactions as Settings
 from raptormq.broker.copied_texts import CopiedTexts
-from raptormq.broker.counters import Counters
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.postponing import postpone
 from raptormq.broker.delay.progress import DelayProgress, delays_file
+from raptormq.broker.delay.progress_keeper import DeliveryKeeper
 from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.delay.timer_progress import TimerProgressFile
 from raptormq.broker.delay.timing import set_timer
-from raptormq.broker.delivered.keeper import DeliveryKeeper
-from raptormq.broker.dispatching import Dispatcher
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.metrics.counters import Counters
+from raptormq.broker.reput import Dispatcher
+from raptormq.broker.tables.topics import TopicTable
 from raptormq.broker.transaction.half import Producers, halve
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
@@ -34,8 +34,8 @@ from raptormq.protocol.properties import REAL_TOPIC, find_property
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage import MessageStore
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.queue.append_batches import PendingRecord
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, checkpoint, message, read_queue, small_config

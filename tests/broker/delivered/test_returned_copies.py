@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.record_copy import record_copy
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
+from raptormq.broker.internal_writer import record_copy
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue.append_batches import PendingRecord
 from tests.broker.handlers.test_pop import MINUTE, RETRY, pop
 from tests.broker.harness import assembly_of, bodies, connected, messages, running
 from tests.client.eventually import eventually

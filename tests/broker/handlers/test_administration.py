@@ -12,7 +12,7 @@ from raptormq.protocol.bodies.queues import QueueLockRequest, decode_kv_table, d
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.harness import Peer, connected, expect_answered_once_saved, messages, running, saved
 from tests.protocol.golden import decode, frames_of
 from tests.storage.faulty_filesystem import FaultyFileSystem

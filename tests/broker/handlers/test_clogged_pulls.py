@@ -12,8 +12,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.storage import MessageStore
-from raptormq.storage.results import GetResult
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import GetResult, Wishes
 from tests.broker.harness import bodies, connected, pull_fields, running
 
 LONG = 20_000

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.storage.filesystem import File
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.filesystem import File
+from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import bodies, connected, running
 from tests.storage.faulty_filesystem import FaultyFileSystem

@@ -12,8 +12,8 @@ import pytest
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.storage.queue_conversion import QueueConversion
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.conversion.rebuild import QueueConversion
+from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.batches.batch_peer import create_topic, named, old_pull, send_batch
 from tests.broker.harness import Peer, bodies, connected, held, running, saved
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allow, ask, create_alice

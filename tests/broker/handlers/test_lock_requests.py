@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from raptormq.broker.clients import ClientRegistry, Presence
-from raptormq.broker.config import QUEUE_LOCK_MS
+from raptormq.broker.clients.queue_locks import QueueLocks
+from raptormq.broker.clients.registry import ClientRegistry, Presence
+from raptormq.broker.config.config import QUEUE_LOCK_MS
 from raptormq.broker.handlers.locks import LockHandlers
-from raptormq.broker.queue_locks import QueueLocks
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import ConsumerData
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues

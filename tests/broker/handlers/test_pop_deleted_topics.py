@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.broker import Broker
 from raptormq.broker.pop import popper
-from raptormq.broker.service import Broker
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.transport.answer_budget import Reading
+from raptormq.transport.memory.send_budget import Reading
 from tests.broker.handlers.test_pop import HOUR, MINUTE, ack, handle_of, pop
 from tests.broker.handlers.test_pop_returns import SYNC, slow_flushes
 from tests.broker.handlers.test_pop_trouble import change, popped_again

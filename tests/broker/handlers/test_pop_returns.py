@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.broker import Broker
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP, revive_topic
-from raptormq.broker.service import Broker
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.pop_handle import PopHandle
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
-from raptormq.storage.results import GetResult
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.read.options import GetResult, Wishes
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
 from tests.broker.handlers.test_pop_trouble import change

@@ -16,9 +16,8 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.pop_handle import PopHandle, build_handle, parse_handle
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
-from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.results import GetResult
-from raptormq.storage.wishes import Wishes
+from raptormq.storage.queue.append_batches import PendingRecord
+from raptormq.storage.read.options import GetResult, Wishes
 from tests.broker.batches.batch_peer import create_topic
 from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
 from tests.broker.handlers.test_pop import MINUTE, ack, come_back, handle_of, pop

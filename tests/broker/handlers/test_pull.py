@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.cooperative import steady_ms
 from raptormq.broker.handlers import pull
-from raptormq.broker.steady_clock import steady_ms
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from raptormq.broker import answer_waves
-from raptormq.broker.answer_waves import AnswerWaves
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
+from raptormq.broker.pull import answer_batching as answer_waves
+from raptormq.broker.pull.answer_batching import AnswerWaves
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import assembly_of, bodies, connected, held, running
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.clients import ClientRegistry, Presence
-from raptormq.broker.config import Identity
-from raptormq.broker.groups import GroupTable
+from raptormq.broker.clients.registry import ClientRegistry, Presence
+from raptormq.broker.config.config import Identity
 from raptormq.broker.handlers.relays import RelayHandlers
 from raptormq.broker.security.placed_records import PlacedRecords
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables.groups import GroupTable
+from raptormq.broker.tables.topics import TopicTable
 from raptormq.errors import RequestTimeout
 from raptormq.protocol.bodies.heartbeat import ConsumerData
 from raptormq.protocol.bodies.queue_offsets import decode_group_progress, encode_progress

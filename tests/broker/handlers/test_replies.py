@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to

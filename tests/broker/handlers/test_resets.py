@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.offset_resets import PULLED_AGAIN_MS
-from raptormq.broker.steady_clock import steady_ms
+from raptormq.broker.cooperative import steady_ms
+from raptormq.broker.pull.offset_resets import PULLED_AGAIN_MS
 from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand

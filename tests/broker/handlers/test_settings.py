@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.protocol.command import RemotingCommand
 from tests.broker.harness import Peer, connected, running, settings
 

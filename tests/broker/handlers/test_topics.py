@@ -15,7 +15,7 @@ from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.harness import Peer, bodies, connected, expect_answered_once_saved, messages, running, saved
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, encode
-from raptormq.transport import answer_budget
+from raptormq.transport.memory import send_budget as answer_budget
 from raptormq.transport.server import Server
 from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import Peer, bodies, connected, pull_fields, running

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.config import BrokerConfig
+from raptormq.broker.config.config import BrokerConfig
 from raptormq.broker.security.demands import MAX_ACKNOWLEDGED, MAX_HEARTBEAT_BYTES
 from raptormq.errors import ConfigError
 from raptormq.protocol.batch import encode_batch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.errors import ConfigError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -17,7 +17,7 @@ from raptormq.protocol.full_signature import FULL_SIGNATURE, Moment, sign_fully
 from raptormq.protocol.signing import sign
 from raptormq.security import full_signatures
 from raptormq.security.settings import AccessControl
-from raptormq.transport.connection_limits import ConnectionLimits
+from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import TIMEOUT, Peer, connected, running, send_fields
 from tests.broker.security.test_access_control import ROOT, SECURED

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.errors import StoreReadOnly
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -17,7 +17,7 @@ from raptormq.protocol.command import RemotingCommand, decode, encode
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields, settings
 from tests.broker.slow_disk import SlowDisk, saves_the_topics
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem

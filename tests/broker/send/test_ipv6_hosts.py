@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.record import StoredMessage, SysFlag
 from raptormq.transport.pool import ConnectionPool

@@ -20,8 +20,8 @@ from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.queue_batches import Part, PartAnswer, PartKind, decode_answers, encode_parts
 from raptormq.protocol.record import SysFlag
-from raptormq.storage.log_batch import AppendedLists, PendingList
-from raptormq.storage.real_filesystem import RealFileSystem
+from raptormq.storage.fs.real import RealFileSystem
+from raptormq.storage.queue.append_batches import AppendedLists, PendingList
 from raptormq.storage.store import MessageStore
 from tests.broker.batches.batch_peer import create_topic
 from tests.broker.harness import TIMEOUT, Peer, bodies, connected, messages, running

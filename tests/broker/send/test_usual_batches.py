@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.broker.config import BrokerConfig
+from raptormq.broker.config.config import BrokerConfig
 from raptormq.broker.delay.timing import TimerRules
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.usual_batches import UsualBatches
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables.topics import TopicTable
 from raptormq.errors import HeaderError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigTable
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.encryption import seal
 from raptormq.protocol.inner_batch import INNER_BATCH
-from raptormq.storage.log_batch import PendingBatch
+from raptormq.storage.queue.append_batches import PendingBatch
 from raptormq.transport.router import Refused
 
 HOST = b"\x7f\0\0\1\0\0\0\5"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.service import Broker
+from raptormq.broker.broker import Broker
 from raptormq.broker.transaction.transactions import GROUP, Transactions
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from raptormq.storage import background
-from raptormq.storage.log_batch import AppendResult, PendingRecord
+from raptormq.storage.queue.append_batches import AppendResult, PendingRecord
 from tests.broker.harness import Peer, assembly_of, bodies, connected, messages, running
 from tests.broker.transaction.producer import COMMIT, NEVER, PREPARED, announce, answer, end, prepare, question
 from tests.clock import Clock

@@ -13,7 +13,7 @@ from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from raptormq.storage.log_batch import AppendResult
+from raptormq.storage.queue.append_batches import AppendResult
 from tests.broker.harness import Peer, assembly_of, bodies, connected, messages, running
 from tests.broker.transaction.producer import (
     COMMIT,

@@ -14,23 +14,22 @@ import asyncio
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 
-from raptormq.broker.background_service import ended
+from raptormq.broker.cooperative import steady_ms
 from raptormq.broker.delay.postponing import restore
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.reading import has_topic, messages_of
 from raptormq.broker.delay.set_back import SetBack
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.steady_clock import steady_ms
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.service import ended
+from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
-from raptormq.storage.log_batch import Arrival, PendingRecord
-from raptormq.storage.results import GetStatus
+from raptormq.storage.queue import Arrival, PendingRecord
+from raptormq.storage.read import GetStatus, Wishes
 from raptormq.storage.store import MessageStore
-from raptormq.storage.wishes import Wishes
-from raptormq.transport.event_wait import set_within
+from raptormq.transport.timing import set_within
 
 logger = get_logger(__name__)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.record_copy import record_copy
+from raptormq.broker.internal_writer import record_copy
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.copied_properties import whole
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue import PendingRecord
 
 _TIMES = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 """What a delay level overrules."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
 from raptormq.errors import RecordError
 from raptormq.logs import get_logger
 from raptormq.protocol.record import StoredMessage, decode_record, record_size
-from raptormq.storage.filesystem import Buffer
+from raptormq.storage.fs import Buffer
 from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)

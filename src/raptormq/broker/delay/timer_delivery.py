@@ -5,7 +5,7 @@ The messages wait in the log; here is only an index, one integer for each, in a 
     due time in ms << 41 | 0 for a recall, 1 for a message << 40 | offset in the queue of timers
 
 It is made anew at every start from the consume queue of rmq_sys_wheel_timer, whose tag codes are the times
-(:mod:`raptormq.storage.timer_codes`); where Apache RocketMQ wrote the queue, from the records. RocketMQ's own index,
+(:mod:`raptormq.storage.records.parser`); where Apache RocketMQ wrote the queue, from the records. RocketMQ's own index,
 ``timerwheel`` and ``timerlog``, is neither read nor written.
 
 A message leaves the heap in the turn of the loop in which it is written to its own topic. Its copy names its origin, so
@@ -19,26 +19,25 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
-from raptormq.broker.background_service import ended
 from raptormq.broker.delay.reading import has_topic, messages_of
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.delay.timing import deletion_key, ring
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.service import ended
+from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import TIMER_TOPIC
-from raptormq.storage.filesystem import Buffer
-from raptormq.storage.log_batch import Arrival, PendingRecord
-from raptormq.storage.results import GetStatus
+from raptormq.storage.fs import Buffer
+from raptormq.storage.queue import Arrival, PendingRecord
+from raptormq.storage.read import GetStatus, Wishes
+from raptormq.storage.records import TimerCode, read_timer_code, timer_code
 from raptormq.storage.store import MessageStore
-from raptormq.storage.timer_codes import TimerCode, read_timer_code, timer_code
-from raptormq.storage.wishes import Wishes
-from raptormq.transport.event_wait import set_within
+from raptormq.transport.timing import set_within
 
 logger = get_logger(__name__)
 

@@ -1,6 +1,7 @@
 """How far the delivery of timer messages has come (``config/timercheck``, ``TimerCheckpoint``).
 
-4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.page_seal`), the rest zeros; fields of RocketMQ that mean
+4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.fs.page_seal`), the rest zeros; fields of RocketMQ that
+mean
 nothing here are 0::
 
      0  lastReadTimeMs i64            all messages due before then are delivered (those due then are not), of those ...
@@ -23,8 +24,7 @@ from typing import NamedTuple
 
 from raptormq.errors import StoreDamaged
 from raptormq.files import read_file, replace_file
-from raptormq.storage.filesystem import FileSystem
-from raptormq.storage.page_seal import PAGE_BYTES, is_broken, sealed_page
+from raptormq.storage.fs import PAGE_BYTES, FileSystem, is_broken, sealed_page
 
 _FIELDS = struct.Struct(">qqqq8xq")
 

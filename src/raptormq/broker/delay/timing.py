@@ -18,8 +18,8 @@ from raptormq.protocol.copied_properties import fitted, whole
 from raptormq.protocol.properties import decode_properties, find_property
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import TIMER_TOPIC
-from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.timer_codes import timer_code
+from raptormq.storage.queue import PendingRecord
+from raptormq.storage.records import timer_code
 from raptormq.transport.router import Refused
 
 

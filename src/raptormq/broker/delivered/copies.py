@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from raptormq.broker.delivered.origin import origin_of
 from raptormq.protocol.topic_names import is_derived_topic
-from raptormq.storage.record_parser import ParsedRecord
+from raptormq.storage.records import ParsedRecord
 
 
 @dataclass(slots=True)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.checks import no_read_queue, require_topic
 from raptormq.broker.handlers.pop import MAX_INVISIBLE_MS
 from raptormq.broker.pop.checkpoints import REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops
 from raptormq.broker.pop.waiters import Waiters
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
+from raptormq.broker.validation import no_read_queue, require_topic
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.pop import Ack, CheckPoint, decode_batch_acks
 from raptormq.protocol.codes import RequestCode, ResponseCode

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from raptormq.broker.assignment import STRATEGIES, RequestMode, assign
-from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.clients import STRATEGIES, ClientRegistry, RequestMode, assign
 from raptormq.broker.config import Identity
-from raptormq.broker.groups import GroupTable
 from raptormq.broker.registration import Registrar
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import BodyError
 from raptormq.files import Files
 from raptormq.json_file import JsonFile
@@ -29,7 +27,7 @@ from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.route import RouteRequestHeader
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import RETRY_PREFIX
-from raptormq.storage.saving import TableSaver
+from raptormq.storage.fs import TableSaver
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from raptormq.broker.checks import require_group
-from raptormq.broker.clients import ClientRegistry, Member, Presence
+from raptormq.broker.clients import (
+    ClientRegistry,
+    Member,
+    Presence,
+    RepeatedHeartbeats,
+    Subscriptions,
+    compiled,
+    is_tag_type,
+)
 from raptormq.broker.config import Policies
-from raptormq.broker.groups import GroupTable
-from raptormq.broker.heartbeats import RepeatedHeartbeats
-from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import LARGE_BODY_BYTES, worked_off
-from raptormq.broker.wanted import Subscriptions, compiled, is_tag_type
+from raptormq.broker.cooperative import LARGE_BODY_BYTES, worked_off
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.validation import require_group
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
 from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.bodies.tolerant_json import loads_request

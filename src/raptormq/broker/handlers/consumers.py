@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from functools import partial
 
 from raptormq.broker.clients import ClientRegistry, Member
-from raptormq.broker.queue_ages import stored_at
-from raptormq.broker.statistics import Statistics
-from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import written
+from raptormq.broker.cooperative import written
+from raptormq.broker.metrics import Statistics, stored_at
+from raptormq.broker.tables import TopicTable
 from raptormq.protocol.bodies.group_progress import (
     GroupConnections,
     GroupMember,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raptormq.broker.checks import require_topic
 from raptormq.broker.conversions import Conversions
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
+from raptormq.broker.validation import require_topic
 from raptormq.errors import ConversionRefused
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.codes import RequestCode, ResponseCode

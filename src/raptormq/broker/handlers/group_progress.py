@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from raptormq.broker.checks import require_topic
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Identity
-from raptormq.broker.queue_ages import NO_TIMESTAMP, stored_at
-from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import written
+from raptormq.broker.cooperative import written
+from raptormq.broker.metrics import NO_TIMESTAMP, stored_at
+from raptormq.broker.tables import TopicTable
+from raptormq.broker.validation import require_topic
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.route import TopicList
 from raptormq.protocol.bodies.tolerant_json import dumps

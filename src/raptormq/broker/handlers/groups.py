@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raptormq.broker.groups import GroupConfig, GroupTable
-from raptormq.broker.settling import Settling
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import GroupConfig, GroupTable, Settling, TopicTable
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from raptormq.broker.clients import ClientRegistry
-from raptormq.broker.queue_locks import QueueLocks
-from raptormq.broker.turns import LARGE_BODY_BYTES, worked_off, written
+from raptormq.broker.clients import ClientRegistry, QueueLocks
+from raptormq.broker.cooperative import LARGE_BODY_BYTES, worked_off, written
 from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
 from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.codes import RequestCode

@@ -7,12 +7,11 @@ sets any there.
 
 from __future__ import annotations
 
-from raptormq.broker.checks import require_group, require_read_queue, require_same_topic
 from raptormq.broker.config import Policies
-from raptormq.broker.groups import GroupTable
-from raptormq.broker.offset_resets import OffsetResets
-from raptormq.broker.queue_ages import first_stored_at, is_young
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.metrics import first_stored_at, is_young
+from raptormq.broker.pull import OffsetResets
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.validation import require_group, require_read_queue, require_same_topic
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import (
@@ -23,7 +22,7 @@ from raptormq.protocol.headers.offset import (
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from raptormq.storage.results import Boundary
+from raptormq.storage.read import Boundary
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

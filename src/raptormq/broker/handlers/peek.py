@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from raptormq.broker.checks import no_read_queue, require_group, require_topic
 from raptormq.broker.config import Policies
-from raptormq.broker.groups import GroupTable
 from raptormq.broker.pop.popper import Popper
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.validation import no_read_queue, require_group, require_topic
 from raptormq.protocol.bodies.pop import MAX_POPPED
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
-from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
+from raptormq.transport.memory import Reading
 from raptormq.transport.router import Refused, Router
 
 

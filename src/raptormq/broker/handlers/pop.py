@@ -6,15 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from raptormq.broker.clients import EVERYTHING, Subscriptions
 from raptormq.broker.config import Policies
-from raptormq.broker.counters import Counters
-from raptormq.broker.groups import GroupTable
 from raptormq.broker.handlers.peek import check_place
+from raptormq.broker.metrics import Counters, Statistics
 from raptormq.broker.pop.popper import Popped, Popper, PopRequest
 from raptormq.broker.pop.waiters import Waiter, Waiters
-from raptormq.broker.statistics import Statistics
-from raptormq.broker.topics import TopicTable
-from raptormq.broker.wanted import EVERYTHING, Subscriptions
+from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.protocol.bodies.pop import MAX_POPPED
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -26,8 +24,8 @@ from raptormq.protocol.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
+from raptormq.transport.memory import Reading
 from raptormq.transport.router import Refused, Router
 
 MAX_WAIT_MS = 300_000

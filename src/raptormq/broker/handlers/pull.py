@@ -1,10 +1,10 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), with long polling (``PullMessageProcessor``).
 
 A pull that finds messages is answered with slices of the log, not copies. One that finds none and may wait is held
-(:mod:`raptormq.broker.hold`) and tried once more when its queue grows or its time is up; while much arrives, not for
-each batch but in waves (:mod:`raptormq.broker.answer_waves`). What is not in memory is fetched by a thread first; what
-has to be copied may have to wait for memory (:mod:`raptormq.transport.answer_budget`). Batches of BatchCQ topics go
-whole to clients that take them apart.
+(:mod:`raptormq.broker.pull.held_pulls`) and tried once more when its queue grows or its time is up; while much arrives,
+not for each batch but in waves (:mod:`raptormq.broker.pull.answer_batching`). What is not in memory is fetched by a
+thread first; what has to be copied may have to wait for memory (:mod:`raptormq.transport.memory.send_budget`). Batches
+of BatchCQ topics go whole to clients that take them apart.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from raptormq.broker.answer_waves import WAVE_MS, AnswerWaves
-from raptormq.broker.checks import is_other_topic, made_again, require_group, require_read_queue, require_same_topic
-from raptormq.broker.clients import ClientRegistry
+from raptormq.broker.clients import ClientRegistry, Subscriptions, Wanted
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.counters import Counters
-from raptormq.broker.groups import GroupTable
-from raptormq.broker.hold import BUCKET_MS, LONG_MS, MAX_WAIT_MS, HeldPull, PullHolds
-from raptormq.broker.offset_resets import OffsetResets
-from raptormq.broker.pull_codes import empty_code
-from raptormq.broker.statistics import Statistics
-from raptormq.broker.topics import TopicTable
-from raptormq.broker.wanted import Subscriptions, Wanted
+from raptormq.broker.metrics import Counters, Statistics
+from raptormq.broker.pull import (
+    BUCKET_MS,
+    LONG_MS,
+    MAX_WAIT_MS,
+    WAVE_MS,
+    AnswerWaves,
+    HeldPull,
+    OffsetResets,
+    PullHolds,
+    empty_code,
+)
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.validation import is_other_topic, made_again, require_group, require_read_queue, require_same_topic
 from raptormq.protocol.bodies.heartbeat import BROADCASTING
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -34,12 +38,11 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
 from raptormq.protocol.inner_batch import understands_encrypted_batches, understands_inner_batches
 from raptormq.protocol.topic_ids import ASK
-from raptormq.storage.log_batch import Arrival
-from raptormq.storage.results import GetResult, GetStatus
+from raptormq.storage.queue import Arrival
+from raptormq.storage.read import GetResult, GetStatus, Wishes
 from raptormq.storage.store import MessageStore
-from raptormq.storage.wishes import Wishes
-from raptormq.transport.answer_budget import Reading, patience
 from raptormq.transport.connection import Connection
+from raptormq.transport.memory import Reading, patience
 from raptormq.transport.router import Refused, Router, answer, failure
 
 _MANY = 128

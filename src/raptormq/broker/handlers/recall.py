@@ -10,8 +10,8 @@ from collections.abc import Callable
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.delay.timing import TimerRules, deletion_key, set_timer
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.send.tag_code import tag_code
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
+from raptormq.broker.tag_code import tag_code
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm
@@ -21,7 +21,7 @@ from raptormq.protocol.headers.recall import RecallMessageRequestHeader, RecallM
 from raptormq.protocol.naturals import natural
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.recall_handle import RecallHandle, decode_recall_handle
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue import PendingRecord
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 

@@ -12,8 +12,8 @@ from raptormq.protocol.headers.offset import ViewMessageRequestHeader
 from raptormq.protocol.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader
 from raptormq.protocol.inner_batch import understands_encrypted_batches
 from raptormq.storage.store import MessageStore
-from raptormq.transport.answer_budget import Reading
 from raptormq.transport.connection import Connection
+from raptormq.transport.memory import Reading
 from raptormq.transport.router import Refused, Router
 
 UNIQUE_KEY_LIMIT = 32

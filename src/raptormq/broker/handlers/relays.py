@@ -12,10 +12,9 @@ from functools import partial
 
 from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.config import Identity
-from raptormq.broker.groups import GroupTable
 from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import BodyError, MessageError, RequestTimeout, TransportError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.queue_offsets import decode_progress, encode_group_progress

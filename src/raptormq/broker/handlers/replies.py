@@ -30,7 +30,7 @@ from raptormq.protocol.headers.send import (
 from raptormq.protocol.message_id import decode_host, offset_id
 from raptormq.protocol.properties import decode_properties, encode_again
 from raptormq.protocol.record import SysFlag
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue import PendingRecord
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 

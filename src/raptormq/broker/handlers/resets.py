@@ -1,19 +1,19 @@
 """INVOKE_BROKER_TO_RESET_OFFSET (222): a group goes on from another offset (``AdminBrokerProcessor.resetOffset``).
 
-By default the broker does it by itself (:mod:`raptormq.broker.offset_resets`). With ``useServerSideResetOffset=false``
-it tells the members of the group, which have to be there, by RESET_CONSUMER_CLIENT_OFFSET (220).
+By default the broker does it by itself (:mod:`raptormq.broker.pull.offset_resets`). With
+``useServerSideResetOffset=false`` it tells the members of the group, which have to be there, by
+RESET_CONSUMER_CLIENT_OFFSET (220).
 """
 
 from __future__ import annotations
 
-from raptormq.broker.checks import require_topic
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.groups import GroupTable
+from raptormq.broker.cooperative import written
 from raptormq.broker.handlers.pull import PullHandlers
-from raptormq.broker.offset_resets import OffsetResets
-from raptormq.broker.topics import TopicTable
-from raptormq.broker.turns import written
+from raptormq.broker.pull import OffsetResets
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.validation import require_topic
 from raptormq.protocol.bodies.queue_offsets import encode_offset_list, encode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to

@@ -9,12 +9,10 @@ knows.
 
 from __future__ import annotations
 
-from raptormq.broker.config import BrokerConfig, warnings_for
+from raptormq.broker.config import BrokerConfig, RunningConfig, warnings_for
 from raptormq.broker.delay.progress import DelayProgress
-from raptormq.broker.queue_ages import NO_TIMESTAMP
-from raptormq.broker.rates import Rates
-from raptormq.broker.running_config import RunningConfig
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.metrics import NO_TIMESTAMP, Rates
+from raptormq.broker.tables import TopicTable
 from raptormq.protocol.bodies.queues import encode_kv_table
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode

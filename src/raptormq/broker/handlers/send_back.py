@@ -13,13 +13,12 @@ from functools import partial
 from raptormq.broker.config import Policies
 from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.delay.postponing import waiting
-from raptormq.broker.groups import GroupConfig
-from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.record_copy import record_copy
+from raptormq.broker.internal_writer import InternalWriter, record_copy
+from raptormq.broker.metrics import Statistics
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
 from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
-from raptormq.broker.statistics import Statistics
+from raptormq.broker.tables import GroupConfig
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm
@@ -30,8 +29,8 @@ from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, decode_record
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
-from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.saving import TableSaver
+from raptormq.storage.fs import TableSaver
+from raptormq.storage.queue import PendingRecord
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from raptormq.broker.foreign_keys import FOREIGN_KEYS
-from raptormq.broker.running_config import RunningConfig
-from raptormq.broker.settling import Settling
+from raptormq.broker.config import FOREIGN_KEYS, RunningConfig
+from raptormq.broker.tables import Settling
 from raptormq.config_file import parse_properties
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger

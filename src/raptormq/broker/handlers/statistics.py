@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raptormq.broker.statistics import Statistics
+from raptormq.broker.metrics import Statistics
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raptormq.broker.attributes import apply_attributes
-from raptormq.broker.checks import require_topic
 from raptormq.broker.config import Identity, Policies
-from raptormq.broker.groups import GroupTable
-from raptormq.broker.queue_ages import last_stored_at
-from raptormq.broker.settling import Settling
-from raptormq.broker.topics import MAX_QUEUES, TopicTable
-from raptormq.broker.turns import written
+from raptormq.broker.cooperative import written
+from raptormq.broker.metrics import last_stored_at
+from raptormq.broker.tables import MAX_QUEUES, GroupTable, Settling, TopicTable, apply_attributes
+from raptormq.broker.validation import require_topic
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
 from raptormq.protocol.bodies.route import TopicList

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to

@@ -17,7 +17,7 @@ from raptormq.protocol.bodies.pop import CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.properties import TAGS, UNIQUE_KEY, encode_properties
 from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import REVIVE_PREFIX
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue import PendingRecord
 from raptormq.storage.store import MessageStore
 
 REVIVE_QUEUES = 8

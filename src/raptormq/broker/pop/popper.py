@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from raptormq.broker.clients import EVERYTHING, Wanted
 from raptormq.broker.config import MAX_ANSWER_BYTES, Pulling
 from raptormq.broker.copied_texts import CopiedTexts
-from raptormq.broker.offset_resets import OffsetResets
+from raptormq.broker.metrics import is_young
 from raptormq.broker.pop.checkpoints import CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops, Place
-from raptormq.broker.queue_ages import is_young
-from raptormq.broker.topics import TopicTable
-from raptormq.broker.wanted import EVERYTHING, Wanted
+from raptormq.broker.pull import OffsetResets
+from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import CheckPoint
@@ -34,12 +34,11 @@ from raptormq.protocol.pop_handle import (
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
 from raptormq.protocol.topic_names import RETRY_PREFIX
-from raptormq.storage.filesystem import Buffer
-from raptormq.storage.record_parser import peek
-from raptormq.storage.results import GetResult, GetStatus
+from raptormq.storage.fs import Buffer
+from raptormq.storage.read import GetResult, GetStatus, Wishes
+from raptormq.storage.records import peek
 from raptormq.storage.store import MessageStore
-from raptormq.storage.wishes import Wishes
-from raptormq.transport.answer_budget import Reading
+from raptormq.transport.memory import Reading
 
 _RETRY_FIRST = 0.2
 """Share of pops that look into the retry topic first (``popFromRetryProbability``)."""

@@ -19,12 +19,10 @@ from raptormq.broker.config import Pulling
 from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.delivered.origin import origin_of
-from raptormq.broker.groups import GroupTable
-from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.internal_writer import InternalWriter, record_copy
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.outstanding import Key, Outstanding
-from raptormq.broker.record_copy import record_copy
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import BatchEncrypted, BodyError, RecordError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
@@ -34,11 +32,10 @@ from raptormq.protocol.pop_handle import pop_retry_topic
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, find_property
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import is_system_topic
-from raptormq.storage.log_batch import PendingRecord
-from raptormq.storage.results import GetStatus
-from raptormq.storage.saving import TableSaver
+from raptormq.storage.fs import TableSaver
+from raptormq.storage.queue import PendingRecord
+from raptormq.storage.read import GetStatus, Wishes
 from raptormq.storage.store import MessageStore
-from raptormq.storage.wishes import Wishes
 
 logger = get_logger(__name__)
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from raptormq.protocol.pop_handle import pop_retry_topic
-from raptormq.transport.event_wait import set_within
+from raptormq.transport.timing import set_within
 
 _Key = tuple[str, str]
 """Topic and group."""

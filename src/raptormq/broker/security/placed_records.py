@@ -17,7 +17,7 @@ from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.security.gate import Judge
 from raptormq.security.resources import ANY_TYPE, Demand, Resource
-from raptormq.storage.filesystem import Buffer
+from raptormq.storage.fs import Buffer
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 

@@ -16,8 +16,7 @@ from functools import partial
 from operator import itemgetter
 from typing import NoReturn
 
-from raptormq.broker.checks import no_write_queue
-from raptormq.broker.config import BrokerConfig
+from raptormq.broker.config import BrokerConfig, max_body_bytes
 from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.delay.postponing import Fit, delay_level, postpone
 from raptormq.broker.delay.timing import TimerRules, set_timer
@@ -25,11 +24,11 @@ from raptormq.broker.retries import Retries
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.inner_batch import require_flat, wrap
-from raptormq.broker.send.tag_code import tag_code, tag_codes
 from raptormq.broker.send.usual_batches import UsualBatches
-from raptormq.broker.store_settings import max_body_bytes
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
+from raptormq.broker.tag_code import tag_code, tag_codes
 from raptormq.broker.transaction.half import halve, is_half
+from raptormq.broker.validation import no_write_queue
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import in_utf8, scan_batch
@@ -46,8 +45,7 @@ from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, is_derived_topic
-from raptormq.storage.delay_levels import parse_delay_levels
-from raptormq.storage.log_batch import PendingBatch, PendingList, PendingRecord
+from raptormq.storage.queue import PendingBatch, PendingList, PendingRecord, parse_delay_levels
 from raptormq.transport.router import Refused
 
 MAX_LIST_RECORDS = 65_536

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raptormq.protocol.command import RemotingCommand
-from raptormq.storage.log_batch import PendingList, PendingRecord
+from raptormq.storage.queue import PendingList, PendingRecord
 
 
 class Admitted(NamedTuple):

@@ -12,7 +12,7 @@ import struct
 from raptormq.broker.send.admitted import Admitted
 from raptormq.protocol.command import PROTOCOL_VERSION, CommandFlag, RemotingCommand, encode, response_to
 from raptormq.protocol.headers.send import SendMessageResponseHeader
-from raptormq.storage.log_batch import Appended
+from raptormq.storage.queue import Appended
 
 _FRAME_HEAD = struct.Struct(">ii")
 _ONEWAY = int(CommandFlag.ONEWAY)

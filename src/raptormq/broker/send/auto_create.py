@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raptormq.broker.config import Policies
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.tables import TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.topic_names import is_derived_topic, topic_fault

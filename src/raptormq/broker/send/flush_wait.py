@@ -8,7 +8,7 @@ from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import ResponseCode
-from raptormq.storage.log_batch import Appended
+from raptormq.storage.queue import Appended
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Protocol
 
 from raptormq.broker.addresses import peer_host
-from raptormq.broker.counters import Counters
+from raptormq.broker.metrics import Counters
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
@@ -31,8 +31,8 @@ from raptormq.errors import RaptorMQError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, encode
-from raptormq.storage.log_batch import Appended
-from raptormq.storage.saving import TableSaver
+from raptormq.storage.fs import TableSaver
+from raptormq.storage.queue import Appended
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router, failure

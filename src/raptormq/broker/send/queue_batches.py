@@ -30,7 +30,7 @@ from raptormq.protocol.queue_batches import (
     encode_answers,
 )
 from raptormq.protocol.signing import ACCESS_KEY
-from raptormq.storage.log_batch import Appended
+from raptormq.storage.queue import Appended
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, InOrder, Refused, Router
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.inner_batch import ROOM_FOR_BASE, look_inside
-from raptormq.broker.send.tag_code import tag_code
+from raptormq.broker.tag_code import tag_code
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
@@ -25,7 +25,7 @@ from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import NOT_SENDABLE
-from raptormq.storage.log_batch import PendingBatch
+from raptormq.storage.queue import PendingBatch
 
 _FIELDS = itemgetter(*"abcdefghij")
 _WRITE = int(Perm.WRITE)

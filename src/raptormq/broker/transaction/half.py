@@ -17,15 +17,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from raptormq.broker.delay.postponing import Fit, restore
-from raptormq.broker.record_copy import record_copy
-from raptormq.broker.send.tag_code import tag_code
+from raptormq.broker.internal_writer import record_copy
+from raptormq.broker.tag_code import tag_code
 from raptormq.protocol import properties as names
 from raptormq.protocol.copied_properties import whole
 from raptormq.protocol.headers.transaction import COMMIT
 from raptormq.protocol.properties import decode_properties, find_number, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from raptormq.storage.log_batch import PendingRecord
+from raptormq.storage.queue import PendingRecord
 
 _TRANSACTION_BITS = int(SysFlag.TRANSACTION_ROLLBACK)
 _MOST_CHECKS = str((1 << 31) - 1)

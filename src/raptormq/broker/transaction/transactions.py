@@ -16,12 +16,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from raptormq.broker.background_service import ended
 from raptormq.broker.config import Transactions as Settings
 from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.topics import TopicTable
+from raptormq.broker.service import ended
+from raptormq.broker.tables import TopicTable
 from raptormq.broker.transaction.half import (
     Producers,
     asked_again,
@@ -40,11 +40,10 @@ from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.background import in_turns
-from raptormq.storage.filesystem import Buffer
-from raptormq.storage.log_batch import Arrival, PendingRecord
-from raptormq.storage.results import GetStatus
+from raptormq.storage.fs import Buffer
+from raptormq.storage.queue import Arrival, PendingRecord
+from raptormq.storage.read import GetStatus, Wishes
 from raptormq.storage.store import MessageStore
-from raptormq.storage.wishes import Wishes
 from raptormq.transport.connection import Connection
 
 logger = get_logger(__name__)

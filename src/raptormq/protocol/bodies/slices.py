@@ -1,7 +1,7 @@
 """Bodies that are read, or worked off, in slices: a generator that may be left alone after every item.
 
 A body may name tens of thousands of things. Who has nothing else to do reads it at once (:func:`at_once`); a server has
-other requests to serve between slices, as `raptormq.broker.turns` does.
+other requests to serve between slices, as `raptormq.broker.cooperative` does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,102 @@
+"""What a consumer wants of a topic: the filter of its request, or the one its heartbeats announced
+(``PullMessageProcessor``, ``ConsumerFilterManager``).
+
+Tags are compared by hash in the queue, properties of an SQL92 filter in the record. SQL92 must be switched on
+(``enablePropertyFilter``). A filter that cannot be understood is refused with 27 when a heartbeat announced it, with 23
+when the request itself carries it; with 28 when a heartbeat announced none in the place of one that could be.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raptormq.broker.clients.registry import ClientRegistry
+from raptormq.broker.config import Policies
+from raptormq.errors import FilterError, MessageError
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.sql92.message_filter import MessageFilter, compile_filter
+from raptormq.protocol.tags import SUBSCRIBE_ALL
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused
+
+TAG, SQL92 = "TAG", "SQL92"
+
+
+class Wanted(NamedTuple):
+    """A filter; both parts None for everything."""
+
+    tags: frozenset[int] | None = None
+    properties: MessageFilter | None = None
+
+
+EVERYTHING = Wanted()
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """True for the language of tags, which is also the default."""
+    return expression_type in (None, "", TAG)
+
+
+class Subscriptions:
+    """Knows what each group wants."""
+
+    def __init__(self, registry: ClientRegistry[Connection], policies: Policies) -> None:
+        self._registry = registry
+        self._policies = policies
+
+    def asked(self, topic: str, expression: str | None, expression_type: str | None, version: int = 0) -> Wanted:
+        """Return the filter that a request carries; refuse with 1 or 23."""
+        if expression == SUBSCRIBE_ALL and expression_type in (None, TAG):
+            return EVERYTHING
+        if is_tag_type(expression_type):
+            try:
+                subscription = Subscription.parse(topic, expression or "*", version)
+            except MessageError as error:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            return Wanted(subscription.code_set or None)
+        self.require_switched_on(expression_type)
+        return Wanted(None, compiled(expression_type, expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED))
+
+    def announced(self, group: str, topic: str, version: int) -> Wanted:
+        """Return the filter of the group's heartbeats, which must not be older than ``version``; refuse with 24, 25,
+        27, 28 or 1.
+        """
+        known = self._registry.subscription(group, topic)
+        if known is None:
+            is_known = group in self._registry.consumers
+            remark = f"the consumer's {'subscription' if is_known else 'group info'} not exist"
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if known.version < version:
+            remark = f"the subscription of group {group} to {topic} is not the latest"
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+        if is_tag_type(known.expression_type):
+            return Wanted(known.code_set) if known.code_set else EVERYTHING
+        if not known.expression:
+            self._refuse_lost_filter(group, topic)
+        wanted = compiled(known.expression_type, known.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
+        self.require_switched_on(known.expression_type)
+        return Wanted(None, wanted)
+
+    def _refuse_lost_filter(self, group: str, topic: str) -> None:
+        """RocketMQ does not take an empty expression for a change, and finds the filter before it outdated."""
+        before = self._registry.filter_before(group, topic)
+        if before is not None:
+            compiled(before.expression_type, before.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
+            raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+
+    def require_switched_on(self, expression_type: str | None) -> None:
+        """Refuse with 1 unless the broker filters by properties."""
+        if not self._policies.property_filters:
+            remark = f"The broker does not support consumer to filter message by {expression_type}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def compiled(expression_type: str | None, expression: str | None, code: int) -> MessageFilter:
+    """Return the filter of an expression that is not of tags; refuse with ``code``."""
+    if expression_type != SQL92:
+        raise Refused(code, f"there is no filter language {expression_type}")
+    try:
+        return compile_filter(expression or "")
+    except FilterError as error:
+        raise Refused(code, str(error)) from None

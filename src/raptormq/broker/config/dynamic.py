@@ -1,0 +1,76 @@
+"""Settings that a request changes while the broker runs (``Configuration.update``).
+
+All of a request's pairs or none: they are checked as a whole like a file is, written into the settings file, and then
+the live ones take effect; the others wait for the next start. In the file only the lines of these keys change. A
+broker that was started without a file forgets the change with its stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from raptormq.broker.config.config import BrokerConfig, warnings_for
+from raptormq.broker.config.ignored_keys import FOREIGN_KEYS
+from raptormq.config_file import change_live, changed_properties, dump_settings, first_keys, write_file
+from raptormq.errors import ConfigError
+from raptormq.logs import get_logger
+from raptormq.security.settings import ACCESS_KEYS
+from raptormq.transport.tls import TLS_KEYS
+
+logger = get_logger(__name__)
+
+_NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | ACCESS_KEYS | TLS_KEYS
+"""Access control is among them: who may change settings would make himself a super user."""
+
+
+class RunningConfig:
+    """Changes the groups of ``config`` in place, for whoever holds on to them."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._given = dict(config.given)
+        self._first_keys = first_keys(BrokerConfig)
+        self._listeners: list[Callable[[set[str]], None]] = []
+
+    def listen(self, listener: Callable[[set[str]], None]) -> None:
+        """Call ``listener`` with the keys that have just changed."""
+        self._listeners.append(listener)
+
+    def forbidden(self, pairs: Mapping[str, str]) -> list[str]:
+        """Return the keys that no request may change."""
+        black_list = _NEVER.union(self._config.security.config_black_list.split(";"))
+        return [key for key in pairs if key in black_list]
+
+    def shown(self) -> dict[str, str]:
+        """Return the settings in force, and with them RocketMQ's that have no effect here but were given."""
+        idle = {key: value for key, value in self._given.items() if key in FOREIGN_KEYS}
+        return dump_settings(self._config) | idle
+
+    def update(self, pairs: Mapping[str, str]) -> set[str]:
+        """Apply ``pairs``; return the keys of those that wait for the next start.
+
+        Raises:
+            ConfigError: a key is unknown, a value cannot be used or the file cannot be written; nothing was changed.
+        """
+        if unknown := warnings_for(pairs):
+            raise ConfigError(unknown[0].replace(" is ignored", ""))
+        changes = {self._first_keys.get(key, key): value for key, value in pairs.items()}
+        wanted = BrokerConfig.from_pairs(self._given | changes)
+        if self._config.path is not None:
+            _write(self._config.path.resolve(), changes)
+        self._given |= changes
+        changed, waiting = change_live(self._config, wanted)
+        waiting &= changes.keys()
+        logger.info("settings changed by request: %s; with the next start: %s", sorted(changed), sorted(waiting))
+        for listener in self._listeners:
+            listener(changed)
+        return waiting
+
+
+def _write(path: Path, changes: Mapping[str, str]) -> None:
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read settings file {path}: {error}") from error
+    write_file(path, changed_properties(text, changes))

@@ -1,0 +1,115 @@
+"""What the broker has done since it started: plain numbers, because the send path counts every message.
+
+Messages per second over the last 10 s, 1 min and 10 min, from counters sampled every 10 s
+(``StoreStatsService``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+from raptormq.broker.metrics.latencies import Latencies
+from raptormq.storage.queue import Appended
+
+SAMPLE_S = 10.0
+_WINDOWS_S = (10, 60, 600)
+
+
+class Rates:
+    """Samples of the counters; the caller takes one every :data:`SAMPLE_S`. ``clock`` gives ms.
+
+    Of the last two midnights (local time) the counters are kept too; before there were any, those of the start.
+    """
+
+    def __init__(self, counters: Counters, clock: Callable[[], int]) -> None:
+        self.counters = counters
+        self.boot_ms = clock()
+        self._clock = clock
+        self.yesterday_morning, self.this_morning = replace(counters), replace(counters)
+        self._day = _local_day(self.boot_ms)
+        self._samples: deque[tuple[int, Counters]] = deque(maxlen=_WINDOWS_S[-1] // int(SAMPLE_S) + 1)
+        self.sample()
+
+    def sample(self) -> None:
+        """Remember the counters as they are now."""
+        now = self._clock()
+        self._samples.append((now, replace(self.counters)))
+        self.counters.put_times.sample()
+        if (day := _local_day(now)) != self._day:
+            self._day = day
+            self.yesterday_morning, self.this_morning = self.this_morning, replace(self.counters)
+
+    def per_second(self, name: str, seconds: int) -> float:
+        """Return the growth of a counter per second over about the last ``seconds``, 0 before the first sample is old
+        enough."""
+        newest_ms, newest = self._samples[-1]
+        for at_ms, sample in reversed(self._samples):
+            if newest_ms - at_ms >= seconds * 1000 or at_ms == self._samples[0][0]:
+                elapsed_ms = newest_ms - at_ms
+                return (getattr(newest, name) - getattr(sample, name)) * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0
+        return 0.0
+
+    def text(self, name: str) -> str:
+        """Return the three averages as tools parse them."""
+        return " ".join(f"{self.per_second(name, seconds):.2f}" for seconds in _WINDOWS_S)
+
+    def uptime_text(self) -> str:
+        """Return the time since the start for people."""
+        seconds = (self._clock() - self.boot_ms) // 1000
+        minutes, seconds = divmod(seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _local_day(now_ms: int) -> int:
+    return time.localtime(now_ms / 1000).tm_yday
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counted where it happens, read by the metrics and by GET_BROKER_RUNTIME_INFO (28)."""
+
+    messages_in: int = 0
+    """Messages stored."""
+    bytes_in: int = 0
+    """Bytes of log they took."""
+    topic_bytes: dict[str, int] = field(default_factory=dict)
+    """Bytes of log by topic."""
+    sends_refused: int = 0
+    """Send requests answered with an error."""
+    messages_out: int = 0
+    """Messages handed to consumers."""
+    bytes_out: int = 0
+    """Bytes of records handed to consumers."""
+    copies_shortened: int = 0
+    """Copies of messages that had no room for all of their properties."""
+    pulls_found: int = 0
+    """Pulls answered with messages."""
+    pulls_empty: int = 0
+    """Pulls answered without."""
+    pulls_cold: int = 0
+    """Pulls that had to wait for the disk."""
+    pulls_refused: int = 0
+    """Pulls answered with an error."""
+    longest_read_ms: int = 0
+    """Longest time that the messages of one pull took to be found and read, without the wait for their arrival."""
+    put_times: Latencies = field(default_factory=Latencies)
+    """From the append of what producers send to the moment when it may be answered (SYNC_FLUSH: the disk has it)."""
+
+    def stored(self, result: Appended) -> None:
+        """A group of messages is in the log."""
+        self.messages_in += result.message_count
+        self.bytes_in += result.end_offset - result.start_offset
+        topics = self.topic_bytes
+        for topic, size in result.bytes_by_topic().items():
+            topics[topic] = topics.get(topic, 0) + size
+
+    def read_since(self, began: float) -> None:
+        """The messages of a pull have been found and read since ``began`` (``time.perf_counter``)."""
+        took_ms = int((perf_counter() - began) * 1000)
+        self.longest_read_ms = max(self.longest_read_ms, took_ms)

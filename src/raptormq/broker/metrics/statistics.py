@@ -1,0 +1,224 @@
+"""What has happened to each topic and group over the last minute, hour and day (``BrokerStatsManager``, ``StatsItem``).
+
+A statistic is a counter that only grows, with snapshots of it: every 10 s for the minute, every 10 min for the hour,
+every hour for the day. Its figures are the growth since the oldest snapshot in the window up to this moment, so a
+question right after a message already counts it; a window is up to one period longer than its name.
+
+Messages of a topic are not counted as they come in but read off its queues, whose next offset counts every message,
+each one of a batch too; their bytes are counted once for each write. What groups are given is counted answer by
+answer. Statistics that did not change for a day are dropped, so that memory is bounded by what is in use.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from raptormq.broker.metrics.counters import Counters
+from raptormq.storage.store import MessageStore
+
+TOPIC_PUT_NUMS, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
+SNDBCK_PUT_NUMS, BROKER_PUT_NUMS, BROKER_GET_NUMS = "SNDBCK_PUT_NUMS", "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
+_MINUTE, _HOUR, _DAY = 0, 1, 2
+_SNAPSHOTS = (7, 7, 25)
+_PERIODS_MS = (10_000, 600_000, 3_600_000)
+
+
+class Figures(NamedTuple):
+    """Growth over a window: in all, per second, and per event (a request, an answer)."""
+
+    sum: int
+    tps: float
+    avgpt: float
+
+
+class _Ticks:
+    """When the snapshots of each window were taken (ms); the same moments for all statistics."""
+
+    def __init__(self, now: int) -> None:
+        self.times = tuple(deque[int](maxlen=count) for count in _SNAPSHOTS)
+        self._next = [now] * 3
+
+    def due(self, now: int) -> list[int]:
+        """Return the windows whose next snapshot is to be taken at ``now``."""
+        windows = [window for window in (_MINUTE, _HOUR, _DAY) if now >= self._next[window]]
+        for window in windows:
+            self.times[window].append(now)
+            self._next[window] = now + _PERIODS_MS[window] - _PERIODS_MS[_MINUTE] // 2
+        return windows
+
+
+class Statistic:
+    """One counter; ``times`` counts the events that made it grow."""
+
+    __slots__ = ("_snapshots", "born_ms", "times", "value")
+
+    def __init__(self, born_ms: int) -> None:
+        self.born_ms = born_ms
+        self.value = 0
+        self.times = 0
+        self._snapshots = tuple(array("q") for _ in _SNAPSHOTS)
+
+    def add(self, amount: int) -> None:
+        """Count one event."""
+        self.value += amount
+        self.times += 1
+
+    def snapshot(self, windows: list[int]) -> None:
+        """Remember the counter as it is now."""
+        for window in windows:
+            taken = self._snapshots[window]
+            taken.extend((self.value, self.times))
+            if len(taken) > 2 * _SNAPSHOTS[window]:
+                del taken[:2]
+
+    def figures(self, window: int, ticks: _Ticks, now: int) -> Figures:
+        """Return the growth since the oldest snapshot of a window, or since a statistic that is younger was born (as
+        if it had been there one period before).
+        """
+        taken, at = self._snapshots[window], ticks.times[window]
+        if len(taken) == 2 * _SNAPSHOTS[window]:
+            value, times, since = taken[0], taken[1], at[0]
+        else:
+            value, times, since = 0, 0, self.born_ms - _PERIODS_MS[window]
+        total, events = self.value - value, self.times - times
+        return Figures(total, total * 1000 / max(now - since, 1), total / events if events else 0.0)
+
+    @property
+    def is_stale(self) -> bool:
+        """True when it did not grow for a day."""
+        day = self._snapshots[_DAY]
+        return len(day) == 2 * _SNAPSHOTS[_DAY] and day[0] == self.value
+
+
+class Statistics:
+    """All statistics of a broker; ``clock`` gives ms."""
+
+    def __init__(self, store: MessageStore, counters: Counters, cluster: str, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._counters = counters
+        self._clock = clock
+        self._ticks = _Ticks(clock())
+        self._cluster = cluster
+        self._topics: dict[str, tuple[Statistic, Statistic]] = {}
+        """Messages and bytes of log that came for each topic."""
+        self._got: dict[tuple[str, str], tuple[Statistic, Statistic]] = {}
+        self._returned: dict[tuple[str, str], Statistic] = {}
+        self._put_all, self._got_all = Statistic(clock()), Statistic(clock())
+        self.pulled: dict[tuple[str, str, int], int] = {}
+        """How far groups have pulled: topic, group and queue id -> the offset behind the last answer with messages;
+        before that the first one asked for."""
+        self._before: dict[str, int] = {}
+        self._seen: set[str] = set()
+
+    def begin(self) -> None:
+        """Let what is stored already not count."""
+        self._before = {topic: self._stored(topic) for topic in self._store.topics()}
+
+    # --- counting ---
+
+    def arrived(self, topics: set[str]) -> None:
+        """Topics have new messages."""
+        self._seen |= topics
+
+    def got(self, topic: str, group: str, count: int, size: int) -> None:
+        """A group was given ``count`` messages of ``size`` bytes with one answer."""
+        found = self._got.get((topic, group))
+        if found is None:
+            now = self._clock()
+            found = self._got[topic, group] = Statistic(now), Statistic(now)
+        found[0].add(count)
+        found[1].add(size)
+
+    def returned(self, topic: str, group: str) -> None:
+        """A group has sent a message of ``topic`` back."""
+        found = self._returned.get((topic, group))
+        if found is None:
+            found = self._returned[topic, group] = Statistic(self._clock())
+        found.add(1)
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic that is gone."""
+        self._before.pop(topic, None)
+        self._topics.pop(topic, None)
+        self._counters.topic_bytes.pop(topic, None)
+        self._seen.discard(topic)
+        self._got = {key: pair for key, pair in self._got.items() if key[0] != topic}
+        self._returned = {key: statistic for key, statistic in self._returned.items() if key[0] != topic}
+        self.pulled = {key: offset for key, offset in self.pulled.items() if key[0] != topic}
+
+    # --- by the clock ---
+
+    def sample(self) -> None:
+        """Take the snapshots that are due; to be called every 10 s."""
+        self._take_in()
+        windows = self._ticks.due(self._clock())
+        for statistic in (self._put_all, self._got_all, *self._returned.values()):
+            statistic.snapshot(windows)
+        for pair in (*self._topics.values(), *self._got.values()):
+            for statistic in pair:
+                statistic.snapshot(windows)
+        if _DAY in windows:
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        for topic in [topic for topic, (messages, _) in self._topics.items() if messages.is_stale]:
+            del self._topics[topic]
+            self._counters.topic_bytes.pop(topic, None)
+            self._before[topic] = self._stored(topic)
+        self._got = {key: pair for key, pair in self._got.items() if not pair[0].is_stale}
+        self._returned = {key: statistic for key, statistic in self._returned.items() if not statistic.is_stale}
+        self.pulled = {key: offset for key, offset in self.pulled.items() if key[:2] in self._got}
+
+    def _take_in(self) -> None:
+        """Bring up to date what is read off elsewhere."""
+        counters = self._counters
+        self._put_all.value = self._put_all.times = counters.messages_in
+        self._got_all.value, self._got_all.times = counters.messages_out, counters.pulls_found
+        seen, self._seen = self._seen, set()
+        for topic in seen:
+            pair = self._topics.get(topic)
+            if pair is None:
+                pair = self._topics[topic] = Statistic(self._clock()), Statistic(self._clock())
+            messages, size = pair
+            messages.value = messages.times = size.times = self._stored(topic) - self._before.get(topic, 0)
+            size.value = counters.topic_bytes.get(topic, 0)
+
+    def _stored(self, topic: str) -> int:
+        return sum(self._store.queue_end(topic, queue_id) for queue_id in self._store.queue_ids(topic))
+
+    # --- questions ---
+
+    def figures(self, name: str, key: str) -> tuple[Figures, Figures, Figures] | None:
+        """Return what a statistic did in the last minute, hour and day; None when there is none of that name and
+        key.
+        """
+        self._take_in()
+        statistic = self._find(name, key)
+        if statistic is None:
+            return None
+        now = self._clock()
+        minute, hour, day = (statistic.figures(window, self._ticks, now) for window in (_MINUTE, _HOUR, _DAY))
+        return minute, hour, day
+
+    def group_tps(self, topic: str, group: str) -> float:
+        """Return how many messages of a topic a group was given per second over the last minute."""
+        figures = self.figures(GROUP_GET_NUMS, f"{topic}@{group}")
+        return figures[0].tps if figures is not None else 0.0
+
+    def _find(self, name: str, key: str) -> Statistic | None:
+        if name in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
+            whole = self._put_all if name == BROKER_PUT_NUMS else self._got_all
+            return whole if key == self._cluster and whole.value else None
+        topic, _, group = key.partition("@")
+        if name == SNDBCK_PUT_NUMS:
+            return self._returned.get((topic, group))
+        pair = None
+        if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
+            pair = self._topics.get(key)
+        elif name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
+            pair = self._got.get((topic, group))
+        return None if pair is None else pair[name in (TOPIC_PUT_SIZE, GROUP_GET_SIZE)]

@@ -1,0 +1,75 @@
+"""How the parts of POP consumption are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raptormq.broker.clients import ClientRegistry, Subscriptions
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.handlers.acks import AckHandlers
+from raptormq.broker.handlers.peek import PeekHandlers
+from raptormq.broker.handlers.pop import PopHandlers
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.metrics import Counters, Statistics
+from raptormq.broker.pop.checkpoints import CheckPoints, revive_topic
+from raptormq.broker.pop.orderly import OrderlyPops
+from raptormq.broker.pop.outstanding import Outstanding
+from raptormq.broker.pop.popper import Popper
+from raptormq.broker.pop.revival import PopRevival
+from raptormq.broker.pop.waiters import Waiters
+from raptormq.broker.pull import OffsetResets
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.protocol.message_id import decode_host
+from raptormq.storage.fs import TableSaver
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Router
+
+
+class Popping:
+    """POP consumption of one broker: handlers, waiters, and the service that brings messages back."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: InternalWriter,
+        topics: TopicTable,
+        topics_saver: TableSaver,
+        groups: GroupTable,
+        registry: ClientRegistry[Connection],
+        resets: OffsetResets,
+        counters: Counters,
+        statistics: Statistics,
+        copies: CopiedTexts,
+        config: BrokerConfig,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        identity, policies = config.identity, config.policies
+        outstanding, orderly = Outstanding(config.pulling.max_outstanding_pops), OrderlyPops()
+        checkpoints = CheckPoints(store, writer, outstanding, identity.cluster_name, store_host)
+        self.waiters = Waiters(config.pulling.max_held)
+        self.revival = PopRevival(
+            store, writer, topics, topics_saver, groups, outstanding, checkpoints,
+            revive_topic(identity.cluster_name), copies, config.pulling, clock,
+        )  # fmt: skip
+        popper = Popper(
+            store, topics, checkpoints, orderly, resets, identity.broker_name, copies, config.pulling, clock
+        )
+        ready = self.revival.ready
+        subscriptions = Subscriptions(registry, policies)
+        host, _ = decode_host(store_host)
+        self._pops = PopHandlers(
+            popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, statistics, clock, host
+        )
+        self._peeks = PeekHandlers(popper, ready, topics, groups, policies)
+        self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
+        topics.listen_to_deletions(orderly.forget_topic)
+        topics.listen_to_deletions(outstanding.forget_topic)
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers into the table."""
+        self._pops.register(router)
+        self._acks.register(router)
+        self._peeks.register(router)

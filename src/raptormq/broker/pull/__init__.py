@@ -1,0 +1,20 @@
+"""Pulls that wait: held pulls, answers in waves, resets of offsets."""
+
+from __future__ import annotations
+
+from raptormq.broker.pull.answer_batching import WAVE_MS, AnswerWaves
+from raptormq.broker.pull.codes import empty_code
+from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_MS, MAX_WAIT_MS, HeldPull, PullHolds
+from raptormq.broker.pull.offset_resets import OffsetResets
+
+__all__ = [
+    "BUCKET_MS",
+    "LONG_MS",
+    "MAX_WAIT_MS",
+    "WAVE_MS",
+    "AnswerWaves",
+    "HeldPull",
+    "OffsetResets",
+    "PullHolds",
+    "empty_code",
+]

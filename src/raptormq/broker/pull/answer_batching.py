@@ -1,0 +1,85 @@
+"""When much arrives, pulls are answered together: fewer, larger answers.
+
+Neighbour: :mod:`raptormq.broker.handlers.pull`. A consumer that keeps up with its producers pulls again as soon as it
+has been answered, and gets the one batch that has come meanwhile; what an answer costs both sides is then paid for
+every batch. Kafka's consumers may ask for more (``fetch.min.bytes``); RocketMQ's protocol has no such field, so the
+broker looks at its log: while that grows by ``BUSY_BYTES_PER_MS`` and more, whoever waits for messages gets them in
+waves, one every ``WAVE_MS``. Below that rate nobody waits. The clock, in ms, and the timer are passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from raptormq.storage.queue import Arrival
+
+WAVE_MS = 25
+BUSY_BYTES_PER_MS = 32 * 1024
+"""32 MB/s: at such a rate a message waits longer than a wave for its turn in clients."""
+
+Pull = TypeVar("Pull")
+
+
+class Timer(Protocol):
+    """``call_later`` of an event loop."""
+
+    def __call__(self, delay_s: float, callback: Callable[[], None], /) -> object:
+        """Call ``callback`` once after a while."""
+
+
+class AnswerWaves(Generic[Pull]):
+    """Keeps what is answered with the next wave."""
+
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        timer: Timer,
+        log_end: Callable[[], int],
+        answer: Callable[[list[Arrival], list[Pull]], None],
+    ) -> None:
+        """``log_end`` gives the end of the log in bytes; ``answer`` gets what came since the last wave."""
+        self._clock, self._timer, self._log_end, self._answer = clock, timer, log_end, answer
+        self._began, self._end_then = clock(), log_end()
+        self._is_busy = self._is_awaited = False
+        self._arrivals: list[Arrival] = []
+        self._pulls: list[Pull] = []
+
+    def takes_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
+        """Whether the pulls that wait for these messages are answered later; False: now, by the caller."""
+        if takes := self._is_early():
+            self._arrivals += arrivals
+        return takes
+
+    def takes(self, pull: Pull) -> bool:
+        """Whether ``pull``, for which there is something, is answered later; False: now, by the caller."""
+        if takes := self._is_early():
+            self._pulls.append(pull)
+        return takes
+
+    def answer_now(self) -> None:
+        """The next wave comes now."""
+        self._begin(self._clock())
+        arrivals, self._arrivals = self._arrivals, []
+        pulls, self._pulls = self._pulls, []
+        self._answer(arrivals, pulls)
+
+    def _is_early(self) -> bool:
+        """Whether the next wave is to be waited for, which then will come."""
+        now = self._clock()
+        if now - self._began >= WAVE_MS:
+            self._begin(now)
+            return False
+        if self._is_busy and not self._is_awaited:
+            self._is_awaited = True
+            self._timer((self._began + WAVE_MS - now) / 1000, self._time_is_up)
+        return self._is_busy
+
+    def _time_is_up(self) -> None:
+        self._is_awaited = False
+        self.answer_now()
+
+    def _begin(self, now: int) -> None:
+        end, passed = self._log_end(), now - self._began
+        self._is_busy = end - self._end_then >= BUSY_BYTES_PER_MS * max(passed, 1)
+        self._began, self._end_then = now, end

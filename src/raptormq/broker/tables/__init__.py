@@ -1,0 +1,18 @@
+"""The tables of topics and groups, and the wait until a change of them is settled."""
+
+from __future__ import annotations
+
+from raptormq.broker.tables.groups import GroupConfig, GroupTable, groups_file
+from raptormq.broker.tables.settling import Settling
+from raptormq.broker.tables.topics import MAX_QUEUES, TopicTable, apply_attributes, system_topics
+
+__all__ = [
+    "MAX_QUEUES",
+    "GroupConfig",
+    "GroupTable",
+    "Settling",
+    "TopicTable",
+    "apply_attributes",
+    "groups_file",
+    "system_topics",
+]

@@ -1,0 +1,274 @@
+"""The topic table: which topics this broker serves and how (``TopicConfigManager``, file ``topics.json``).
+
+The table is a value with a version; who writes it to disk (:mod:`.saving`) and who tells the name servers
+(:mod:`.registration`) listen for its changes. Time is passed in by a clock (ms).
+
+Every topic gets an id (:mod:`raptormq.protocol.topic_ids`) when it is made, and keeps it until it is deleted, whatever
+is changed. Topics of a table that was written before there were ids get one with the first start, all of them
+together; those that have none in a table with ids were made by another broker, or are there again from their queues
+(:mod:`.lost_topics`), and stay without: another id would say that their messages are not those of before.
+
+Topic attributes: the ``+key=value,-key`` text of a topic request, checked and applied (``TopicAttributes``,
+``AttributeUtil``).
+
+==================  ==========================================  ====================================================
+key                 values                                      here
+==================  ==========================================  ====================================================
+``queue.type``      SimpleCQ (default), BatchCQ                 changed by the converter alone (31001)
+``cleanup.policy``  DELETE (default), COMPACTION                fixed at creation; COMPACTION comes in a later version
+``message.type``    NORMAL (default), FIFO, DELAY, TRANSACTION  kept and reported; the broker judges no message by it
+==================  ==========================================  ====================================================
+
+The topics that every broker owns from its first start (``TopicConfigManager``).
+
+Tools rely on them: the topic named after the cluster gives the routes of all its brokers, the one named after the
+broker the route to this one, and ``TBW102`` is the template that routes and configurations of unknown topics are
+copied from.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raptormq.broker.config import Identity, Policies
+from raptormq.errors import MessageError
+from raptormq.protocol import topic_names
+from raptormq.protocol.bodies.topic_config import (
+    READ_WRITE,
+    DataVersion,
+    Perm,
+    TopicConfig,
+    TopicConfigTable,
+    parse_attributes,
+)
+from raptormq.protocol.topic_attributes import BATCH_CQ, MESSAGE_TYPE, QUEUE_TYPE, SIMPLE_CQ
+
+CLEANUP_POLICY = "cleanup.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class _Attribute:
+    values: tuple[str, ...]
+    """What it may be; the first is what a topic without it has."""
+    later: frozenset[str] = frozenset()
+    changeable: bool = False
+    hint: str = ""
+    """How it is changed otherwise."""
+
+
+_ATTRIBUTES = {
+    QUEUE_TYPE: _Attribute((SIMPLE_CQ, BATCH_CQ), hint="; raptormq convert-queue converts the queues"),
+    CLEANUP_POLICY: _Attribute(("DELETE", "COMPACTION"), later=frozenset({"COMPACTION"})),
+    MESSAGE_TYPE: _Attribute(
+        ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+        later=frozenset({"MIXED"}),
+        changeable=True,
+    ),
+}
+
+
+def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the attributes of a topic after a request: ``current`` (None for a new topic) changed as ``text`` says.
+
+    No text leaves everything as it is.
+
+    Raises:
+        MessageError: the text is malformed, a key or value is unknown or comes later, or it changes what is fixed at
+        creation.
+    """
+    attributes = dict(current or {})
+    changes, removed = parse_attributes(text)
+    for key in changes.keys() | removed:
+        attribute = _ATTRIBUTES.get(key)
+        if attribute is None:
+            raise MessageError(f"unsupported key: {key}; a topic may have {', '.join(sorted(_ATTRIBUTES))}")
+        if key in changes and key in removed:
+            raise MessageError(f"topic attribute {key} is both set and removed")
+        if key in removed and current is None:
+            raise MessageError(f"topic attribute {key} cannot be removed from a topic that does not exist")
+        if key in changes:
+            _check_value(key, changes[key], attribute)
+        if (
+            current is not None
+            and not attribute.changeable
+            and changes.get(key) != current.get(key, attribute.values[0])
+        ):
+            raise MessageError(f"topic attribute {key} cannot be changed after creation{attribute.hint}")
+        attributes.pop(key, None)
+    return attributes | changes
+
+
+def _check_value(key: str, value: str, attribute: _Attribute) -> None:
+    if value not in attribute.values:
+        raise MessageError(f"value is not in set: [{', '.join(attribute.values)}] ({key}={value})")
+    if value in attribute.later:
+        raise MessageError(f"{key}={value} is not supported by this version, it comes later")
+
+
+_TEMPLATE = READ_WRITE | int(Perm.INHERIT)
+_DELAY_LEVELS = 18
+
+
+def system_topics(identity: Identity, policies: Policies) -> list[TopicConfig]:
+    """Return the system topics of a broker with these settings."""
+    cluster, broker = identity.cluster_name, identity.broker_name
+    topics = [
+        _topic(topic_names.SELF_TEST_TOPIC, 1),
+        _topic(topic_names.BENCHMARK_TOPIC, 1024),
+        _topic(cluster, 16, _TEMPLATE if policies.cluster_topic else int(Perm.INHERIT)),
+        _topic(broker, 1, _TEMPLATE if policies.broker_topic else int(Perm.INHERIT)),
+        _topic(topic_names.OFFSET_MOVED_EVENT, 1),
+        _topic(topic_names.SCHEDULE_TOPIC, _DELAY_LEVELS),
+        _topic(topic_names.reply_topic(cluster), 1),
+        _topic(f"{topic_names.REVIVE_PREFIX}{cluster}", 8),
+        _topic(f"{topic_names.SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{broker}", 1, int(Perm.INHERIT)),
+        _topic(topic_names.HALF_TOPIC, 1),
+        _topic(topic_names.OP_HALF_TOPIC, 1),
+        _topic(topic_names.TIMER_TOPIC, 1),
+    ]
+    if policies.auto_create_topic:
+        topics.append(_topic(topic_names.AUTO_CREATE_TOPIC, policies.default_queue_count, _TEMPLATE))
+    if policies.trace_topic:
+        topics.append(_topic(topic_names.TRACE_TOPIC, 1))
+    return topics
+
+
+def _topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, queues, queues, perm)
+
+
+Listener = Callable[[str], None]
+
+
+def _random_id() -> str:
+    return uuid.uuid4().hex
+
+
+MAX_QUEUES = 65_536
+"""Queues of one topic at most; more is a typing error that would cost a directory each."""
+
+
+class TopicTable:
+    """All topics of one broker.
+
+    ``configs`` may be read directly, as the send path does for every message; changes go through the methods.
+    """
+
+    def __init__(
+        self, table: TopicConfigTable, clock: Callable[[], int], new_id: Callable[[], str] = _random_id
+    ) -> None:
+        self.configs: dict[str, TopicConfig] = dict(table.topics)
+        self.version: DataVersion = table.data_version
+        self._plain = {name: config.to_stored() for name, config in table.topics.items()}
+        self._clock = clock
+        self._new_id = new_id
+        self._is_saved: Callable[[str], bool] = lambda _: True
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call ``listener`` with the name of every topic that is created, changed or deleted."""
+        self._listeners.append(listener)
+
+    def listen_to_deletions(self, listener: Listener) -> None:
+        """Call ``listener`` with the name of every topic that is deleted."""
+        self.listen(lambda topic: None if topic in self.configs else listener(topic))
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of a topic."""
+        return self.configs.get(topic)
+
+    def put(self, config: TopicConfig) -> bool:
+        """Create or change a topic; False when it was like that already. Its id is not taken from ``config``."""
+        current = self.configs.get(config.topic_name)
+        if current == config:
+            return False
+        self._set(config, self._new_id() if current is None else current.topic_id)
+        return True
+
+    def put_back(self, config: TopicConfig) -> None:
+        """Enter a topic that was there before, and whose id is not known any more."""
+        self._set(config, "")
+
+    def give_ids(self) -> int:
+        """Give an id to each topic of a table that was written before there were ids; return how many they are."""
+        if any(config.topic_id for config in self.configs.values()):
+            return 0
+        for config in list(self.configs.values()):
+            self._set(config, self._new_id())
+        return len(self.configs)
+
+    def tell_ids(self, is_saved: Callable[[str], bool]) -> None:
+        """Tell ids of those topics alone that ``is_saved`` says are on disk: after a crash they have the same."""
+        self._is_saved = is_saved
+
+    def told_id(self, topic: str) -> str | None:
+        """Return the id of a topic, as others may remember it; None where there is none."""
+        config = self.configs.get(topic)
+        return config.topic_id or None if config is not None and self._is_saved(topic) else None
+
+    def _set(self, config: TopicConfig, topic_id: str) -> None:
+        name = config.topic_name
+        self.configs[name] = config = replace(config, topic_id=topic_id)
+        self._plain[name] = config.to_stored()
+        self._changed(name)
+
+    def delete(self, topic: str) -> bool:
+        """Remove a topic; False when there was none."""
+        if self.configs.pop(topic, None) is None:
+            return False
+        del self._plain[topic]
+        self._changed(topic)
+        return True
+
+    def add_missing(self, configs: Iterable[TopicConfig]) -> None:
+        """Create those topics that do not exist yet, leaving the others as they are."""
+        for config in configs:
+            if config.topic_name not in self.configs:
+                self.put(config)
+
+    def auto_create(self, topic: str, template: str, queues: int) -> TopicConfig | None:
+        """Create ``topic`` like the template topic with at most ``queues`` queues; None when the template does not
+        allow it."""
+        base = self.configs.get(template)
+        if base is None or not base.perm & Perm.INHERIT:
+            return None
+        count = max(1, min(queues, base.write_queue_nums))
+        config = replace(
+            base,
+            topic_name=topic,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=base.perm & ~int(Perm.INHERIT),
+            attributes={},
+        )
+        self.put(config)
+        return self.configs[topic]
+
+    def ensure_retry_topic(self, group: str, queues: int) -> TopicConfig:
+        """Return the retry topic of a consumer group, created when it is not there."""
+        name = topic_names.retry_topic(group)
+        config = self.configs.get(name)
+        if config is None:
+            config = TopicConfig(name, queues, queues, READ_WRITE)
+            self.put(config)
+        return self.configs[name]
+
+    def snapshot(self) -> TopicConfigTable:
+        """Return the table as it is now."""
+        return TopicConfigTable(dict(self.configs), self.version)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``topics.json``; cheap, because every change of thousands of topics writes them all."""
+        return {"dataVersion": self.version.to_dict(), "topicConfigTable": dict(self._plain)}
+
+    def renew_version(self) -> None:
+        """Let name servers take the next registration, though no topic has changed."""
+        self.version = self.version.next(self._clock())
+
+    def _changed(self, topic: str) -> None:
+        self.renew_version()
+        for listener in self._listeners:
+            listener(topic)

@@ -1,0 +1,102 @@
+"""What many handlers ask first: does the topic exist, is the queue one of its queues, may the group consume.
+
+A check that fails raises :class:`~raptormq.transport.router.Refused`, which becomes the answer.
+"""
+
+from __future__ import annotations
+
+from raptormq.broker.tables import GroupConfig, GroupTable, TopicTable
+from raptormq.errors import MessageError
+from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_names import check_group
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused
+
+MAX_GROUPS = 100_000
+"""Groups created by heartbeats and pulls at most: a client with random group names must not fill disk and memory."""
+
+
+def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
+    """Return the topic's configuration or refuse with 17."""
+    config = topics.get(topic)
+    if config is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+    return config
+
+
+def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str | None:
+    """Return the id to tell to who asks for it; refuse with 17 or 31002 who means a topic that is gone.
+
+    ``meant`` is the request's field, see :mod:`raptormq.protocol.topic_ids`; what has no id may be any topic.
+    """
+    if meant is None:
+        return None
+    if meant == ASK:
+        return topics.told_id(topic)
+    if is_other_topic(topics, topic, meant):
+        raise made_again(topic, meant)
+    require_topic(topics, topic)
+    return None
+
+
+def made_again(topic: str, meant: str) -> Refused:
+    """Return the answer to who means a topic that was deleted since."""
+    remark = f"topic {topic} was deleted and made again: it is not the one with the id {meant:.40} any more"
+    return Refused(ResponseCode.TOPIC_MADE_AGAIN, remark)
+
+
+def is_other_topic(topics: TopicTable, topic: str, meant: str) -> bool:
+    """Whether a topic has another id than ``meant``."""
+    config = topics.get(topic)
+    return config is not None and config.topic_id not in ("", meant)
+
+
+def require_read_queue(topics: TopicTable, topic: str, queue_id: int, connection: Connection) -> TopicConfig:
+    """Return the topic's configuration if it has the queue; refuse with 17 or 29."""
+    config = require_topic(topics, topic)
+    if not 0 <= queue_id < config.read_queue_nums:
+        raise Refused(ResponseCode.INVALID_PARAMETER, no_read_queue(config, queue_id, connection))
+    return config
+
+
+def no_read_queue(config: TopicConfig, queue_id: int, connection: Connection) -> str:
+    """Return the remark to a request for a queue that a topic does not have, in RocketMQ's words."""
+    limits = f"topic:[{config.topic_name}] topicConfig.readQueueNums:[{config.read_queue_nums}]"
+    return f"queueId[{queue_id}] is illegal, {limits} consumer:[/{connection.peer_name}]"
+
+
+def no_write_queue(config: TopicConfig, queue_id: int, producer: str) -> str:
+    """Return the remark to a message for a queue that a topic does not have, in RocketMQ's words."""
+    perm = "".join(
+        letter if config.perm & bit else "-"
+        for letter, bit in (("R", Perm.READ), ("W", Perm.WRITE), ("X", Perm.INHERIT))
+    )
+    attributes = ", ".join(f"{key}={value}" for key, value in config.attributes.items())
+    told = (
+        f"topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm}, topicFilterType={config.topic_filter_type}, "
+        f"topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()}, attributes={{{attributes}}}"
+    )
+    return f"request queueId[{queue_id}] is illegal, TopicConfig [{told}] Producer: {producer}"
+
+
+def require_group(groups: GroupTable, group: str, *, auto_create: bool) -> GroupConfig:
+    """Return the group's settings, created with defaults where that is allowed; refuse with 26 or 29."""
+    config = groups.get(group)
+    if config is not None:
+        return config
+    if not auto_create:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist on this broker"
+        )
+    try:
+        check_group(group)
+    except MessageError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    if len(groups.configs) >= MAX_GROUPS:
+        raise Refused(ResponseCode.SYSTEM_BUSY, f"there are {MAX_GROUPS} consumer groups already")
+    config = GroupConfig(group)
+    groups.put(config)
+    return config

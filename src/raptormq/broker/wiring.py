@@ -1,0 +1,371 @@
+"""How a broker's parts are put together: who gets what, and who hears of whose changes. No behaviour of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from raptormq.broker.clients import ClientRegistry, QueueLocks
+from raptormq.broker.config import BrokerConfig, RunningConfig, keep
+from raptormq.broker.conversions import Conversions
+from raptormq.broker.cooperative import steady_ms, steady_time_of_day
+from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.delay.delivery import DelayedDelivery
+from raptormq.broker.delay.progress_keeper import DeliveryKeeper
+from raptormq.broker.delay.timer_delivery import TimerDelivery
+from raptormq.broker.delay.timing import TimerRules
+from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
+from raptormq.broker.handlers.clients import ClientHandlers
+from raptormq.broker.handlers.consumers import ConsumerHandlers
+from raptormq.broker.handlers.conversions import ConversionHandlers
+from raptormq.broker.handlers.group_progress import GroupProgressHandlers
+from raptormq.broker.handlers.groups import GroupHandlers
+from raptormq.broker.handlers.locks import LockHandlers
+from raptormq.broker.handlers.offsets import OffsetHandlers
+from raptormq.broker.handlers.producers import ProducerHandlers
+from raptormq.broker.handlers.pull import PullHandlers
+from raptormq.broker.handlers.queue_items import QueueItemHandlers
+from raptormq.broker.handlers.recall import RecallHandlers
+from raptormq.broker.handlers.records import RecordHandlers
+from raptormq.broker.handlers.relays import RelayHandlers
+from raptormq.broker.handlers.replies import ReplyHandlers
+from raptormq.broker.handlers.resets import ResetHandlers
+from raptormq.broker.handlers.runtime import RuntimeHandlers
+from raptormq.broker.handlers.send_back import SendBackHandlers
+from raptormq.broker.handlers.settings import SettingsHandlers
+from raptormq.broker.handlers.statistics import StatisticsHandlers
+from raptormq.broker.handlers.topics import TopicHandlers
+from raptormq.broker.handlers.transactions import TransactionHandlers
+from raptormq.broker.handlers.upkeep import UpkeepHandlers
+from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.metrics import Counters, Rates, Statistics
+from raptormq.broker.popping import Popping
+from raptormq.broker.pull import OffsetResets
+from raptormq.broker.registration import BrokerAddress, Registrar
+from raptormq.broker.reput import Dispatcher
+from raptormq.broker.retries import Retries
+from raptormq.broker.security.demands import demands_in
+from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.send.admission import Admission
+from raptormq.broker.send.answers import SendAnswers
+from raptormq.broker.send.auto_create import TopicCreator
+from raptormq.broker.send.flush_wait import FlushWaits
+from raptormq.broker.send.group import SendGroups
+from raptormq.broker.send.queue_batches import QueueBatchHandlers
+from raptormq.broker.service import BackgroundService
+from raptormq.broker.table_files import Tables, load_tables, with_lost_topics
+from raptormq.broker.tables import GroupTable, TopicTable, system_topics
+from raptormq.broker.transaction.questions import ProducerQuestions
+from raptormq.broker.transaction.transactions import Transactions
+from raptormq.errors import StorageError
+from raptormq.logs import get_logger
+from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
+from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from raptormq.security.acl_handlers import AclHandlers
+from raptormq.security.tables import access_gate
+from raptormq.security.user_handlers import UserHandlers
+from raptormq.storage.fs import FileSystem
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.router import Router
+
+logger = get_logger(__name__)
+
+SETTLE_S = 2.0
+"""Longest time an administrator's change waits for name servers; clients give up after 3 s."""
+_REPLICATION_PORT_STEP = 1
+
+
+class Handlers(Protocol):
+    """The handlers of one area."""
+
+    def register(self, router: Router) -> None:
+        """Enter them into the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The parts that the service starts, stops and asks."""
+
+    router: Router
+    topics: TopicTable
+    groups: GroupTable
+    tables: Tables
+    rates: Rates
+    statistics: Statistics
+    clients: ClientHandlers
+    pulls: PullHandlers
+    sends: SendGroups
+    dispatcher: Dispatcher
+    registrar: Registrar
+    locks: QueueLocks
+    timers: TimerDelivery
+    transactions: Transactions
+    deliveries: DeliveryKeeper
+    services: tuple[BackgroundService, ...]
+
+    def expire_locks(self) -> None:
+        """Forget queue locks that nobody renews."""
+        self.locks.expire(steady_ms())
+
+    def start_services(self) -> None:
+        """Start what works beside the requests."""
+        for service in self.services:
+            service.start()
+
+    async def stop_services(self) -> None:
+        """Stop it again, the last one first."""
+        for service in reversed(self.services):
+            await service.stop()
+
+    async def save_tables(self) -> None:
+        """Write what is not written yet; an error is logged, since there is nobody left to tell."""
+        for saver in self.tables.savers:
+            try:
+                await saver.saved()
+            except StorageError as error:
+                logger.error("%s", error)
+
+
+class _Settling:
+    """A change is settled when the tables are on disk and the name servers have heard of it."""
+
+    def __init__(self, tables: Tables, registrar: Registrar) -> None:
+        self._tables = tables
+        self._registrar = registrar
+
+    async def settled(self) -> None:
+        """Wait for both."""
+        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
+        await self._registrar.settled(SETTLE_S)
+
+
+def assemble(
+    config: BrokerConfig,
+    store: MessageStore,
+    store_host: bytes,
+    address: str,
+    filesystem: FileSystem | None,
+    clock: Callable[[], int],
+) -> Assembly:
+    """Put a broker together around its open store.
+
+    Raises:
+        StoreDamaged: a table cannot be read.
+        ConfigError: the list of name servers is malformed.
+    """
+    tables = with_lost_topics(load_tables(config, filesystem, clock, store.deletions_saved), store)
+    registrar = _registrar(config, address, tables)
+    core = _Core(config, store, store_host, address, tables, registrar, clock)
+    sends = _sends(core)
+    pulls = PullHandlers(
+        store, core.topics, core.groups, core.registry, config, core.counters, core.statistics, core.resets, steady_ms
+    )
+    clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, steady_time_of_day(clock))
+    core.dispatcher.listen(pulls.arrived)
+    core.dispatcher.listen_topics(core.statistics.arrived)
+    router = Router()
+    core.gate.protect(router)
+    resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
+    areas: list[Handlers] = [
+        *_sending(core, sends),
+        pulls,
+        clients,
+        resets,
+        core.popping,
+        _assignments(core, registrar, filesystem),
+        *_consuming(core),
+        *_administration(core, pulls),
+    ]
+    for handlers in areas:
+        handlers.register(router)
+    core.running_config.listen(lambda changed: _settings_changed(core, registrar, changed))
+    for topic_changed in (registrar.topic_changed, pulls.topic_changed, resets.topic_changed):
+        core.topics.listen(topic_changed)
+    core.topics.listen_to_deletions(core.statistics.forget)
+    return Assembly(
+        router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.dispatcher,
+        registrar, core.locks, core.timers, core.transactions, core.deliveries, _services(core),
+    )  # fmt: skip
+
+
+def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
+    """Tell those who do not ask the settings each time."""
+    core.admission.settings_changed()
+    keep(core.config, core.store.config)
+    if "autoCreateTopicEnable" in changed and core.config.policies.auto_create_topic:
+        core.topics.add_missing(system_topics(core.config.identity, core.config.policies))
+    if "brokerPermission" in changed:
+        core.topics.renew_version()
+        registrar.permission_changed()
+
+
+def _set_queue_type(core: _Core, topic: str) -> None:
+    """Let the store know which queues a topic has before there are any."""
+    config = core.topics.get(topic)
+    if config is not None and config.attributes.get(QUEUE_TYPE) == BATCH_CQ:
+        core.store.set_batch_topic(topic)
+
+
+def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
+    host, _, port = address.rpartition(":")
+    return Registrar(
+        config.identity,
+        BrokerAddress(address, f"{host}:{int(port) + _REPLICATION_PORT_STEP}"),
+        tables.topics,
+        config.policies,
+        ConnectionLimits(credentials=config.security.own_credentials),
+        config.own_tls,
+    )
+
+
+class _Core:
+    """What several areas share; handed to the functions below and to nothing else: each part gets what it needs."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        store_host: bytes,
+        address: str,
+        tables: Tables,
+        registrar: Registrar,
+        clock: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.store_host = store_host
+        self.address = address
+        self.tables = tables
+        self.topics, self.groups = tables.topics, tables.groups
+        self.clock = clock
+        self.sync_flush = config.keeping.flush_disk_type == "SYNC_FLUSH"
+        self.counters = Counters()
+        self.copies = CopiedTexts(self.counters)
+        self.rates = Rates(self.counters, clock)
+        self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
+        self.locks = QueueLocks(config.policies.queue_lock_ms)
+        self.registry = ClientRegistry[Connection]()
+        self.resets = OffsetResets(self.registry, self.statistics, steady_ms)
+        self.settling = _Settling(tables, registrar)
+        self.conversions = Conversions(store, self.topics, self.settling)
+        self.dispatcher = Dispatcher(store)
+        self.running_config = RunningConfig(config)
+        self.retries = Retries(self.topics, self.groups, config.policies)
+        self.gate = access_gate(config.security, tables.security, demands_in(config.identity.cluster_name), clock)
+        self.records = PlacedRecords(store, self.gate.judge)
+        self.timer_rules = TimerRules(config.timers, clock)
+        self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
+        self.timers = _timers(self)
+        questions = ProducerQuestions(self.registry, config.identity.broker_name, self.gate.judge_of_users)
+        self.transactions = Transactions(
+            store, self.writer, self.topics, config.transactions, questions, self.copies, clock
+        )
+        self.popping = Popping(
+            store, self.writer, self.topics, tables.topics_saver, self.groups, self.registry, self.resets,
+            self.counters, self.statistics, self.copies, config, store_host, clock,
+        )  # fmt: skip
+        self.delayed = DelayedDelivery(store, self.writer, self.topics, tables.delays, clock)
+        self.deliveries = DeliveryKeeper(
+            store, tables.delays, self.timers, (self.delayed, self.transactions, self.popping.revival)
+        )
+        unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
+        creator = TopicCreator(self.topics, config.policies)
+        self.answers = SendAnswers(store_host, config.policies.region_id, trace_on=config.policies.trace_on)
+        self.admission = Admission(
+            config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules, self.copies
+        )
+
+
+def _timers(core: _Core) -> TimerDelivery:
+    precision = core.config.timers.precision_ms
+    return TimerDelivery(core.store, core.writer, core.topics, core.tables.timers_file, precision, core.clock)
+
+
+def _sends(core: _Core) -> SendGroups:
+    """Messages coming in."""
+    timeout = core.config.keeping.sync_flush_timeout_ms / 1000
+    waits = FlushWaits(core.store, core.answers, timeout) if core.sync_flush else None
+    saver = core.tables.topics_saver
+    return SendGroups(core.store, core.admission, core.answers, core.dispatcher, core.counters, saver, waits)
+
+
+def _sending(core: _Core, sends: SendGroups) -> tuple[Handlers, ...]:
+    """Sends one by one, and for many queues at once."""
+    return sends, QueueBatchHandlers(sends, core.admission, core.answers, core.gate.authorize)
+
+
+def _consuming(core: _Core) -> tuple[Handlers, ...]:
+    """What consumers need besides pulls."""
+    return (
+        LockHandlers(core.locks, core.registry, steady_ms),
+        OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
+        RelayHandlers(core.records, core.topics, core.groups, core.registry, core.config.identity),
+        ConsumerHandlers(
+            core.store, core.topics, core.registry, core.statistics, core.config.identity.broker_name, core.address
+        ),
+        RecordHandlers(core.store, core.records),
+        SendBackHandlers(
+            core.store,
+            core.records,
+            core.writer,
+            core.retries,
+            core.tables.topics_saver,
+            core.statistics,
+            core.copies,
+            core.config.policies,
+        ),
+        TransactionHandlers(core.records, core.transactions, core.clock),
+        RecallHandlers(core.writer, core.topics, core.config, core.timer_rules, core.clock),
+        _replies(core),
+    )
+
+
+def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | None) -> Handlers:
+    """Rebalancing by the broker."""
+    path = Path(core.config.keeping.root_dir) / "config" / "messageRequestMode.json"
+    modes = RequestModes(modes_file(str(path), filesystem))
+    return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
+
+
+def _replies(core: _Core) -> ReplyHandlers:
+    """Answers to requests."""
+    return ReplyHandlers(
+        core.admission, core.writer, core.registry, core.store_host, core.clock, core.copies, core.config.policies
+    )
+
+
+def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:
+    """What operators ask for."""
+    core.topics.listen(lambda topic: _set_queue_type(core, topic))
+    config = core.config
+    security = core.tables.security
+    return (
+        UserHandlers(security, core.gate),
+        AclHandlers(security.users, security.acls, security.acls_saver),
+        TopicHandlers(core.store, core.topics, core.groups, core.settling, config.identity, config.policies),
+        GroupHandlers(core.store, core.groups, core.topics, core.settling, pulls.reset),
+        GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
+        ProducerHandlers(core.registry),
+        UpkeepHandlers(core.store, core.topics, core.address),
+        RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates),
+        SettingsHandlers(core.running_config, core.settling),
+        StatisticsHandlers(core.statistics),
+        QueueItemHandlers(core.store, core.registry),
+        ConversionHandlers(core.store, core.topics, core.conversions),
+    )
+
+
+def _services(core: _Core) -> tuple[BackgroundService, ...]:
+    """What works beside the requests, in the order of its start."""
+    core.dispatcher.listen(core.popping.waiters.arrived)
+    core.dispatcher.listen(core.delayed.arrived, SCHEDULE_TOPIC)
+    core.dispatcher.listen(core.transactions.arrived, HALF_TOPIC)
+    core.dispatcher.listen(core.timers.arrived, TIMER_TOPIC)
+    return core.conversions, core.deliveries, core.delayed, core.timers, core.transactions, core.popping.revival

@@ -1,0 +1,404 @@
+"""`AdminClient`: topics, messages, groups and brokers, for operators, command lines and tests.
+
+    async with AdminClient(name_servers="127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", read_queues=8, write_queues=8)
+
+Neighbours: `cluster.name_servers` for what name servers know, `admin.message_query`; the rest goes to broker addresses.
+Source: RocketMQ `DefaultMQAdminExt`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from raptormq.client.admin.message_query import MAX_FOUND, FoundMessages, message_at, messages_with_key
+from raptormq.client.admin.topic_requests import check_wishes, creation
+from raptormq.client.background import finish_all
+from raptormq.client.cluster import (
+    ClientInstance,
+    cluster_of,
+    require_success,
+    route_in,
+    route_of,
+    route_request,
+    topics_of,
+)
+from raptormq.client.config import ClientConfig
+from raptormq.client.lifecycle import Ending, Startable
+from raptormq.client.results import TopicChange
+from raptormq.client.settings import LONG_MAX
+from raptormq.errors import ClientClosed, ConfigError, NoRoute, ServerError
+from raptormq.protocol.bodies.conversion import QueueConversionState
+from raptormq.protocol.bodies.group_progress import (
+    GroupConnections,
+    QueueProgress,
+    decode_consume_stats,
+    decode_group_configs,
+)
+from raptormq.protocol.bodies.queue_offsets import decode_offsets
+from raptormq.protocol.bodies.queues import TopicOffset, decode_kv_table, decode_topic_stats
+from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, TopicRoute
+from raptormq.protocol.bodies.tolerant_json import dumps
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
+from raptormq.protocol.headers.conversion import ConvertQueueRequestHeader
+from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
+from raptormq.protocol.headers.route import DeleteTopicRequestHeader
+from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, TopicRequestHeader
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.topic_names import check_group
+
+
+class AdminClient(Startable):
+    """Administers one installation.
+
+    Every method raises `TransportError` when a server does not answer within the request time-out, `ServerError`
+    when it refuses, and `ClientClosed` when the client is not started or closed.
+
+    Args:
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        client_config: shared connections.
+
+    Raises:
+        ConfigError: an address is not `host:port`.
+    """
+
+    def __init__(
+        self, *, name_servers: Sequence[str] | str | None = None, client_config: ClientConfig | None = None
+    ) -> None:
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        self._instance: ClientInstance | None = None
+        self._ending = Ending("an administrator")
+
+    async def start(self) -> None:
+        """Make the client usable; does nothing when it is."""
+        await self._ending.wait()
+        if self._instance is None:
+            self._instance = ClientInstance.acquire(self._client_config)
+
+    async def close(self) -> None:
+        """Close the connections; does nothing the second time. When this is cancelled it goes on in the background."""
+        instance, self._instance = self._instance, None
+        if instance is None:
+            await self._ending.wait()
+        else:
+            await self._ending.run(instance.release())
+
+    # --- topics ---
+
+    async def create_topic(
+        self,
+        topic: str,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        *,
+        perm: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+        brokers: Iterable[str] | None = None,
+        order: bool | None = None,
+    ) -> dict[str, TopicChange]:
+        """Create a topic, or change it, on each of `brokers` (addresses), by default on all masters that a name server
+        knows which answers within the request time-out.
+
+        What is not given stays as it is where the topic exists; a new one has the default.
+
+        Args:
+            topic: its name.
+            read_queues: queues that can be read, per broker; default 8. Fewer than there are hide the messages in the
+                others.
+            write_queues: queues that can be written, per broker; default 8.
+            perm: 6 read and write (default), 4 read, 2 write.
+            attributes: such as `{"queue.type": "BatchCQ"}`; those that it does not name stay, too.
+            brokers: addresses `host:port`.
+            order: whether the topic is meant for ordered messages; default False.
+
+        Returns:
+            What that was on each broker, by address.
+
+        Raises:
+            MessageError: `topic` is not a topic name.
+            ConfigError: another argument is not of its kind.
+            NoRoute: no broker is up.
+            TransportError, ServerError: at least one broker failed; all others have been asked.
+        """
+        check_wishes(topic, read_queues, write_queues, perm, attributes, order)
+        given = {"read_queue_nums": read_queues, "write_queue_nums": write_queues, "perm": perm, "order": order}
+        named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changes: dict[str, TopicChange] = {}
+
+        async def put(address: str) -> None:
+            before = await self._current(address, topic)
+            wanted = replace(before or TopicConfig(topic), **named)
+            wanted.attributes = wanted.attributes | dict(attributes or {})
+            # Also where nothing changes: a broker may know a change that its full disk has not taken yet.
+            await self._ask_broker(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, creation(wanted, attributes)))
+            changes[address] = TopicChange.of(before, wanted)
+
+        await finish_all(put(address) for address in await self._masters(brokers))
+        return changes
+
+    async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
+        """Delete a topic on each of `brokers` (addresses), by default on all masters, found as by
+        `create_topic`, then on every name server.
+
+        Raises:
+            TransportError, ServerError: at least one of the brokers, or of the name servers, failed; all others of
+                them have been asked.
+        """
+        await finish_all(
+            self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
+            for address in await self._masters(brokers)
+        )
+        if brokers is None:
+            await finish_all(
+                self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader(topic)))
+                for address in self._running().name_servers.addresses
+            )
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, system topics included, in order."""
+        return sorted(await topics_of(self._running().name_servers))
+
+    async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
+        """Return where a topic is, `None` when the name servers (or this one, `host:port`) do not know it; waits for
+        one that does not answer, as long as a request may take.
+        """
+        if name_server is None:
+            return await route_of(self._running().name_servers, topic)
+        return route_in(await self._ask_server(name_server, route_request(topic)), name_server)
+
+    async def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
+        """Return how a broker serves a topic, `None` when it does not."""
+        command = request(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+        instance = self._running()
+        answer = await instance.pool.request(broker_addr, command, instance.config.request_timeout)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return TopicConfig.from_json(require_success(answer, broker_addr).body)
+
+    async def convert_queue(
+        self, broker_addr: str, topic: str, action: str, to: str | None = None
+    ) -> QueueConversionState:
+        """Start (`to` is `"BatchCQ"` or `"SimpleCQ"`), stop or describe (`"status"`) a broker's conversion of the
+        queues of a topic, which goes on in the background.
+
+        Returns the state after that.
+
+        Raises:
+            ServerError: 29 and 604 where the broker refuses, 17 without the topic, 3 from any but RaptorMQ's brokers.
+        """
+        header = ConvertQueueRequestHeader(topic, action, to)
+        answer = await self._ask_broker(broker_addr, request(RequestCode.CONVERT_QUEUE, header))
+        return QueueConversionState.from_json(answer.body)
+
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return the bounds of every queue of a topic.
+
+        Raises:
+            NoRoute: the topic does not exist, or no broker that has it is up.
+        """
+        found = await self._running().routes.refresh(topic)
+        if found is None:
+            raise NoRoute.to(topic)
+        stats: dict[MessageQueue, TopicOffset] = {}
+        for broker_name in sorted(found.brokers):
+            address = found.replica(broker_name)
+            if address is not None:
+                command = request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic))
+                stats |= decode_topic_stats((await self._ask_broker(address, command)).body)
+        return stats
+
+    # --- messages ---
+
+    async def find_messages(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, count: int = MAX_FOUND
+    ) -> FoundMessages:
+        """Return the newest messages of a topic, at most `count` (1 to 64), that have a key, or that id (`message_id`),
+        and were stored between two times, in ms since 1970; in the order of their store times. Brokers that did
+        not answer, or refused, are in its `failures`, also where nothing was found.
+
+        Raises:
+            TransportError, ServerError: none answered.
+            NoRoute: the topic does not exist, or no broker that has it is up.
+            ServerError: 14 where nothing but batches that are encrypted as a whole has the key.
+            RecordError, KeyMissing: one cannot be decrypted, inflated or taken apart.
+            ConfigError: an argument is not what it has to be.
+        """
+        return await messages_with_key(self._running(), topic, key, begin_ms, end_ms, count)
+
+    async def message(self, offset_message_id: str) -> MessageExt | None:
+        """Return the message with the id that a broker gave (`offset_message_id`: address and place), of a batch the
+        first one, `None` when it is not there any more. The broker is asked at the address in the id.
+
+        Raises:
+            MessageError: this is no such id.
+            ServerError, RecordError, KeyMissing: as `find_messages`.
+        """
+        return await message_at(self._running(), offset_message_id, await self.cluster_info())
+
+    # --- consumer groups ---
+
+    async def groups(self) -> list[str]:
+        """Return the names of all consumer groups that a broker knows, RocketMQ's own included, in order."""
+        return sorted(set().union(*await self._group_configs(await self._brokers())))
+
+    async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, QueueProgress]:
+        """Return how far a group is in every queue of a topic, by default of all topics where it has committed an
+        offset; nothing for a group that nobody knows. Brokers that do not say where a queue begins, as Apache
+        RocketMQ's, are asked for that, too: only what is there is lag. Raises `NoRoute` while no broker is
+        registered, `MessageError` for what is no group name.
+        """
+        check_group(group)
+        brokers = await self._brokers()
+        found = await asyncio.gather(*(self._progress(address, group, topic) for address in brokers))
+        begun = set() if topic else {queue.topic for here in found for queue in here}
+        # A broker tells of the topics that were committed to it; what waits in its queues of the others is lag, too.
+        more = [
+            self._progress(address, group, other)
+            for address, here in zip(brokers, found, strict=True)
+            for other in begun - {queue.topic for queue in here}
+        ]
+        return {queue: each for here in (*found, *await asyncio.gather(*more)) for queue, each in here.items()}
+
+    async def _progress(self, broker: str, group: str, topic: str | None) -> dict[MessageQueue, QueueProgress]:
+        command = request(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(group, topic))
+        found = decode_consume_stats((await self._ask_broker(broker, command)).body)
+        for each in sorted({queue.topic for queue, progress in found.items() if progress.min_offset is None}):
+            command = request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(each))
+            for queue, bounds in decode_topic_stats((await self._ask_broker(broker, command)).body).items():
+                if queue in found:
+                    found[queue] = replace(found[queue], min_offset=bounds.min_offset)
+        return found
+
+    async def group_connections(self, group: str) -> GroupConnections | None:
+        """Return who is connected for a group, and what they subscribe to, `None` when nobody is. Clients that do not
+        send heartbeats, such as pull consumers and Spark, are not among them. Raises `NoRoute` while no broker is
+        registered.
+        """
+        found: GroupConnections | None = None
+        instance = self._running()
+        for address in await self._brokers():
+            command = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader(group))
+            answer = await instance.pool.request(address, command, instance.config.request_timeout)
+            if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                continue
+            here = GroupConnections.from_json(require_success(answer, address).body)
+            if found is None:
+                found = here
+                continue
+            known = {member.client_id for member in found.members}
+            found.members += [member for member in here.members if member.client_id not in known]
+            found.subscriptions |= here.subscriptions
+        return found
+
+    async def reset_group(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Let a group go on in every queue of a topic with the first message stored at or after a time, in ms since
+        1970; 0 is the oldest message, -1 the end. Members that are connected go on from there, too. A broker that has
+        the topic and does not know the group learns of it, with the settings that it has elsewhere.
+
+        Returns the new offsets.
+
+        Raises:
+            NoRoute: the topic does not exist, or a broker that has it has no master; nobody was asked.
+            TransportError, ServerError: a broker failed (26: none knows the group); others may have been reset, and
+                the same again does no harm.
+        """
+        found = await self._running().routes.refresh(topic)
+        if found is None:
+            raise NoRoute.to(topic)
+        masters = [address for name in sorted(found.brokers) if (address := found.master(name))]
+        if not masters or len(masters) < len(found.brokers):
+            raise NoRoute(f"topic {topic}: a broker that has it is without a master")
+        await self._spread_group(group, masters)
+        offsets: dict[MessageQueue, int] = {}
+
+        async def reset(address: str) -> None:
+            header = ResetOffsetRequestHeader(group, topic, timestamp_ms, is_force=True)
+            answer = await self._ask_broker(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
+            offsets.update(decode_offsets(answer.body))
+
+        await finish_all(map(reset, masters))
+        return offsets
+
+    async def _spread_group(self, group: str, brokers: Sequence[str]) -> None:
+        """Make a group that one of these brokers knows known to all of them."""
+        tables = await self._group_configs(brokers)
+        config = next((table[group] for table in tables if group in table), None)
+        for address, table in zip(brokers, tables, strict=True):
+            if config is not None and group not in table:
+                command = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
+                await self._ask_broker(address, command)
+
+    async def _group_configs(self, brokers: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the groups that each of these brokers knows, with their settings."""
+
+        async def ask(address: str) -> dict[str, Any]:
+            answer = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+            return decode_group_configs(answer.body)
+
+        return await asyncio.gather(*map(ask, brokers))
+
+    # --- brokers ---
+
+    async def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
+        """Return all broker groups as the name servers (or this one, `host:port`) see them."""
+        if name_server is None:
+            return await cluster_of(self._running().name_servers)
+        answer = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return ClusterInfo.from_json(require_success(answer, name_server).body)
+
+    async def runtime_info(self, broker_addr: str) -> dict[str, str]:
+        """Return a broker's figures by name, as `mqadmin brokerStatus` shows them."""
+        answer = await self._ask_broker(broker_addr, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return decode_kv_table(answer.body)
+
+    # --- inside ---
+
+    async def _masters(self, brokers: Iterable[str] | None) -> list[str]:
+        if isinstance(brokers, str):
+            raise ConfigError(f"brokers are a list of addresses, not {brokers!r}")
+        if brokers is not None:
+            return list(brokers)
+        info = await cluster_of(self._running().name_servers, patiently=True)  # who is missed stays as it is
+        masters = sorted(
+            broker.broker_addrs[MASTER_ID] for broker in info.brokers.values() if MASTER_ID in broker.broker_addrs
+        )
+        if not masters:
+            raise NoRoute("no broker is registered")
+        return masters
+
+    async def _brokers(self) -> list[str]:
+        """Return an address of each broker group, its master's where there is one."""
+        groups = (await self.cluster_info()).brokers.values()
+        found = sorted(group.broker_addrs[min(group.broker_addrs)] for group in groups if group.broker_addrs)
+        if not found:
+            raise NoRoute("no broker is registered")
+        return found
+
+    async def _current(self, address: str, topic: str) -> TopicConfig | None:
+        try:
+            return await self.topic_config(address, topic)
+        except ServerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        # Brokers before RocketMQ 5 know no question about one topic.
+        answer = await self._ask_broker(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        return TopicConfigTable.from_json(answer.body).topics.get(topic)
+
+    async def _ask_server(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        instance = self._running()
+        return await instance.pool.request(address, command, instance.config.request_timeout)
+
+    async def _ask_broker(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        return require_success(await self._ask_server(address, command), address)
+
+    def _running(self) -> ClientInstance:
+        if self._instance is None:
+            raise ClientClosed("the admin client is not started, or closed")
+        return self._instance

@@ -1,0 +1,138 @@
+"""Messages by key and by id: what brokers are asked, and what of their answers was asked for.
+
+A broker that is silent does not hide what the others have: it is named beside what was found. An index of keys holds
+hashes, and a broker may answer with all of a batch that is stored whole, so every message is looked at here.
+Neighbours: `admin.client` offers the calls, `message.decoding` decodes. Source: RocketMQ `MQAdminImpl`, codes 12 and
+33.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
+
+from raptormq.client.background import finish_all
+from raptormq.client.cluster import ClientInstance, require_success
+from raptormq.client.message import decode_messages
+from raptormq.client.security import EncryptionKeys
+from raptormq.client.settings import Limits, Milliseconds, check_setting
+from raptormq.errors import ConfigError, MessageError, NoRoute, RaptorMQError, ServerError, TransportError
+from raptormq.protocol.bodies.route import ClusterInfo
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.offset import ViewMessageRequestHeader
+from raptormq.protocol.headers.query import QueryMessageRequestHeader
+from raptormq.protocol.inner_ids import unpack_ids
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import UNIQUE_KEY, find_property, has_key
+from raptormq.protocol.record import decode_record, iter_records
+
+MAX_FOUND = 64
+"""Messages that a broker returns at most, whatever it is asked for (``maxMsgsNumBatch``)."""
+_NOTHING_THERE = "can not find message by the offset"
+"""What brokers remark, in RocketMQ's words; the code that comes with it says no more than that something is wrong."""
+
+
+class FoundMessages(list[MessageExt]):
+    """What a search has found; without an answer of every broker it may be more."""
+
+    def __init__(self, messages: Iterable[MessageExt], failures: Mapping[str, RaptorMQError]) -> None:
+        super().__init__(messages)
+        self.failures = failures
+        """The error of each broker that did not answer, or refused, by its name."""
+
+
+async def messages_with_key(
+    instance: ClientInstance, topic: str, key: str, begin_ms: int, end_ms: int, count: int
+) -> FoundMessages:
+    """Return the newest messages of a topic that have a key or an id, in the order of their store times.
+
+    Raises: as `AdminClient.find_messages`.
+    """
+    check_setting("topic", topic, str)
+    check_setting("key", key, str)
+    check_setting("begin_ms", begin_ms, Milliseconds)
+    check_setting("end_ms", end_ms, Milliseconds)
+    if begin_ms > end_ms:
+        raise ConfigError(f"begin_ms must not be behind end_ms: {begin_ms} and {end_ms}")
+    check_setting("count", count, Annotated[int, Limits(MAX_FOUND)])
+    route = await instance.routes.refresh(topic)
+    if route is None:
+        raise NoRoute.to(topic)
+    found: dict[tuple[MessageQueue, int, str], MessageExt] = {}
+    refused: list[ServerError] = []
+    failures: dict[str, RaptorMQError] = {}
+
+    async def ask(broker_name: str, address: str) -> None:
+        # With a smaller number, of the newest batch the broker would send the first messages.
+        header = QueryMessageRequestHeader(topic, key, MAX_FOUND, begin_ms, end_ms)
+        command = request(RequestCode.QUERY_MESSAGE, header)
+        answer = await instance.pool.request(address, command, instance.config.request_timeout)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return
+        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # only encrypted batches; another broker may have more
+            refused.append(ServerError(answer.code, answer.remark, address))
+            return
+        body = require_success(answer, address).body
+        for message in _with_key(body, topic, key, broker_name, instance.config.keys):
+            # Once, though its KEYS may have a word twice. A topic that was deleted and made again has offsets anew, and
+            # other brokers answer with what the log has of its first life, too.
+            found[message.queue, message.queue_offset, message.offset_message_id] = message
+
+    async def try_to_ask(broker_name: str, address: str) -> None:
+        try:
+            await ask(broker_name, address)
+        except (TransportError, ServerError) as error:
+            failures[broker_name] = error
+
+    replicas = {name: address for name in sorted(route.brokers) if (address := route.replica(name)) is not None}
+    await finish_all(try_to_ask(name, address) for name, address in replicas.items())
+    if failures and len(failures) == len(replicas):
+        raise failures[min(failures)]
+    if refused and not found:
+        raise refused[0]
+    in_order = sorted(found.values(), key=lambda each: (each.store_timestamp, each.queue, each.queue_offset))
+    return FoundMessages(in_order[-count:], failures)
+
+
+async def message_at(instance: ClientInstance, offset_message_id: str, brokers: ClusterInfo) -> MessageExt | None:
+    """Return the message with an offset id, `None` when its broker has none there; `brokers` tell the broker's name.
+
+    Raises: as `AdminClient.message`.
+    """
+    check_setting("offset_message_id", offset_message_id, str)
+    place = parse_offset_id(offset_message_id)
+    if not 0 < place.port < 1 << 16 or place.physical_offset < 0:
+        raise MessageError(f"{offset_message_id} names no broker: it is not the id that a broker gives a message")
+    address = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
+    command = request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset))
+    answer = await instance.pool.request(address, command, instance.config.request_timeout)
+    if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
+        return None
+    body = require_success(answer, address).body
+    record = decode_record(body, check_crc=False)
+    names = (each.broker_name for each in brokers.brokers.values() if address in each.broker_addrs.values())
+    queue = MessageQueue(record.topic, next(names, ""), record.queue_id)
+    messages = decode_messages(body, queue, keys=instance.config.keys)
+    # A batch that brokers cannot look into comes as a whole, and its own place stands for the first message.
+    return next((each for each in messages if each.physical_offset == place.physical_offset), messages[0])
+
+
+def _with_key(body: bytes, topic: str, key: str, broker_name: str, keys: EncryptionKeys | None) -> Iterator[MessageExt]:
+    """Yield the messages of an answer that have the key; a record that has not is not decoded, be it damaged or not.
+
+    Raises:
+        RecordError: the records are damaged or cut, or a body cannot be inflated.
+        KeyMissing: a body is encrypted with a key that is not there.
+    """
+    data, end = memoryview(body), 0
+    for record in iter_records(body, check_crc=False):
+        start, end = end, end + record.total_size
+        text = record.properties
+        if record.topic != topic or not (has_key(text, key) or key in unpack_ids(text)):
+            continue
+        messages = decode_messages(data[start:end], MessageQueue(topic, broker_name, record.queue_id), keys=keys)
+        own = [message for message in messages if key in message.keys or key == message.message_id]
+        # All messages of a batch have its id, and may have none of their own.
+        yield from messages if not own and key == find_property(text, UNIQUE_KEY) else own

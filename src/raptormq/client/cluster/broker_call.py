@@ -1,0 +1,153 @@
+"""Requests about offsets: a queue's bounds, the offset of a time, a group's progress.
+
+Who remembers an offset remembers the id of the topic with it, and names it in later requests: one of that name that was
+made again has other messages there (`raptormq.protocol.topic_ids`).
+Neighbours: `consumer.queue_reader` and `consumer.queue_bounds` ask, `consumer.offset_commits` stores. Source: RocketMQ
+`MQClientAPIImpl`, codes 14, 15, 29, 30 and 31.
+
+The broker of a queue: found in the route, and found again when it has moved.
+
+In a cluster a broker that restarts often has another address; the name servers know it within seconds. One that has no
+such topic, which may have been deleted, makes the route doubtful.
+Neighbours: `cluster.routes` knows addresses, `consumer.pull_consumer` and `consumer.queue_reader` call. Source:
+RocketMQ `findBrokerAddressInSubscribe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from raptormq.client.cluster.metadata import require_success
+from raptormq.client.cluster.routes import ROUTE_ERRORS, RouteTable
+from raptormq.errors import ConnectError, ConnectionClosed, NoRoute, ServerError
+from raptormq.protocol.bodies.route import MASTER_ID
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.offset import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.schema import Header, decode_header
+from raptormq.protocol.topic_ids import ASK
+from raptormq.transport.pool import ConnectionPool
+
+T = TypeVar("T")
+
+
+async def at_broker(
+    routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int = MASTER_ID
+) -> T:
+    """Return what `call(address)` returns for the broker of `queue`; calls once more when the broker has moved.
+
+    `broker_id` is the wished member of the broker group; another one takes its place when it is gone.
+
+    Raises:
+        NoRoute: the topic does not exist, or no member of the broker group is up.
+        TransportError: the broker, or every name server, does not answer.
+    """
+    try:
+        return await _at_broker(routes, queue, call, broker_id)
+    except ServerError as error:
+        if error.code == ResponseCode.TOPIC_NOT_EXIST:
+            routes.denied(queue.topic, queue.broker_name)
+        raise
+
+
+async def _at_broker(routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int) -> T:
+    address = (await routes.find(queue.topic)).replica(queue.broker_name, broker_id)
+    if address is not None:
+        try:
+            return await call(address)
+        except (ConnectError, ConnectionClosed):
+            moved = await _refreshed_address(routes, queue, broker_id)
+            if moved is None or moved == address:
+                raise
+            return await call(moved)
+    moved = await _refreshed_address(routes, queue, broker_id)
+    if moved is None:
+        raise NoRoute(f"no member of broker {queue.broker_name} is up")
+    return await call(moved)
+
+
+async def _refreshed_address(routes: RouteTable, queue: MessageQueue, broker_id: int) -> str | None:
+    try:
+        found = await routes.refresh(queue.topic)
+    except ROUTE_ERRORS:
+        return None
+    return found.replica(queue.broker_name, broker_id) if found is not None else None
+
+
+class QueueOffset(NamedTuple):
+    """An offset, and of which topic it is."""
+
+    offset: int
+    topic_id: str | None
+    """`None` when the broker gives none."""
+
+
+class OffsetRequests:
+    """All of them go to the broker address that the caller found in the route. `topic_id` says which topic is meant;
+    the default asks for its id.
+
+    Every method raises `TransportError` when the broker does not answer within `timeout` seconds, and `ServerError`
+    when it answers with an error code, 31002 when the topic has another id.
+    """
+
+    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        self._pool = pool
+        self._timeout = timeout
+
+    async def min_offset(self, address: str, queue: MessageQueue, topic_id: str = ASK) -> QueueOffset:
+        """Return the offset of the first message that is still there."""
+        header = QueueRequestHeader(queue.topic, queue.queue_id, topic_id)
+        return await self._offset(address, RequestCode.GET_MIN_OFFSET, header, topic_id)
+
+    async def max_offset(self, address: str, queue: MessageQueue, topic_id: str = ASK) -> QueueOffset:
+        """Return the offset that the next message will get; 0 for an empty queue."""
+        header = QueueRequestHeader(queue.topic, queue.queue_id, topic_id)
+        return await self._offset(address, RequestCode.GET_MAX_OFFSET, header, topic_id)
+
+    async def offset_by_time(
+        self, address: str, queue: MessageQueue, timestamp_ms: int, topic_id: str = ASK
+    ) -> QueueOffset:
+        """Return the offset of the first message stored at or after `timestamp_ms`, the maximum when all are older."""
+        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER", topic_id)
+        return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, topic_id)
+
+    async def committed(
+        self, address: str, group: str, queue: MessageQueue, *, zero_on_young_topic: bool = False
+    ) -> QueueOffset | None:
+        """Return where the group stands, or `None` for a group that is new to the queue.
+
+        With `zero_on_young_topic` the broker answers 0 for a new group while the first message of the queue is still
+        there; brokers before RocketMQ 5 do so in any case.
+        """
+        zero = None if zero_on_young_topic else False
+        header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, zero, ASK)
+        command = request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        answer = await self._pool.request(address, command, self._timeout)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return _told(answer, address, None)
+
+    async def commit(
+        self, address: str, group: str, queue: MessageQueue, offset: int, topic_id: str | None = None
+    ) -> None:
+        """Make `offset` the next one that the group consumes; returns when the broker has taken it."""
+        header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, offset, topic_id)
+        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        require_success(await self._pool.request(address, command, self._timeout), address)
+
+    async def _offset(self, address: str, code: RequestCode, header: Header, topic_id: str) -> QueueOffset:
+        answer = await self._pool.request(address, request(code, header), self._timeout)
+        return _told(answer, address, None if topic_id == ASK else topic_id)
+
+
+def _told(answer: RemotingCommand, address: str, meant: str | None) -> QueueOffset:
+    header = decode_header(OffsetResponseHeader, require_success(answer, address).ext_fields)
+    return QueueOffset(header.offset, header.topic_id or meant)

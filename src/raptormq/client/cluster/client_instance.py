@@ -1,0 +1,247 @@
+"""One client as brokers see it: a client id, connections, routes and heartbeats, shared by producers and consumers.
+
+Brokers learn from heartbeats which groups a client belongs to; they forget it when its connection ends or stays
+silent for 120 s, and tell all consumers of a group when that changes. So a heartbeat goes out every 30 s, at once
+after a group is joined, a subscription or a route has changed, or a connection was made or lost, and soon again while a
+broker does not take it: without one it asks nothing about transactions and passes no reply on.
+Neighbours: `cluster.routes`, `cluster.name_servers`, `cluster.heartbeats`; producers and consumers acquire an instance
+and release it. Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from raptormq.client.background import background, cancel_all
+from raptormq.client.cluster.broker_call import OffsetRequests
+from raptormq.client.cluster.heartbeats import Heartbeats
+from raptormq.client.cluster.name_servers import NameServers
+from raptormq.client.cluster.routes import RouteTable
+from raptormq.client.cluster.topic_route import TopicQueues
+from raptormq.client.config import ClientConfig, local_address
+from raptormq.client.lifecycle import require_loop
+from raptormq.errors import ClientError, RaptorMQError
+from raptormq.logs import get_logger
+from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from raptormq.protocol.bodies.route import MASTER_ID
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, request, response_to
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from raptormq.protocol.message_id import UniqueIdFactory, encode_host
+from raptormq.transport.connection import Connection
+from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.router import Router
+
+log = get_logger(__name__)
+
+S = TypeVar("S")
+
+MAX_NEW_S = 10.0
+"""After its restart all members of a group come back to a broker within that, if they are alive."""
+
+
+class ConsumerMember(Protocol):
+    """A consumer that belongs to a group, as far as heartbeats need to know it."""
+
+    def describe(self) -> ConsumerData:
+        """Return what heartbeats say about the group."""
+
+    def members_changed(self) -> None:
+        """Learn that clients joined or left the group, or that a route has changed. Must not block."""
+
+    def connection_made(self) -> None:
+        """Learn that there is a connection to a broker, which may have forgotten everything. Must not block."""
+
+    def connection_lost(self) -> None:
+        """Learn that a connection has ended: a broker may be gone, or restart; or a name server, which then knows only
+        some of the brokers for a while. Must not block."""
+
+
+_instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, ClientInstance]] = WeakKeyDictionary()
+
+
+class ClientInstance:
+    """The shared part of all producers and consumers with one `ClientConfig` on one event loop.
+
+    Get it with `acquire`, give it back with `release`; the last one to do so closes it.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        ip = config.client_ip or local_address(config.addresses[0])
+        self.client_id = f"{ip}@{config.instance_name}"
+        """Unique per client; members of a group are sorted by it."""
+        self._consumers: dict[str, ConsumerMember] = {}
+        self.router = Router()
+        """Takes what brokers ask of this client; producers and consumers add their answers."""
+        self.router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
+        self.router.on_closed(self._connection_lost)
+        # A broker whose machine is gone never closes its connection; only its silence tells.
+        limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
+        self._made_at: dict[str, float] = {}
+        self.pool = ConnectionPool(self.router, limits, config.request_timeout, config.tls, self._connection_made)
+        self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
+        self.routes = RouteTable(self.name_servers, self._route_changed)
+        self.offsets = OffsetRequests(self.pool, config.request_timeout)
+        self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
+        self._shared: dict[Callable[[ClientInstance], Any], Any] = {}
+        self._producers: dict[str, int] = {}
+        self._users = 0
+        self.heartbeats = Heartbeats(
+            self.pool, config.request_timeout, config.heartbeat_interval, self._listening_brokers, self._heartbeat_data
+        )
+        self._tasks = [
+            background(self.heartbeats.run(), f"heartbeats of {self.client_id}"),
+            background(self._refresh_routes(), f"routes of {self.client_id}"),
+        ]
+
+    @classmethod
+    def acquire(cls, config: ClientConfig) -> ClientInstance:
+        """Return the instance of `config` on the running loop, making it for the first user.
+
+        Raises:
+            ConfigError: a name server address is unusable.
+        """
+        by_config = _instances.setdefault(asyncio.get_running_loop(), {})
+        instance = by_config.get(config)
+        if instance is None:
+            instance = by_config[config] = cls(config)
+        instance._users += 1
+        return instance
+
+    async def release(self) -> None:
+        """Give the instance back; the last user closes it within about two seconds.
+
+        Raises:
+            ClientClosed: this is another event loop.
+        """
+        require_loop(self.loop)
+        self._users -= 1
+        if self._users:
+            return
+        by_config = _instances.get(self.loop, {})
+        if by_config.get(self.config) is self:
+            del by_config[self.config]
+        await cancel_all(self._tasks)
+        await self.routes.close()
+        await self.router.stop()
+        await self.pool.close()
+
+    def shared(self, make: Callable[[ClientInstance], S]) -> S:
+        """Return what all users of this instance have in common by ``make``, which is called for the first of them.
+
+        Producers and consumers attach their parts by it (replies, transaction checks, batches that fill up), so that
+        the instance need not know them.
+        """
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        found: S = self._shared[make]
+        return found
+
+    def consumer(self, group: str) -> ConsumerMember | None:
+        """Return the member of a consumer group that this client is."""
+        return self._consumers.get(group)
+
+    def join_producers(self, group: str) -> None:
+        """Count one more producer of a group."""
+        self._producers[group] = self._producers.get(group, 0) + 1
+        self.heartbeats.soon()
+
+    async def leave_producers(self, group: str) -> None:
+        """Count one less; the last one tells the brokers."""
+        self._producers[group] -= 1
+        if not self._producers[group]:
+            del self._producers[group]
+            await self._unregister(producer_group=group)
+
+    def join_consumers(self, group: str, member: ConsumerMember) -> None:
+        """Make the client a member of a consumer group.
+
+        Raises:
+            ClientError: it is one already: a client is one member, whatever it runs.
+        """
+        if group in self._consumers:
+            raise ClientError(f"group {group} has a consumer with this ClientConfig already; give each its own")
+        self._consumers[group] = member
+        self.heartbeats.soon()
+
+    async def leave_consumers(self, group: str) -> None:
+        """Leave a consumer group; the brokers tell its other members, who take over the queues."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(consumer_group=group)
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        consumers = [member.describe() for member in self._consumers.values()]
+        return HeartbeatData(self.client_id, list(self._producers), consumers)
+
+    async def _refresh_routes(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.route_refresh_interval)
+            await self.routes.refresh_all()
+
+    async def _unregister(self, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        header = UnregisterClientRequestHeader(self.client_id, producer_group, consumer_group)
+
+        async def tell(address: str) -> None:
+            if self.pool.open_connection(address) is None:
+                return  # it forgot the client when the connection ended
+            try:
+                command = request(RequestCode.UNREGISTER_CLIENT, header)
+                await self.pool.request(address, command, self.config.request_timeout)
+            except RaptorMQError as error:
+                log.info("broker %s was not told that the client leaves: %s", address, error)
+
+        await asyncio.gather(*map(tell, self._broker_addresses(with_replicas=True)))
+
+    def _listening_brokers(self) -> set[str]:
+        if not self._producers and not self._consumers:
+            return set()  # there is nothing to say
+        return self._broker_addresses(with_replicas=bool(self._consumers))
+
+    def _broker_addresses(self, *, with_replicas: bool) -> set[str]:
+        return {
+            address
+            for topic_queues in self.routes.all_known()
+            for members in topic_queues.brokers.values()
+            for broker_id, address in members.items()
+            if with_replicas or broker_id == MASTER_ID
+        }
+
+    def _members_changed(
+        self, _connection: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader
+    ) -> RemotingCommand:
+        member = self._consumers.get(header.consumer_group)
+        if member is not None:
+            member.members_changed()
+        return response_to(command)  # brokers send it oneway; one that does not gets its answer
+
+    def is_new(self, address: str) -> bool:
+        """Whether the connection to a broker was made so lately that others may not be back there yet."""
+        made_at = self._made_at.get(address)
+        return made_at is not None and self.loop.time() - made_at < MAX_NEW_S
+
+    def _connection_made(self, address: str) -> None:
+        if address not in self.config.addresses:
+            now = self.loop.time()
+            self._made_at = {known: at for known, at in self._made_at.items() if now - at < MAX_NEW_S} | {address: now}
+            self.heartbeats.soon()
+            for member in self._consumers.values():
+                member.connection_made()
+
+    def _connection_lost(self, connection: Connection) -> None:
+        if not connection.has_spoken:  # nobody was there, and the loss before it has been told
+            return
+        self.heartbeats.soon()
+        for member in self._consumers.values():
+            member.connection_lost()
+
+    def _route_changed(self, _changed: TopicQueues) -> None:
+        self.heartbeats.soon()
+        for member in self._consumers.values():
+            member.members_changed()

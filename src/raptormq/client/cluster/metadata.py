@@ -1,0 +1,195 @@
+"""What the name servers of one installation know together.
+
+They do not talk to each other. One that was started just now, or that some of the brokers cannot reach, lacks what
+another one has; whoever believed one alone would not see these brokers. Where they contradict each other, the one that
+the client is with is believed.
+Neighbours: `cluster.name_servers` asks; `cluster.metadata` and `admin.client` want to know.
+
+Answers with an error code as exceptions. Neighbours: everything here that sends requests.
+
+What each name server has told last of the topics in use, for the time in which one does not answer.
+
+It may be late once, or restart, while the brokers that it alone knows are there all the time. A member of a group that
+gave up their queues would divide others than the other members do, and nobody would read some of them. So what it has
+told last counts until it tells something else, but for brokers that another one knew and does not tell any more, and
+no longer than name servers themselves wait for a broker: one that is gone, with brokers on the same machine perhaps,
+must not keep those.
+Neighbours: `cluster.metadata` asks, `cluster.routes` keeps what clients make of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple, TypeVar
+
+from raptormq.client.cluster.name_servers import NameServers
+from raptormq.errors import BodyError, ServerError
+from raptormq.logs import get_logger
+from raptormq.protocol.bodies.route import ClusterInfo, TopicList, TopicRoute
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.route import RouteRequestHeader
+
+log = get_logger(__name__)
+
+
+def require_success(answer: RemotingCommand, peer: str) -> RemotingCommand:
+    """Return the answer itself when its code is 0.
+
+    Raises:
+        ServerError: any other code, with the peer's remark.
+    """
+    if answer.code != ResponseCode.SUCCESS:
+        raise ServerError(answer.code, answer.remark, peer)
+    return answer
+
+
+_KEPT_S = 120.0
+"""RocketMQ's `DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`."""
+
+
+class _Told(NamedTuple):
+    route: TopicRoute
+    at: float
+    """Loop time."""
+
+
+class ToldRoutes:
+    """Routes as the name servers of one installation know them together, those that do not answer included."""
+
+    def __init__(self, name_servers: NameServers) -> None:
+        self._name_servers = name_servers
+        self._told: dict[str, dict[str, _Told]] = {}
+        """By topic and address of the name server."""
+
+    async def ask(self, topic: str) -> TopicRoute | None:
+        """Return where a topic is, `None` when no name server that answers knows it.
+
+        Raises: as `known_together.route_of`.
+        """
+        answers = await routes_told(self._name_servers, topic)
+        now = asyncio.get_running_loop().time()
+        before = self._told.get(topic, {})
+        told = {address: _Told(route, now) for address, route in answers.items() if route is not None}
+        gone = _members(before[address].route for address in told.keys() & before.keys())
+        gone -= _members(each.route for each in told.values())
+        silent = {
+            address: last._replace(route=_without(gone, last.route))
+            for address, last in before.items()
+            if address not in answers and now - last.at < _KEPT_S
+        }
+        known = told | silent
+        if known:
+            self._told[topic] = known
+        else:
+            self._told.pop(topic, None)
+        return reduce(TopicRoute.with_others_of, (each.route for each in known.values())) if told else None
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: nothing that was told of it counts when it is made again."""
+        self._told.pop(topic, None)
+
+
+def _members(routes: Iterable[TopicRoute]) -> set[tuple[str, int]]:
+    """Return the members of brokers: name and broker id."""
+    brokers = (broker for route in routes for broker in route.brokers)
+    return {(broker.broker_name, broker_id) for broker in brokers for broker_id in broker.broker_addrs}
+
+
+def _without(gone: Collection[tuple[str, int]], route: TopicRoute) -> TopicRoute:
+    brokers = []
+    for broker in route.brokers:
+        name, addresses = broker.broker_name, broker.broker_addrs
+        if left := {broker_id: at for broker_id, at in addresses.items() if (name, broker_id) not in gone}:
+            brokers.append(replace(broker, broker_addrs=left))
+    names = {broker.broker_name for broker in brokers}
+    return replace(route, brokers=brokers, queues=[queue for queue in route.queues if queue.broker_name in names])
+
+
+T = TypeVar("T")
+
+_NAME_SERVER = "name server"
+
+
+async def route_of(name_servers: NameServers, topic: str) -> TopicRoute | None:
+    """Return where a topic is, `None` when none knows it; each has its time to answer.
+
+    Raises:
+        TransportError: none answers.
+        ServerError, BodyError: none has a good answer.
+    """
+    return _together(await routes_told(name_servers, topic, patiently=True), TopicRoute.with_others_of)
+
+
+async def routes_told(
+    name_servers: NameServers, topic: str, *, patiently: bool = False
+) -> dict[str, TopicRoute | None]:
+    """Return where a topic is by address of each name server that has a good answer, first the one that is believed;
+    raises as `route_of`.
+    """
+    return await _good_answers(name_servers, lambda: route_request(topic), route_in, patiently=patiently)
+
+
+async def cluster_of(name_servers: NameServers, *, patiently: bool = False) -> ClusterInfo:
+    """Return all broker groups; `patiently` as in `NameServers.ask_all`, raises as `route_of`."""
+
+    def read(answer: RemotingCommand) -> ClusterInfo:
+        return ClusterInfo.from_json(require_success(answer, _NAME_SERVER).body)
+
+    command = RequestCode.GET_BROKER_CLUSTER_INFO
+    found = await _good_answers(name_servers, lambda: request(command), read, patiently=patiently)
+    return _together(found, ClusterInfo.with_others_of) or ClusterInfo()
+
+
+async def topics_of(name_servers: NameServers) -> set[str]:
+    """Return the names of all topics; raises as `route_of`."""
+
+    def read(answer: RemotingCommand) -> set[str]:
+        return set(TopicList.from_json(require_success(answer, _NAME_SERVER).body).topics)
+
+    command = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    return _together(await _good_answers(name_servers, lambda: request(command), read), set.union) or set()
+
+
+def route_request(topic: str) -> RemotingCommand:
+    """Return the question where a topic is."""
+    return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
+
+
+def route_in(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
+    """Return the route that a name server has answered with, `None` where it knows none.
+
+    Raises:
+        ServerError, BodyError: it is no such answer.
+    """
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    return TopicRoute.from_json(require_success(answer, name_server).body)
+
+
+async def _good_answers(
+    name_servers: NameServers,
+    command: Callable[[], RemotingCommand],
+    read: Callable[[RemotingCommand], T],
+    *,
+    patiently: bool = False,
+) -> dict[str, T]:
+    good: dict[str, T] = {}
+    errors: list[ServerError | BodyError] = []
+    for address, answer in (await name_servers.ask_all(command, patiently=patiently)).items():
+        try:
+            good[address] = read(answer)
+        except (ServerError, BodyError) as error:
+            log.debug("name server %s has no good answer: %s", address, error)
+            errors.append(error)
+    if not good:
+        raise errors[0]
+    return good
+
+
+def _together(told: Mapping[str, T | None], join: Callable[[T, T], T]) -> T | None:
+    known = [each for each in told.values() if each is not None]
+    return reduce(join, known) if known else None

@@ -1,0 +1,22 @@
+"""Consumers: rebalancing, reading queues, calling listeners, committing offsets, sending back.
+
+Uses the sender of the producers for copies of messages that a broker does not take back.
+"""
+
+from __future__ import annotations
+
+from raptormq.client.consumer.listener_pool import BatchListener, Listener
+from raptormq.client.consumer.pull import PullResult, PullStatus
+from raptormq.client.consumer.pull_consumer import PullConsumer
+from raptormq.client.consumer.push_consumer import PushConsumer
+from raptormq.client.consumer.subscription import Sql
+
+__all__ = [
+    "BatchListener",
+    "Listener",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "Sql",
+]

@@ -1,0 +1,206 @@
+"""What administrators ask a consumer through its broker: reset (220), progress (221), running info (307), consuming one
+message (309).
+
+Neighbours: `consumer.push_consumer` adds these answers to its `cluster.client_instance` and gives them.
+Source: RocketMQ `ClientRemotingProcessor`,
+`ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`.
+
+Where the threads and tasks of this process stand: what `mqadmin consumerStatus -s` shows of a consumer.
+
+A text as RocketMQ's `UtilAll.jstack` makes it of threads: a line for each, then one for each call, innermost first.
+Neighbour: `consumer.inspection` sends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import CoroutineType, FrameType
+from typing import Any, Protocol, runtime_checkable
+
+from raptormq.client.cluster import ClientInstance
+from raptormq.client.consumer.listener_pool import FirstStep
+from raptormq.client.message import decode_messages
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.bodies.queue_offsets import decode_offsets, encode_progress
+from raptormq.protocol.bodies.queues import queue_to_dict
+from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.relay import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    ConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Refused
+
+MAX_TASKS = 500
+"""Tasks described; of the others only the number is told."""
+_MAX_CALLS = 50
+
+
+def describe_stacks() -> str:
+    """Describe all threads, and the tasks of the running loop."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    lines: list[str] = []
+    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - nothing else tells
+        lines += _described(names.get(ident, "?"), f"TID: {ident}", _callers(frame))
+    tasks = asyncio.all_tasks()
+    for task in sorted(tasks, key=asyncio.Task.get_name)[:MAX_TASKS]:
+        lines += _described(task.get_name(), "TASK", _awaiting(task))
+    if len(tasks) > MAX_TASKS:
+        lines.append(f"and {len(tasks) - MAX_TASKS} more tasks")
+    return "\n".join(lines) + "\n"
+
+
+def _callers(frame: FrameType | None) -> Iterable[FrameType]:
+    for _ in range(_MAX_CALLS):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _awaiting(task: asyncio.Task[object]) -> Iterable[FrameType]:
+    """The coroutines of a task that await each other, which `Task.get_stack` does not follow."""
+    frames: list[FrameType] = []
+    awaited: object = task.get_coro()
+    while isinstance(awaited, CoroutineType) and awaited.cr_frame is not None and len(frames) < _MAX_CALLS:
+        frames.append(awaited.cr_frame)
+        awaited = awaited.cr_await
+        if isinstance(awaited, FirstStep):  # a listener's
+            awaited = awaited.coroutine
+    return reversed(frames)
+
+
+def _described(name: str, kind: str, frames: Iterable[FrameType]) -> list[str]:
+    calls = [f"{name:<40}  {frame.f_code.co_qualname}({frame.f_code.co_filename}:{frame.f_lineno})" for frame in frames]
+    return [f"{name:<40}  {kind}", *calls, ""]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """How far one queue is."""
+
+    commit_offset: int
+    next_offset: int
+    unfinished_messages: int
+    unfinished_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInfo:
+    """What a consumer is doing."""
+
+    queues: Mapping[MessageQueue, QueueState]
+    subscriptions: list[Subscription]
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self, stacks: str | None = None) -> bytes:
+        """Return the answer to 307, whose table of queues is keyed by objects, as Java reads it."""
+        table = dump_object_keyed((queue_to_dict(queue), _queue(state)) for queue, state in self.queues.items())
+        rest: dict[str, Any] = {
+            "mqPopTable": {},
+            "properties": self.properties,
+            "statusTable": {},
+            "subscriptionSet": [subscription.to_dict() for subscription in self.subscriptions],
+            "userConsumerInfo": {},
+        }
+        if stacks is not None:
+            rest["jstack"] = stacks
+        return dumps(rest)[:-1] + b',"mqTable":' + table + b"}"
+
+
+@runtime_checkable
+class QuestionedConsumer(Protocol):
+    """A consumer that answers."""
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from other offsets. Must not block."""
+
+    def running_info(self) -> RunningInfo:
+        """Describe what it is doing."""
+
+    async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
+        """Call the listener; return RocketMQ's name of the result, and a remark."""
+
+
+class Questions:
+    """Answers for the consumers of one client."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
+        router = instance.router
+        router.add(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, self.reset)
+        router.add(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader, self.progress)
+        router.add(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, self.running_info)
+        router.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, self.consume_directly)
+
+    def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
+        """220: go on from the offsets of the body."""
+        offsets = decode_offsets(command.body)
+        self._consumer(header.group).reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
+        )
+        return response_to(command)
+
+    def progress(self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader) -> RemotingCommand:
+        """221: where the consumer stands in the queues of a topic."""
+        queues = self._consumer(header.group).running_info().queues
+        offsets = {queue: state.commit_offset for queue, state in queues.items() if queue.topic == header.topic}
+        return response_to(command, body=encode_progress(offsets))
+
+    def running_info(
+        self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
+    ) -> RemotingCommand:
+        """307: queues, subscriptions and settings of the consumer; on demand what its threads and tasks do."""
+        stacks = describe_stacks() if header.jstack_enable else None
+        return response_to(command, body=self._consumer(header.consumer_group).running_info().to_json(stacks))
+
+    async def consume_directly(
+        self, _: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
+    ) -> RemotingCommand:
+        """309: consume the message of the body now; nothing is committed, nothing is given back."""
+        consumer = self._consumer(header.consumer_group)
+        queue = MessageQueue(header.topic or "", header.broker_name or "", 0)
+        messages = decode_messages(command.body, queue, keys=self._instance.config.keys)
+        if not messages:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the request has no message")
+        # The record may be a batch: the id says which of its messages is meant.
+        message = next((each for each in messages if each.message_id == header.msg_id), messages[0])
+        started = time.monotonic()
+        result, remark = await consumer.consume_directly(message)
+        value = {
+            "autoCommit": True,
+            "consumeResult": result,
+            "order": False,
+            "remark": remark,
+            "spentTimeMills": int((time.monotonic() - started) * 1000),
+        }
+        return response_to(command, body=dumps(value))
+
+    def _consumer(self, group: str) -> QuestionedConsumer:
+        member: object = self._instance.consumer(group)
+        if not isinstance(member, QuestionedConsumer):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
+        return member
+
+
+def _queue(state: QueueState) -> dict[str, Any]:
+    largest = state.next_offset - 1 if state.unfinished_messages else 0
+    return {
+        "cachedMsgCount": state.unfinished_messages,
+        "cachedMsgMaxOffset": largest,
+        "cachedMsgMinOffset": state.commit_offset if state.unfinished_messages else 0,
+        "cachedMsgSizeInMiB": state.unfinished_bytes >> 20,
+        "commitOffset": state.commit_offset,
+        "droped": False,
+        "locked": False,
+    }

@@ -1,0 +1,173 @@
+"""Progress of a broadcasting consumer, which is its own and stays on its machine.
+
+File `<folder>/<client id>/<group>/offsets.json`, in the Java client's form, with the ids of the topics that the offsets
+are of (`raptormq.protocol.topic_ids`), which that client leaves unread and out when it writes the file itself::
+
+    {"offsetTable":{{queue}:offset},"topicIds":{"<topic>":{"<broker name>":"<id>"}}}
+
+Where
+nobody has set `ClientConfig.instance_name` the id is the Java client's for broadcasting, `<ip>@DEFAULT`, so that the
+next process goes on where this one was; of several at the same time the others are `<ip>@DEFAULT-2` and so on, each
+held by a lock on the file `lock` beside it.
+It is written and read as a broker's tables are (`raptormq.json_file`): durably, with `offsets.json.bak` for the version
+before. Neighbours: `consumer.offset_commits` writes, `consumer.queue_reader` asks. Source: RocketMQ
+`LocalFileOffsetStore`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from raptormq.errors import ClientError, StoreDamaged
+from raptormq.files import DiskFiles, make_durable_folder
+from raptormq.json_file import JsonFile
+from raptormq.protocol.bodies.queue_offsets import TopicIds, encode_offset_file, offset_file_in
+from raptormq.protocol.message import MessageQueue
+
+DEFAULT_NAME = "DEFAULT"
+"""Second half of the client id of who has no name of its own."""
+_FILES = DiskFiles()
+
+
+def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
+    """Return the first of the ids that no consumer on this machine has now, and the descriptor that holds it."""
+    for number in count(1):
+        name = client_id if number == 1 else f"{client_id}-{number}"
+        try:
+            make_durable_folder(_FILES, str((folder / name / group).absolute()))
+            lock = os.open(folder / name / group / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ClientError(
+                f"offsets cannot be kept in {folder}: {error.strerror}; set ConsumerConfig.offset_folder"
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        except OSError as error:
+            os.close(lock)
+            raise ClientError(
+                f"files in {folder} cannot be locked: {error.strerror}; set ConsumerConfig.offset_folder to a folder on"
+                " this machine, or ClientConfig.instance_name to a name that only this consumer has"
+            ) from error
+        else:
+            return name, lock
+    raise AssertionError
+
+
+_locks: dict[LocalOffsets, int] = {}
+"""The descriptors by which those of this process hold their files."""
+
+
+def _give_up_copies() -> None:
+    """Close the locks in a child, which would hold them until it ends, whatever has become of the consumer."""
+    for lock in _locks.values():
+        os.close(lock)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_give_up_copies)
+
+
+class LocalOffsets:
+    """The offsets of one consumer.
+
+    Raises:
+        ClientError: the file and its backup cannot be read (the text says what to do), or its folder cannot be made or
+            has no locks.
+    """
+
+    def __init__(self, folder: Path, client_id: str, group: str) -> None:
+        if client_id.partition("@")[2] == DEFAULT_NAME:
+            client_id, _locks[self] = _free_id(folder, client_id, group)
+        self.path = (folder / client_id / group / "offsets.json").absolute()
+        without = "without them it begins where ConsumerConfig.consume_from says"
+        self._file = JsonFile(str(self.path), _FILES, key="offsetTable", without=without)
+        self._gone: set[str] = set()
+        """Ids of topics that are not there any more: readers that have not heard of it still put offsets of them."""
+        self._next: asyncio.Task[OSError | None] | None = None
+        """The write that what is noted now goes into; it has not begun."""
+        self._last: asyncio.Task[OSError | None] | None = None
+        """The write after which there is no other."""
+        try:
+            self._offsets, self._topic_ids = self._file.load(offset_file_in) or ({}, {})
+        except StoreDamaged as error:
+            self._unlock()
+            raise ClientError(f"the offsets of this consumer are lost: {error}") from error
+
+    async def close(self) -> None:
+        """Let another consumer go on with the file, once the last write has ended."""
+        if self._last is not None:
+            await asyncio.wait([self._last])
+        self._unlock()
+
+    def get(self, queue: MessageQueue) -> int | None:
+        """Return where to go on, None in a queue that is new."""
+        return self._offsets.get(queue)
+
+    def topic_id(self, queue: MessageQueue) -> str | None:
+        """Return of which topic the offset of a queue is, None where that was not known."""
+        return self._topic_ids.get((queue.topic, queue.broker_name))
+
+    def forget(self, queue: MessageQueue, topic_id: str) -> bool:
+        """Forget the offsets of a topic at a broker, since that topic is gone; False when there are none of it. They
+        leave the file with the next write; until then it says of which topic they are.
+        """
+        place = queue.topic, queue.broker_name
+        self._gone.add(topic_id)
+        if self._topic_ids.get(place) not in (None, topic_id):
+            return False
+        self._topic_ids.pop(place, None)
+        known = [each for each in self._offsets if (each.topic, each.broker_name) == place]
+        for each in known:
+            del self._offsets[each]
+        return bool(known)
+
+    async def put(self, queue: MessageQueue, offset: int, topic_id: str | None = None) -> None:
+        """Note progress in the topic with this id, which may not be known; on return it is in the file. What is noted
+        during a write goes into the next one together, and fails together. A write goes on when this is cancelled:
+        nothing stops the thread that makes it.
+
+        Raises:
+            ClientError: it could not be written.
+        """
+        if topic_id in self._gone:
+            return
+        before = self.topic_id(queue)
+        if topic_id is not None and topic_id != before:
+            if before is not None:
+                self.forget(queue, before)
+            self._topic_ids[queue.topic, queue.broker_name] = topic_id
+        self._offsets[queue] = offset
+        if self._next is None:
+            self._next = self._last = asyncio.create_task(self._write_after(self._last), name=f"write {self.path}")
+        error = await asyncio.shield(self._next)
+        if error is not None:
+            raise ClientError(f"the offsets cannot be written to {self.path}: {error.strerror}") from error
+
+    async def _write_after(self, previous: asyncio.Task[OSError | None] | None) -> OSError | None:
+        """Write when the write before has ended; an error is returned, perhaps nobody waits for it any more."""
+        if previous is not None:
+            await asyncio.wait([previous])
+        self._next = None
+        try:
+            await asyncio.to_thread(self._write, dict(self._offsets), dict(self._topic_ids))
+        except OSError as error:
+            return error
+        return None
+
+    def _write(self, offsets: dict[MessageQueue, int], topic_ids: TopicIds) -> None:
+        make_durable_folder(_FILES, str(self.path.parent))
+        self._file.save_bytes(encode_offset_file(offsets, topic_ids))
+
+    def _unlock(self) -> None:
+        lock = _locks.pop(self, None)
+        if lock is not None:
+            with suppress(OSError):  # a program that is just being started has a copy, which the close leaves locked
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)

@@ -1,0 +1,199 @@
+"""Stores the progress of a group: every few seconds, when a queue is given up, and on stop.
+
+Neighbours: `consumer.process_queue` knows how far a queue is, `cluster.broker_call` tells the broker. Source: RocketMQ
+`RemoteBrokerOffsetStore`.
+
+In which order progress is stored: of each topic one queue first, then the others of a broker, some at a time;
+different brokers at the same time.
+
+Apache RocketMQ loses one of two first commits of a group that arrive at the same time: each makes the table of the
+topic's offsets, and the later one replaces the other's. Once an answer has come the table is there.
+Neighbours: `consumer.offset_commits` and `consumer.pull_consumer` say what to store and how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from raptormq.client.background import background, cancel_all
+from raptormq.client.cluster import ClientInstance, at_broker
+from raptormq.client.consumer.local_offsets import LocalOffsets
+from raptormq.client.consumer.process_queue import ProcessQueue
+from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.errors import NoRoute, RaptorMQError, TransportError
+from raptormq.logs import get_logger
+from raptormq.protocol.message import MessageQueue
+
+log = get_logger(__name__)
+
+
+T = TypeVar("T")
+AT_A_TIME = 64
+"""Commits under way at one broker: with one, 10,000 queues of a busy broker take minutes."""
+
+
+async def commit_in_order(
+    progress: Mapping[MessageQueue, T], commit: Callable[[MessageQueue, T], Awaitable[None]]
+) -> dict[MessageQueue, RaptorMQError]:
+    """Call `commit(queue, progress)` for all and return the failures by queue.
+
+    A broker that cannot be reached is not tried again for each of its queues: they all get the failure of the first
+    one.
+    """
+    by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in progress:
+        by_broker[queue.broker_name].append(queue)
+    failures: dict[MessageQueue, RaptorMQError] = {}
+
+    async def commit_all(queues: list[MessageQueue]) -> None:
+        unreachable: RaptorMQError | None = None
+        known_topics: set[str] = set()
+
+        async def commit_one(queue: MessageQueue) -> None:
+            nonlocal unreachable
+            if unreachable is not None:
+                failures[queue] = unreachable
+                return
+            try:
+                await commit(queue, progress[queue])
+                known_topics.add(queue.topic)
+            except (TransportError, NoRoute) as error:
+                unreachable = failures[queue] = error
+            except RaptorMQError as error:
+                failures[queue] = error
+
+        others: list[MessageQueue] = []
+        for queue in queues:
+            if queue.topic in known_topics:
+                others.append(queue)
+            else:
+                await commit_one(queue)
+        await _some_at_a_time(others, commit_one)
+
+    await asyncio.gather(*map(commit_all, by_broker.values()))
+    return failures
+
+
+async def _some_at_a_time(queues: list[MessageQueue], commit: Callable[[MessageQueue], Awaitable[None]]) -> None:
+    waiting = iter(queues)
+
+    async def work() -> None:
+        for queue in waiting:
+            await commit(queue)
+
+    await asyncio.gather(*(work() for _ in range(min(AT_A_TIME, len(queues)))))
+
+
+class Commits:
+    """The committed offsets of one consumer's queues."""
+
+    def __init__(
+        self, instance: ClientInstance, group: str, interval: float, local: LocalOffsets | None = None
+    ) -> None:
+        self._instance = instance
+        self._local = local
+        self._group = group
+        self._interval = interval
+        self._committed: dict[MessageQueue, tuple[ProcessQueue, int]] = {}
+        """What was stored of which progress: with a new one, after a reset, the broker knows another offset."""
+        self._known: set[tuple[str, str]] = set()
+        """Brokers and topics of which something was committed, see `commit_order`."""
+        self._turns: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One commit at a time for each queue, and the first ones at a broker one after the other."""
+        self._told: set[str] = set()
+        """Failures that are in the log, since the last commit without any."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
+        """Commit what `readers()` have finished, every `interval` seconds."""
+        self._task = background(self._run(readers), f"commits of {self._group}")
+
+    async def stop(self) -> None:
+        """Stop committing by itself."""
+        if self._task is not None:
+            await cancel_all([self._task])
+
+    async def commit(self, readers: Iterable[QueueReader]) -> set[str]:
+        """Commit what has changed; a failure is logged, and the next time covers it.
+
+        Returns the names of the brokers that could not be reached.
+        """
+        changed = {reader.queue: reader for reader in readers if self._changed(reader) is not None}
+
+        async def commit(queue: MessageQueue, reader: QueueReader) -> None:
+            place = queue.broker_name, queue.topic
+            async with self._turns[queue if place in self._known or self._local is not None else place]:
+                # Only now: in its turn the queue may be another member's, whose progress must not be put back.
+                if (now := self._changed(reader)) is not None:
+                    await self._commit_one(queue, *now)
+                    self._committed[queue] = now
+                    self._known.add(place)
+
+        failures = await (commit_in_order if self._local is None else _commit_at_once)(changed, commit)
+        self._tell(failures)
+        return {queue.broker_name for queue, error in failures.items() if isinstance(error, TransportError | NoRoute)}
+
+    def _tell(self, failures: Mapping[MessageQueue, RaptorMQError]) -> None:
+        """Log failures: one line for a broker with 1,000 queues that is away for hours."""
+        if not failures:
+            self._told.clear()
+        for text, queues in _by_text(failures).items():
+            if text not in self._told:
+                self._told.add(text)
+                more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
+                log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget what was committed: another member goes on."""
+        self._committed.pop(queue, None)
+        if (turn := self._turns.get(queue)) is not None and not turn.locked():
+            del self._turns[queue]
+
+    def _changed(self, reader: QueueReader) -> tuple[ProcessQueue, int] | None:
+        """What is to commit, if anything."""
+        if reader.progress is None:
+            return None
+        now = reader.progress, reader.progress.commit_offset
+        return now if now != self._committed.get(reader.queue) else None
+
+    async def _run(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.commit(readers())
+
+    async def _commit_one(self, queue: MessageQueue, progress: ProcessQueue, offset: int) -> None:
+        topic_id = progress.topic_id
+        if self._local is not None:
+            await self._local.put(queue, offset, topic_id)
+            return
+
+        async def commit(address: str) -> None:
+            await self._instance.offsets.commit(address, self._group, queue, offset, topic_id)
+
+        await at_broker(self._instance.routes, queue, commit)
+
+
+async def _commit_at_once(
+    progress: Mapping[MessageQueue, QueueReader], commit: Callable[[MessageQueue, QueueReader], Awaitable[None]]
+) -> dict[MessageQueue, RaptorMQError]:
+    """Do as `commit_in_order` does without an order: what goes to a file leaves, or fails, in one write."""
+    failures: dict[MessageQueue, RaptorMQError] = {}
+
+    async def commit_one(queue: MessageQueue) -> None:
+        try:
+            await commit(queue, progress[queue])
+        except RaptorMQError as error:
+            failures[queue] = error
+
+    await asyncio.gather(*map(commit_one, progress))
+    return failures
+
+
+def _by_text(failures: Mapping[MessageQueue, RaptorMQError]) -> dict[str, list[MessageQueue]]:
+    by_text: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue, error in failures.items():
+        by_text[str(error)].append(queue)
+    return by_text

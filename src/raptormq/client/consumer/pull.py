@@ -1,0 +1,181 @@
+"""One pull: the request, and its answer as it came (`PullResult`).
+
+Neighbours: `consumer.pull_consumer` and `consumer.queue_reader` decide what to pull; `message.decoding` decodes.
+Source: RocketMQ `PullAPIWrapper`, code 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from dataclasses import dataclass
+
+from raptormq.client.message import MessageBatch, decode_batches, decode_messages
+from raptormq.client.security import EncryptionKeys
+from raptormq.errors import ServerError
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.schema import decode_header
+from raptormq.protocol.topic_ids import ASK
+from raptormq.transport.pool import ConnectionPool
+
+
+class PullStatus(enum.Enum):
+    """What a pull found."""
+
+    FOUND = ResponseCode.SUCCESS
+    """Messages."""
+    NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
+    """The offset is the end of the queue."""
+    NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
+    """Messages, but none with a wanted tag: go on at `next_offset` at once."""
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+    """The offset is outside the queue, or was reset by an administrator: go on at `next_offset`."""
+
+
+UNHELD_PAUSE_S = 0.2
+"""Without it an idle queue of a broker that cannot hold pulls would be asked thousands of times a second."""
+# Plain integers: an operator of IntFlag costs a microsecond, once per pull.
+_SUSPEND, _SUBSCRIPTION, _COMMIT_OFFSET = map(int, (PullFlag.SUSPEND, PullFlag.SUBSCRIPTION, PullFlag.COMMIT_OFFSET))
+_STATUSES = {int(status.value): status for status in PullStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """The answer to one pull. Offsets are those of the queue."""
+
+    queue: MessageQueue
+    status: PullStatus
+    next_offset: int
+    """Where the next pull begins."""
+    min_offset: int
+    max_offset: int
+    body: bytes
+    """Stored records back to back, in the layout of `raptormq.protocol.record`; empty unless `FOUND`."""
+    suggested_broker_id: int = 0
+    """Which member of the broker group to ask next time; 0 is the master."""
+    offset: int = 0
+    """Where this pull began: in the middle of an inner batch, `body` holds all of it, `messages` only the rest."""
+    keys: EncryptionKeys | None = None
+    """What encrypted messages are decrypted with."""
+    topic_id: str | None = None
+    """Of the topic, when the pull asked for it or named it, and the broker gives ids."""
+
+    def messages(self) -> list[MessageExt]:
+        """Decode the records.
+
+        A broker filters tags by their hashes only: compare the tags themselves before use.
+
+        Raises:
+            RecordError: the records are damaged, or a body cannot be inflated.
+            KeyMissing: a message is encrypted with a key that the client does not have.
+        """
+        return decode_messages(self.body, self.queue, self.offset, self.keys)
+
+    def batches(self) -> list[MessageBatch]:
+        """Return the messages batch by batch, each decoded when it is looked at; messages that were not stored in
+        batches are together what stands between two batches. Otherwise as `messages`.
+        """
+        return decode_batches(self.body, self.queue, self.offset, keys=self.keys)
+
+
+LATE_ANSWER_S = 5.0
+"""Brokers look so often for pulls whose suspension is over, RocketMQ's and ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """What to ask for."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+    max_count: int
+    subscription: Subscription
+    send_subscription: bool
+    """False when the broker knows the subscription from heartbeats (push consumers)."""
+    suspend_ms: int = 0
+    """How long the broker may hold the request while the queue has nothing new; 0 answers at once."""
+    max_bytes: int | None = None
+    """A hint; brokers have limits of their own and always return at least one message."""
+    commit_offset: int | None = None
+    """Progress to store on the way."""
+    keys: EncryptionKeys | None = None
+    """For the result: what encrypted messages are decrypted with."""
+    topic_id: str | None = None
+    """Which topic is meant, `ASK` to be told; see `raptormq.protocol.topic_ids`."""
+
+    def command(self) -> RemotingCommand:
+        """Return the request as it travels."""
+        flags = _SUSPEND if self.suspend_ms > 0 else 0
+        if self.send_subscription:
+            flags |= _SUBSCRIPTION
+        if self.commit_offset is not None:
+            flags |= _COMMIT_OFFSET
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
+            queue_offset=self.offset,
+            max_msg_nums=self.max_count,
+            sys_flag=flags,
+            commit_offset=self.commit_offset or 0,
+            suspend_timeout_millis=self.suspend_ms,
+            sub_version=self.subscription.version,
+            subscription=self.subscription.expression if self.send_subscription else None,
+            expression_type=self.subscription.expression_type,
+            max_msg_bytes=self.max_bytes,
+            broker_name=self.queue.broker_name,
+            topic_id=self.topic_id,
+        )
+        return request(RequestCode.PULL_MESSAGE, header)
+
+    def result(self, answer: RemotingCommand, address: str) -> PullResult:
+        """Read the answer of the broker at `address`; raises ServerError and HeaderError as `pull` does."""
+        status = _STATUSES.get(answer.code)
+        if status is None:
+            raise ServerError(answer.code, answer.remark, address)
+        header = decode_header(PullMessageResponseHeader, answer.ext_fields)
+        return PullResult(
+            self.queue,
+            status,
+            header.next_begin_offset,
+            header.min_offset,
+            header.max_offset,
+            answer.body,
+            header.suggest_which_broker_id,
+            self.offset,
+            self.keys,
+            header.topic_id or (None if self.topic_id == ASK else self.topic_id),
+        )
+
+
+async def pull(
+    pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float, unheld_pause: float = 0.0
+) -> PullResult:
+    """Pull once from the broker at `address`.
+
+    Args:
+        pool: where connections are.
+        address: of the broker.
+        wanted: what to ask for.
+        timeout: seconds; longer than the suspension by `LATE_ANSWER_S` and the time on the way.
+        unheld_pause: how long to wait, in seconds, when the broker has not held the request and it leads nowhere.
+
+    Raises:
+        TransportError: no answer in time, or the connection broke.
+        ServerError: the broker refuses: no such topic, no permission, a subscription it does not know yet (24, 25), a
+            topic that was made again (31002).
+        HeaderError: an answer without offsets.
+    """
+    clock = asyncio.get_running_loop().time
+    asked = clock()
+    answer = await pool.request(address, wanted.command(), timeout)
+    result = wanted.result(answer, address)
+    leads_nowhere = result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset == wanted.offset
+    if leads_nowhere and clock() - asked < unheld_pause:
+        await asyncio.sleep(unheld_pause)
+    return result

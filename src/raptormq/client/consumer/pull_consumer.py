@@ -1,0 +1,380 @@
+"""`PullConsumer`: reads queues that the caller chooses, from offsets that the caller chooses.
+
+    async with PullConsumer(name_servers="127.0.0.1:9876", group="reports") as consumer:
+        consumer.assign(await consumer.queues("orders"))
+        for message in await consumer.poll(timeout=5):
+            ...
+        await consumer.commit()
+
+It shares nothing with other members of its group; commits are the group's all the same. `pull` returns stored
+records as they are, for readers that decode many at a time. Neighbours: `consumer.pull`, `consumer.queue_reader`.
+Source: RocketMQ `DefaultLitePullConsumer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from raptormq.client.cluster import ClientInstance, QueueOffset
+from raptormq.client.config import ClientConfig, ConsumeFromWhere
+from raptormq.client.consumer.offset_commits import commit_in_order
+from raptormq.client.consumer.pull import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
+from raptormq.client.consumer.queue_bounds import QueueQuestions
+from raptormq.client.consumer.queue_reader import CrcDoubt, start_offset
+from raptormq.client.consumer.subscription import Sql, subscription_to
+from raptormq.client.lifecycle import Ending, require_loop
+from raptormq.client.message import as_queues, decode_batches, message_count
+from raptormq.client.settings import LONG_MAX, Milliseconds, SecondsOrZero, check_setting, checked_timeout
+from raptormq.errors import (
+    ClientClosed,
+    ClientError,
+    KeyMissing,
+    NoRoute,
+    RaptorMQError,
+    RecordError,
+    ServerError,
+    TransportError,
+)
+from raptormq.logs import get_logger
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_names import check_group
+
+log = get_logger(__name__)
+
+_DEFAULT_GROUP = "TOOLS_CONSUMER"
+_POLL_SUSPEND_S = 15.0
+_POLL_COUNT = 32
+_RETRY_PAUSE_S = 1.0
+
+
+class PullConsumer(QueueQuestions):
+    """Reads assigned queues.
+
+    Args:
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        group: whose progress `commit` stores; without it nothing is committed.
+        consume_from: where `poll` starts in a queue that was not sought and has no committed offset; unlike
+            `PushConsumer`, also on a young topic.
+        expression: tags wanted by `poll`, `*` or `A || B`, or `Sql` for a filter by properties.
+        client_config: shared connections.
+
+    Raises:
+        MessageError: `group` is not a group name, or `expression` not an expression.
+        ConfigError: an address is not `host:port`, or another argument is not of its kind.
+    """
+
+    def __init__(
+        self,
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        group: str | None = None,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.FIRST,
+        consume_from_ms: int = 0,
+        expression: str | Sql = "*",
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        if group is not None:
+            check_group(group)
+        subscription_to("", expression, 0)
+        check_setting("consume_from", consume_from, ConsumeFromWhere)
+        check_setting("consume_from_ms", consume_from_ms, Milliseconds)
+        self._group = group
+        self._consume_from = consume_from
+        self._consume_from_ms = consume_from_ms
+        self._expression = expression
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        self._instance: ClientInstance | None = None
+        self._ending = Ending("a pull consumer")
+        self._positions: dict[MessageQueue, int | None] = {}
+        self._topic_ids: dict[MessageQueue, str | None] = {}
+        """Of which topics the positions are, where that is known."""
+        self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
+        self._failures: dict[MessageQueue, RaptorMQError] = {}
+        self._doubts: defaultdict[MessageQueue, CrcDoubt] = defaultdict(CrcDoubt)
+
+    async def start(self) -> None:
+        """Make the consumer usable; does nothing when it is."""
+        await self._ending.wait()
+        if self._instance is None:
+            self._instance = ClientInstance.acquire(self._client_config)
+
+    async def close(self) -> None:
+        """Stop reading; does nothing the second time and commits nothing. When this is cancelled it goes on in the
+        background.
+        """
+        instance = self._instance
+        if instance is None:
+            await self._ending.wait()
+        else:
+            require_loop(instance.loop)
+            pulls, self._instance = list(self._pulls.values()), None
+            self.assign([])
+            await self._ending.run(self._end(instance, pulls))
+
+    async def _end(self, instance: ClientInstance, pulls: Iterable[asyncio.Task[PullResult]]) -> None:
+        await asyncio.gather(*pulls, return_exceptions=True)
+        await instance.release()
+
+    # --- reading one queue at will ---
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_count: int = 32,
+        *,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+        suspend_ms: int = 0,
+        expression: str | Sql = "*",
+        topic_id: str | None = None,
+    ) -> PullResult:
+        """Read from `offset` without touching assignments or positions.
+
+        Args:
+            queue: what to read.
+            offset: the first offset wanted.
+            max_count: messages at most; brokers have limits of their own (32 by default). Ours counts batches that it
+                has stored whole, others' give one at least.
+            max_bytes: bytes wanted at most; a hint.
+            timeout: seconds; default is the request time-out, with a suspension plus that and 5 s, for brokers end a
+                suspension late.
+            suspend_ms: how long the broker may wait for a message when there is none.
+            expression: tags wanted, `*` or `A || B` (brokers compare hashes only), or `Sql`.
+            topic_id: read no other topic of that name, see `topic_id()`.
+
+        Raises:
+            NoRoute: no broker that has the queue is up.
+            TransportError: the broker did not answer in time.
+            ServerError: the broker refuses; 31002 where the topic is another one.
+            ClientClosed: not started, or closed.
+        """
+        instance = self._running()
+        if timeout is None:
+            timeout = instance.config.request_timeout + (suspend_ms / 1000 + LATE_ANSWER_S if suspend_ms else 0)
+        checked_timeout(timeout)
+        subscription = subscription_to(queue.topic, expression, 0)
+        group = self._group or _DEFAULT_GROUP
+        wanted = PullRequest(
+            group,
+            queue,
+            offset,
+            max_count,
+            subscription,
+            True,
+            suspend_ms,
+            max_bytes,
+            None,
+            instance.config.keys,
+            topic_id,
+        )
+        return await self._at_broker(queue, lambda address: pull(instance.pool, address, wanted, timeout))
+
+    # --- reading what is assigned ---
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read these queues and no others; queues that stay keep their positions.
+
+        Raises:
+            ClientError: they are not queues.
+        """
+        wanted = as_queues(queues)
+        for queue in set(self._positions) - wanted:
+            self._drop_pull(queue)
+            self._topic_ids.pop(queue, None)
+            del self._positions[queue]
+        for queue in sorted(wanted - set(self._positions)):
+            self._positions[queue] = None
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The assigned queues, in order."""
+        return sorted(self._positions)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Let the next `poll` read an assigned queue from `offset`.
+
+        Raises:
+            ClientError: the queue is not assigned, or the offset is no number from 0 on.
+        """
+        if queue not in self._positions:
+            raise ClientError(f"{queue} is not assigned")
+        wanted: object = offset
+        if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= LONG_MAX:
+            raise ClientError(f"an offset is a number of 64 bits and not negative: {offset!r}")
+        self._drop_pull(queue)
+        self._topic_ids.pop(queue, None)
+        self._positions[queue] = offset
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the next offset that `poll` reads, `None` before the first poll of an assigned queue."""
+        return self._positions.get(queue)
+
+    async def poll(self, timeout: float = 5.0) -> list[MessageExt]:
+        """Return the next messages of the assigned queues, in order per queue; empty when none came within `timeout` s.
+
+        Every queue has one request under way, also between polls. While a broker cannot be reached it is tried again
+        every second; that is an error only when it lasts until the time is up and no other queue has messages.
+
+        Raises:
+            TransportError, NoRoute: a queue could not be reached, and nothing else came.
+            ServerError: a broker refuses.
+            RecordError: a message or a batch is damaged; the next poll goes on behind one whose body alone is.
+            KeyMissing: a message is encrypted with a key that the client does not have.
+            ConfigError: the timeout is no number from 0 on.
+            ClientClosed: not started, or closed.
+        """
+        self._running()
+        check_setting("timeout", timeout, SecondsOrZero)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        while True:
+            for queue in self._positions:
+                if queue not in self._pulls:
+                    self._pulls[queue] = asyncio.create_task(self._pull_next(queue), name=f"pull {queue}")
+            if self._pulls:
+                left = max(deadline - clock(), 0.0)
+                await asyncio.wait(self._pulls.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            messages = self._take_finished()
+            if messages:
+                return messages
+            if not self._positions or clock() >= deadline:
+                for failure in self._failures.values():
+                    raise failure
+                return []
+
+    async def commit(self) -> None:
+        """Store the positions of all assigned queues as the group's progress.
+
+        Raises:
+            ClientError: the consumer has no group.
+            TransportError, ServerError, NoRoute: a broker did not take it; all others have been asked.
+        """
+        offsets, group = self._running().offsets, self._named_group()
+
+        async def store(queue: MessageQueue, offset: int) -> None:
+            topic_id = self._topic_ids.get(queue)
+            await self._at_broker(queue, lambda address: offsets.commit(address, group, queue, offset, topic_id))
+
+        positions = {queue: offset for queue, offset in self._positions.items() if offset is not None}
+        for failure in (await commit_in_order(positions, store)).values():
+            raise failure
+
+    # --- inside ---
+
+    def _take_finished(self) -> list[MessageExt]:
+        messages: list[MessageExt] = []
+        for queue, task in list(self._pulls.items()):
+            if not task.done() or (messages and task.exception() is not None):
+                continue  # a failure waits for the next poll, it must not take along what is here
+            del self._pulls[queue]
+            try:
+                wanted, next_offset = self._wanted(task.result(), queue, may_fail=not messages)
+            except (TransportError, NoRoute) as failure:
+                log.info("%s cannot be read now: %s", queue, failure)
+                self._failures[queue] = failure.with_traceback(None)  # else it keeps the messages of this poll
+                continue
+            except Exception:
+                if not messages:
+                    raise
+                self._pulls[queue] = task  # likewise: the positions of what is here have moved on
+                continue
+            messages += wanted
+            self._positions[queue] = next_offset
+        return messages
+
+    def _wanted(self, result: PullResult, queue: MessageQueue, *, may_fail: bool) -> tuple[list[MessageExt], int]:
+        """Return the messages up to the first that cannot be read, and where to go on.
+
+        Raises:
+            RecordError: that is the first of all. Where it is its body that is damaged, the position is behind it if
+                it ``may_fail`` now; not before the second time where it does not have its CRC.
+            KeyMissing: the same, but the position stays.
+        """
+        if result.status is not PullStatus.FOUND:
+            return [], result.next_offset
+        unread: list[tuple[StoredMessage, RecordError | KeyMissing]] = []
+
+        def stop(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
+            unread.append((record, error))
+            return False
+
+        tags = subscription_to(queue.topic, self._expression, 0).tags
+        batches = decode_batches(result.body, queue, result.offset, tags, stop, result.keys, lazily=False)
+        found = [message for batch in batches for message in batch]
+        if not unread:
+            return found, result.next_offset
+        [(record, error)] = unread
+        offset = record.queue_offset
+        if found:
+            return found, offset
+        if isinstance(error, KeyMissing):
+            raise error
+        if self._doubts[queue].arises(offset, error):
+            if may_fail:
+                self._doubts[queue].remember(offset)
+            raise RecordError(f"what is at offset {offset} of {queue} is damaged: {error}") from error
+        if may_fail:
+            self._positions[queue] = offset + message_count(record)
+        raise RecordError(f"what is at offset {offset} of {queue} cannot be read and is left out: {error}") from error
+
+    async def _pull_next(self, queue: MessageQueue) -> PullResult:
+        instance = self._running()
+        if queue in self._failures:
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        offset = self._positions[queue]
+        if offset is None:
+            start = await self._at_broker(queue, lambda address: self._start_offset(address, queue))
+            offset = self._positions[queue] = start.offset
+            self._topic_ids[queue] = start.topic_id
+        # Nobody knows whether a silent pull is held or lost; a broker that can be reached again is no failure any more.
+        await self._at_broker(queue, instance.pool.connection)
+        self._failures.pop(queue, None)
+        subscription = subscription_to(queue.topic, self._expression, 0)
+        group = self._group or _DEFAULT_GROUP
+        wanted = PullRequest(
+            group,
+            queue,
+            offset,
+            _POLL_COUNT,
+            subscription,
+            True,
+            int(_POLL_SUSPEND_S * 1000),
+            keys=instance.config.keys,
+            topic_id=self._topic_ids.get(queue) or ASK,
+        )
+        timeout = instance.config.request_timeout + _POLL_SUSPEND_S + LATE_ANSWER_S
+        try:
+            result = await self._at_broker(
+                queue, lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S)
+            )
+        except ServerError as error:
+            if error.code != ResponseCode.TOPIC_MADE_AGAIN:
+                raise
+            log.warning("%s: %s; poll goes on where consume_from says, not at %d", queue, error.remark, offset)
+            self._positions[queue] = None
+            return await self._pull_next(queue)
+        self._topic_ids[queue] = result.topic_id
+        return result
+
+    async def _start_offset(self, address: str, queue: MessageQueue) -> QueueOffset:
+        offsets = self._running().offsets
+        return await start_offset(offsets, address, self._group, queue, self._consume_from, self._consume_from_ms)
+
+    def _drop_pull(self, queue: MessageQueue) -> None:
+        self._failures.pop(queue, None)
+        task = self._pulls.pop(queue, None)
+        if task is not None and not task.cancel() and not task.cancelled():
+            task.exception()  # seen: what failed is not wanted any more
+
+    def _running(self) -> ClientInstance:
+        if self._instance is None:
+            raise ClientClosed("the consumer is not started, or closed")
+        require_loop(self._instance.loop)
+        return self._instance

@@ -1,0 +1,319 @@
+"""`PushConsumer`: reads what it subscribes to, shared with the other members of its group, and calls listeners.
+
+    async def consume(messages: list[MessageExt]) -> None:
+        ...
+
+    async with PushConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
+        consumer.subscribe("orders", "paid || refunded", consume)
+        await asyncio.Event().wait()
+
+`subscribe_batches` has listeners of whole batches. Every message is delivered at least once: progress is stored only up
+to the first message that is not finished, so that after a crash some come again. Order is kept per queue only when
+nothing fails and `concurrency` is 1.
+Neighbours: `consumer.rebalance` shares queues, `consumer.handover` passes them on, `consumer.queue_reader` fetches,
+`consumer.listener_pool` calls, `consumer.send_back` retries, `consumer.offset_commits` stores. Source: RocketMQ
+`DefaultMQPushConsumer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from raptormq.client.cluster import ClientInstance
+from raptormq.client.config import ClientConfig, ConsumerConfig, GeneratedName, MessageModel
+from raptormq.client.consumer.broker_outages import Outages
+from raptormq.client.consumer.handover import HandOver, QueueClaims
+from raptormq.client.consumer.inspection import Questions, QueueState, RunningInfo
+from raptormq.client.consumer.listener_pool import BatchListener, Listener, Listening, WholeBatches
+from raptormq.client.consumer.local_offsets import DEFAULT_NAME, LocalOffsets
+from raptormq.client.consumer.offset_commits import Commits
+from raptormq.client.consumer.queue_reader import PullPace, QueueReader
+from raptormq.client.consumer.rebalance import Rebalancing
+from raptormq.client.consumer.send_back import Redelivery
+from raptormq.client.consumer.subscription import Sql, subscription_to
+from raptormq.client.lifecycle import Ending, require_loop
+from raptormq.client.listener_checks import require_async, warn_of_plain
+from raptormq.client.settings import check_setting
+from raptormq.errors import ClientError
+from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.topic_names import check_group, check_topic, retry_topic
+
+
+class PushConsumer:
+    """One member of a consumer group.
+
+    Args:
+        group: name of the group; all members subscribe to the same topics with the same tags.
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        config: how to fetch, hand out and commit.
+        client_config: shared connections; consumers of one group need different ones.
+
+    Raises:
+        MessageError: `group` is not a group name.
+        ConfigError: an address is not `host:port`, or a configuration is none.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        config: ConsumerConfig | None = None,
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        check_group(group)
+        self._group = group
+        check_setting("config", config, ConsumerConfig | None)
+        self._config = config or ConsumerConfig()
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._listeners: dict[str, Listener | WholeBatches] = {}
+        self._running: _Running | None = None
+        self._ending = Ending(f"a consumer of {group}")
+
+    def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
+        """Read a topic, from now on when the consumer is started; a second call replaces tags and listener.
+
+        Args:
+            topic: need not exist yet.
+            expression: `*`, tags as in `TagA || TagB`, or `Sql` for a filter by properties.
+            listener: `async` function of a list of messages, one by default. It returns `None` or
+                `ConsumeResult.SUCCESS` when they are done; after `ConsumeResult.RECONSUME_LATER` or an exception
+                they are delivered again later. One that turns out to be a plain function is not called again: an
+                error is logged, and the messages of the topic wait for a subscription that can be awaited.
+
+        Raises:
+            MessageError: not a topic name, or not an expression.
+            ClientError: the listener cannot be called, or surely is a plain function.
+        """
+        self._subscribe(topic, expression, listener)
+
+    def subscribe_batches(self, topic: str, expression: str | Sql, listener: BatchListener) -> None:
+        """Read a topic batch by batch: fewer calls, and messages are decoded only when they are looked at.
+
+        What was sent as one batch to a topic of queue type BatchCQ arrives as one `MessageBatch`; of other topics it
+        is the messages that came with one pull, of one that was sent alone that one.
+
+        Args:
+            topic, expression: as in `subscribe`; messages of a batch without a wanted tag are left out.
+            listener: `async` function of a `MessageBatch`. Its answers are those of `subscribe`, or the indexes of the
+                messages that are to be delivered again later, one by one; the others are done.
+
+        Raises:
+            MessageError: not a topic name, or not an expression.
+            ClientError: the listener cannot be called, or surely is a plain function.
+        """
+        self._subscribe(topic, expression, WholeBatches(listener))
+
+    def _subscribe(self, topic: str, expression: str | Sql, listener: Listener | WholeBatches) -> None:
+        check_topic(topic)
+        function = listener.listener if isinstance(listener, WholeBatches) else listener
+        require_async(function, "a listener")
+        warn_of_plain(function, "a listener")
+        self._subscriptions[topic] = subscription_to(topic, expression, time.time_ns() // 1_000_000)
+        self._listeners[topic] = listener
+        if self._running is not None:
+            self._running.members_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop reading a topic; does nothing for one that is not read."""
+        self._listeners.pop(topic, None)
+        if self._subscriptions.pop(topic, None) is not None and self._running is not None:
+            self._running.members_changed()
+
+    async def start(self) -> None:
+        """Join the group and begin to read; does nothing when started. Servers that are down are tried until they
+        answer.
+
+        Raises:
+            ClientError: the group has a consumer with this `client_config` already, or the progress of a broadcasting
+                consumer cannot be read, or its folder not be used.
+        """
+        await self._ending.wait()
+        if self._running is not None:
+            return
+        if self._config.message_model is MessageModel.CLUSTERING:
+            retries = retry_topic(self._group)
+            self._subscriptions[retries] = Subscription.parse(retries, "*", time.time_ns() // 1_000_000)
+        instance = ClientInstance.acquire(self._client_config)
+        try:
+            running = _Running(instance, self._group, self._config, self._subscriptions, self._listeners)
+            await running.start()
+        except BaseException:
+            await instance.release()
+            raise
+        self._running = running
+
+    async def stop(self) -> None:
+        """Let running listener calls end, commit, leave the group; does nothing the second time, bounded by
+        time-outs. When this is cancelled, by a time-out for one, it goes on in the background. In a listener it returns
+        at once, since the end waits for the listener.
+
+        Raises:
+            ClientClosed: this is another event loop than the one it was started in.
+        """
+        running = self._running
+        if running is None:
+            await self._ending.wait()
+        else:
+            require_loop(running.loop)
+            self._running = None
+            await self._ending.run(running.stop(), running.listeners)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member reads now, in order."""
+        return sorted(reader.queue for reader in self._running.rebalancing.readers) if self._running else []
+
+
+class _Running:
+    """The parts of a started consumer, wired; for the instance it is the member of the group."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        config: ConsumerConfig,
+        subscriptions: dict[str, Subscription],
+        listeners: dict[str, Listener | WholeBatches],
+    ) -> None:
+        self._instance = instance
+        self.loop = instance.loop
+        self._group = group
+        self._config = config
+        self._started_ms = time.time_ns() // 1_000_000
+        self._subscriptions = subscriptions
+        self._listening = Listening(config, group, listeners.get, Redelivery(instance, group, config))
+        broadcasts = config.message_model is MessageModel.BROADCASTING
+        self._local = _local_offsets(instance, config, group) if broadcasts else None
+        self._commits = Commits(instance, group, config.commit_interval, self._local)
+        self._claims = None if broadcasts else QueueClaims(instance, group)
+        hand_out, local, pace, outages = self._listening.hand_out, self._local, PullPace(), Outages(group)
+
+        def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
+            def whole() -> bool:
+                return isinstance(listeners.get(queue.topic), WholeBatches)
+
+            return QueueReader(instance, config, group, queue, subscription, hand_out, local, whole, pace, outages)
+
+        self.rebalancing = Rebalancing(
+            instance,
+            group,
+            config.rebalance_interval,
+            lambda: subscriptions,
+            new_reader,
+            HandOver(self._claims, self._commits, config.hand_over_timeout),
+            shared=not broadcasts,
+        )
+
+    async def start(self) -> None:
+        """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
+        self._instance.shared(Questions)
+        try:
+            self._instance.join_consumers(self._group, self)
+        except ClientError:
+            await self._close_local()
+            raise
+        self._listening.start()
+        if self._claims is not None:
+            self._claims.start(self.rebalancing.refused)
+        self.rebalancing.start()
+        self._commits.start(lambda: self.rebalancing.readers)
+
+    @property
+    def listeners(self) -> Collection[asyncio.Task[None]]:
+        """The tasks that call listeners."""
+        return self._listening.workers
+
+    async def stop(self) -> None:
+        """End in the order that loses nothing, and repeats nothing: listeners, queues, membership."""
+        await self._listening.stop(self._instance.config.close_timeout)
+        await self._commits.stop()
+        if self._claims is not None:
+            await self._claims.stop()
+        await self.rebalancing.stop()
+        await self._close_local()
+        await self._instance.leave_consumers(self._group)
+        await self._instance.release()
+
+    async def _close_local(self) -> None:
+        if self._local is not None:
+            await self._local.close()
+
+    def describe(self) -> ConsumerData:
+        """Return what heartbeats say about this consumer."""
+        return ConsumerData(
+            self._group,
+            message_model=self._config.message_model.value,
+            consume_from_where=self._config.consume_from.value,
+            subscriptions=list(self._subscriptions.values()),
+        )
+
+    def members_changed(self) -> None:
+        """Share the queues out anew soon."""
+        self.rebalancing.soon()
+
+    def connection_made(self) -> None:
+        """Claim anew what is read here."""
+        if self._claims is not None:
+            self._claims.renew_soon()
+
+    def connection_lost(self) -> None:
+        """Look where the queues are, now and for a while."""
+        self.rebalancing.connection_lost()
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from other offsets in those of the queues that this member has."""
+        for reader in self.rebalancing.readers:
+            if reader.queue in offsets:
+                reader.restart_at(offsets[reader.queue])
+
+    def running_info(self) -> RunningInfo:
+        """Describe queues, subscriptions and settings."""
+        queues = {
+            reader.queue: QueueState(
+                reader.progress.commit_offset,
+                reader.progress.next_offset,
+                reader.progress.unfinished_messages,
+                reader.progress.unfinished_bytes,
+            )
+            for reader in self.rebalancing.readers
+            if reader.progress is not None
+        }
+        properties = {
+            "PROP_CLIENT_VERSION": "V5_3_3",
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": ";".join(self._instance.config.addresses),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._config.concurrency),
+        }
+        return RunningInfo(queues, list(self._subscriptions.values()), properties)
+
+    async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
+        """Call the listener of the message's topic."""
+        done = await self._listening.consume_directly(message)
+        return ("CR_SUCCESS", "") if done else ("CR_LATER", "the listener failed or asked for the message again")
+
+
+def _local_offsets(instance: ClientInstance, config: ConsumerConfig, group: str) -> LocalOffsets:
+    client_id = instance.client_id
+    if isinstance(instance.config.instance_name, GeneratedName):
+        client_id = f"{client_id.partition('@')[0]}@{DEFAULT_NAME}"
+    return LocalOffsets(Path(config.offset_folder).expanduser(), client_id, group)

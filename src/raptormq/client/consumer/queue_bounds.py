@@ -1,0 +1,86 @@
+"""What a pull consumer can ask about queues, assigned or not: which there are, where they begin and end.
+
+Neighbours: `consumer.pull_consumer` reads them, `cluster.broker_call` has the requests. Source: RocketMQ `MQAdminImpl`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from raptormq.client.cluster import ClientInstance, at_broker
+from raptormq.client.lifecycle import Startable
+from raptormq.client.settings import Milliseconds, check_setting
+from raptormq.errors import ClientError
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_ids import ASK
+
+T = TypeVar("T")
+
+
+class QueueQuestions(Startable):
+    """The questions; errors are those of `PullConsumer.pull`.
+
+    Where a `topic_id` is named the answer is about the topic with that id (`topic_id` returned it) or, of brokers that
+    have none, about whichever has the name; `ServerError` 31002 says that the topic was deleted and made again.
+    """
+
+    _group: str | None
+
+    @abstractmethod
+    def _running(self) -> ClientInstance: ...
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of a topic, in order.
+
+        Raises:
+            NoRoute: the topic does not exist, or no broker that has it is up.
+            TransportError: no name server answers.
+            ClientClosed: not started, or closed.
+        """
+        return list((await self._running().routes.find(topic)).read_queues)
+
+    async def topic_id(self, queue: MessageQueue) -> str | None:
+        """Return the id that the broker of a queue has given to its topic: one that is deleted and made again gets
+        another. `None` where it has none: Apache RocketMQ gives none.
+        """
+        offsets = self._running().offsets
+        return (await self._at_broker(queue, lambda address: offsets.max_offset(address, queue))).topic_id
+
+    async def min_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
+        """Return the offset of the queue's first message."""
+        offsets, meant = self._running().offsets, topic_id or ASK
+        return (await self._at_broker(queue, lambda address: offsets.min_offset(address, queue, meant))).offset
+
+    async def max_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
+        """Return the offset that the queue's next message will get."""
+        offsets, meant = self._running().offsets, topic_id or ASK
+        return (await self._at_broker(queue, lambda address: offsets.max_offset(address, queue, meant))).offset
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, topic_id: str | None = None) -> int:
+        """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum;
+        `ConfigError` for what is no time.
+        """
+        check_setting("timestamp_ms", timestamp_ms, Milliseconds)
+        offsets, meant = self._running().offsets, topic_id or ASK
+
+        async def ask(address: str) -> int:
+            return (await offsets.offset_by_time(address, queue, timestamp_ms, meant)).offset
+
+        return await self._at_broker(queue, ask)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return where the group stands, `None` when it never committed (0 from brokers before RocketMQ 5 on a young
+        topic); errors are those of `commit`, too."""
+        offsets, group = self._running().offsets, self._named_group()
+        found = await self._at_broker(queue, lambda address: offsets.committed(address, group, queue))
+        return None if found is None else found.offset
+
+    async def _at_broker(self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]) -> T:
+        return await at_broker(self._running().routes, queue, call)
+
+    def _named_group(self) -> str:
+        if self._group is None:
+            raise ClientError("this consumer has no group, so it has no progress to store")
+        return self._group

@@ -1,0 +1,419 @@
+"""Reads one assigned queue: where to start, pull after pull, and what is finished.
+
+Fetched messages go to the `hand_out` function; when too many of them are unfinished, fetching pauses. A failure
+never ends a reader, it tries again after a pause. Neighbours: `consumer.rebalance` starts and drops readers,
+`consumer.listener_pool` finishes messages, `consumer.process_queue` keeps count. Source: RocketMQ `PullMessageService`,
+`DefaultMQPushConsumerImpl.pullMessage`.
+
+Where a group starts in a queue: where it stands, else where its settings say.
+
+What a broker answers to members of a group without progress depends on the age of the queue: offset 0 while the first
+message is still there, so that a group on a young topic misses nothing, else "not found", and only then the settings
+count. A reader that was told where to start asks for stored progress alone. Brokers know no progress of a broadcasting
+member, so there the settings alone count, on young topics too.
+Neighbours: `consumer.queue_reader`, `consumer.pull_consumer`. Source: RocketMQ
+`RebalancePushImpl.computePullFromWhereWithException`.
+
+What to make of a record whose body does not have its CRC: it is fetched once more, and left out when it comes like
+that again.
+
+The first time it may have been damaged on the way, or in a cache of the broker's; the second time it is damaged where
+it is stored, and waiting for it would stop the queue for good. Anything else that cannot be read was sent like that.
+Neighbours: `consumer.queue_reader` (push consumers) and `consumer.pull_consumer` ask, `message.decoding` finds out.
+
+How long the readers of a consumer pause and wait, by how much they have to do together.
+
+A batch listener's pause once the end of their queue was reached. A pull costs the same whatever it brings, so the
+batches of busy queues come together: while the readers of a consumer pull more often than is worth it, all of them
+pause longer, and it goes back as soon as less arrives::
+
+    pause    5 ms while few pulls are made          <= 25 ms, whatever arrives
+    next pause = this pause x pulls per second / wanted pulls per second
+
+A queue whose pull has waited for `RARE_S` and longer brings one batch, whatever the pause, and is asked again at once.
+
+Pulls of idle queues are held by the broker, and asked again when their time is up. Of thousands of queues that alone
+would keep a consumer and its broker busy, so theirs are held longer::
+
+    hold = pulls that wait / idle pulls per second    >= as configured, <= four times that
+
+Neighbour: `consumer.queue_reader` pulls and pauses. Source: none; RocketMQ pulls at once (pullInterval).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from raptormq.client.background import background, cancel_all
+from raptormq.client.cluster import ClientInstance, OffsetRequests, QueueOffset, at_broker
+from raptormq.client.config import ConsumeFromWhere, ConsumerConfig
+from raptormq.client.consumer.broker_outages import Failure, Outages
+from raptormq.client.consumer.local_offsets import LocalOffsets
+from raptormq.client.consumer.process_queue import FlowLimits, ProcessQueue
+from raptormq.client.consumer.pull import UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
+from raptormq.client.message import MessageBatch, decode_batches
+from raptormq.errors import ChecksumError, KeyMissing, RaptorMQError, RecordError, ServerError
+from raptormq.logs import get_logger
+from raptormq.protocol.batch import MAX_BATCH_RECORDS
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.bodies.route import MASTER_ID
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.record import StoredMessage
+from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_names import RETRY_PREFIX
+from raptormq.transport.timing import Backoff
+
+log = get_logger(__name__)
+
+
+async def start_offset(
+    offsets: OffsetRequests,
+    address: str,
+    group: str | None,
+    queue: MessageQueue,
+    consume_from: ConsumeFromWhere,
+    consume_from_ms: int = 0,
+    *,
+    zero_on_young_topic: bool = False,
+) -> QueueOffset:
+    """Return the first offset to read; without a group there is no progress and the settings decide.
+
+    Raises:
+        TransportError, ServerError: the broker does not answer, or refuses.
+    """
+    if group is not None:
+        committed = await offsets.committed(address, group, queue, zero_on_young_topic=zero_on_young_topic)
+        if committed is not None:
+            return committed
+    if queue.topic.startswith(RETRY_PREFIX):
+        return QueueOffset(0, None)
+    if consume_from is ConsumeFromWhere.LAST:
+        return await offsets.max_offset(address, queue)
+    if consume_from is ConsumeFromWhere.TIMESTAMP:
+        return await offsets.offset_by_time(address, queue, consume_from_ms)
+    return await offsets.min_offset(address, queue)
+
+
+class CrcDoubt:
+    """The last such record of one queue."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset = -1
+
+    def arises(self, offset: int, error: Exception) -> bool:
+        """True when what cannot be read at ``offset`` because of ``error`` has to be fetched once more."""
+        return isinstance(error, ChecksumError) and offset != self._offset
+
+    def remember(self, offset: int) -> None:
+        """Note that what stands at ``offset`` is being fetched once more."""
+        self._offset = offset
+
+
+SHORTEST_S = 0.005
+LONGEST_S = 0.025
+WANTED_PER_S = 800.0
+"""Pulls of all queues of a consumer: at 100 MB/s each brings 128 KiB."""
+RARE_S = 10 * LONGEST_S
+IDLE_PER_S = 200.0
+"""Pulls of a consumer whose time may be up."""
+LONGEST_HOLDS = 4
+_WINDOW_S = 0.05
+
+
+class PullPace:
+    """The pause of all readers of one consumer, and the hold of their pulls; times are those of the loop, in s."""
+
+    __slots__ = ("_began", "_pulls", "pause", "waiting")
+
+    def __init__(self) -> None:
+        self.pause = SHORTEST_S
+        self.waiting = 0
+        """Pulls under way."""
+        self._began = 0.0
+        self._pulls = 0
+
+    def pause_after(self, waited: float) -> float:
+        """The pause after a pull that took `waited` seconds; 0 where it would bring nothing."""
+        return self.pause if waited < RARE_S else 0.0
+
+    def pulled(self, now: float) -> None:
+        """Count a pull, and set the pause anew when enough were counted to know how often they are made."""
+        self._pulls += 1
+        seconds = now - self._began
+        if seconds < _WINDOW_S:
+            return
+        wanted = self.pause * self._pulls / (seconds * WANTED_PER_S)
+        self.pause = min(max(wanted, SHORTEST_S), LONGEST_S)
+        self._began, self._pulls = now, 0
+
+    def hold(self, configured: float) -> float:
+        """How long the broker is to hold a pull that finds nothing."""
+        return min(max(configured, self.waiting / IDLE_PER_S), LONGEST_HOLDS * configured)
+
+
+_BACKOFF = Backoff(0.1, 5.0)
+_WHOLE_PULL_BYTES = 1024 * 1024
+"""What a pull asks for when batches are handed out whole, whatever the number of messages."""
+_FORGOTTEN = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+)
+_NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_MADE_AGAIN
+
+HandOut = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
+
+
+class QueueReader:
+    """One queue of one consumer, from assignment until it is dropped.
+
+    Args:
+        instance: where connections, routes and heartbeats come from.
+        config: how much to fetch and where to start.
+        group: the consumer group.
+        queue: what to read.
+        subscription: the tags wanted.
+        hand_out: takes messages that passed the tag check: all of one pull, or batch by batch; must not block.
+        local: progress of a broadcasting consumer; `None` where the broker keeps it.
+        whole: whether batches are handed out, and finished, as one.
+        pace: the pause between pulls then, and how long they are held; the same for all queues of the consumer.
+        outages: which brokers cannot be read from; the same.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        config: ConsumerConfig,
+        group: str,
+        queue: MessageQueue,
+        subscription: Subscription,
+        hand_out: HandOut,
+        local: LocalOffsets | None = None,
+        whole: Callable[[], bool] = lambda: False,
+        pace: PullPace | None = None,
+        outages: Outages | None = None,
+    ) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self.progress: ProcessQueue | None = None
+        """What was fetched and finished; `None` until the start offset is known, and once the queue was let go."""
+        self._instance = instance
+        self._config = config
+        self._group = group
+        self._hand_out = hand_out
+        self._local = local
+        self._whole = whole
+        self._pace = pace or PullPace()
+        self._outages = outages or Outages(group)
+        self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
+        self._room = asyncio.Event()
+        self._doubt = CrcDoubt()
+        self._broker_id = MASTER_ID
+        self._task = background(self._run(), f"reader of {queue}")
+
+    def finished(self, progress: ProcessQueue, offset: int) -> None:
+        """Record that the message, or batch, at `offset` needs nothing more; `progress` is the one it was handed out
+        with.
+        """
+        progress.complete(offset)
+        self._room.set()
+
+    def restart_at(self, offset: int) -> None:
+        """Go on at another offset: what was handed out does not count any more, a pull under way is given up."""
+        if self.progress is not None:
+            self.progress.dropped = True
+        self.progress = ProcessQueue(offset)
+        self._task.cancel()
+        self._task = background(self._run(), f"reader of {self.queue}")
+
+    def leave(self) -> None:
+        """Read and hand out no more, because the queue goes to another member; what listeners have still counts."""
+        if self.progress is not None:
+            self.progress.leaving = True
+        self._task.cancel()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether listeners have messages of the queue."""
+        return self.progress is not None and self.progress.calls.count > 0
+
+    async def quiet(self, timeout: float) -> None:
+        """Wait until listeners have no more messages of a queue that was left, at most `timeout` seconds."""
+        await cancel_all([self._task])
+        if self.progress is not None and not await self.progress.calls.ended(timeout):
+            log.warning("group %s lets %s go with messages that a listener still has", self._group, self.queue)
+
+    def let_go(self) -> None:
+        """Forget the progress: what was not stored until now is the next member's, or that of a topic that is gone."""
+        if self.progress is not None:
+            self.progress.dropped = True
+        self.progress = None
+
+    async def _run(self) -> None:
+        failures, is_forgotten = 0, False
+        failure: Failure | None
+        clock = asyncio.get_running_loop().time
+        while True:
+            try:
+                if self.progress is None:
+                    self.progress = ProcessQueue(*await self._start_offset())
+                await self._wait_for_room(self.progress)
+                asked = clock()
+                self._pace.waiting += 1
+                try:
+                    result = await self._pull(self.progress.next_offset, self.progress.topic_id)
+                finally:
+                    self._pace.waiting -= 1
+                was_end = result.next_offset >= result.max_offset
+                try:
+                    self._take(self.progress, result)
+                finally:
+                    del result  # else the reader of each of thousands of idle queues keeps what it has brought last
+                failures, is_forgotten, failure = 0, False, None
+                pause = self._interval(clock() - asked) if was_end else 0.0
+                self._outages.answered(self.queue)
+            except RaptorMQError as error:
+                was_forgotten, is_forgotten = is_forgotten, isinstance(error, ServerError) and error.code in _FORGOTTEN
+                if is_forgotten and not was_forgotten:
+                    failures = 0  # the broker is there, and knows the group after the next heartbeat
+                if isinstance(error, ServerError) and error.code in _NO_SUCH_QUEUE:
+                    if error.code == ResponseCode.TOPIC_MADE_AGAIN:
+                        self._forget_local()
+                    self.let_go()  # one that is made again begins anew
+                    self._instance.routes.refresh_soon(self.queue.topic)
+                pause = _BACKOFF.pause(failures)
+                failures += 1
+                # Not the error itself, whose traceback holds what the pull has brought.
+                failure = Failure.of(error, has_route=self._instance.routes.known(self.queue.topic) is not None)
+                self._broker_id = MASTER_ID
+            if is_forgotten:
+                await self._instance.heartbeats.tell_all()
+            if failure is not None:
+                await self._outages.pause(self.queue, failure, pause)
+            elif pause:
+                await asyncio.sleep(pause)
+
+    def _interval(self, waited: float) -> float:
+        """The pause before the next pull; `waited` is how long the last one took."""
+        interval = self._config.pull_interval
+        if interval is not None:
+            return interval
+        return self._pace.pause_after(waited) if self._whole() else 0.0
+
+    def _forget_local(self) -> None:
+        topic_id = self.progress.topic_id if self.progress is not None else None
+        if self._local is not None and topic_id is not None and self._local.forget(self.queue, topic_id):
+            log.warning(
+                "topic %s of %s was deleted and made again: its offsets in %s do not count any more, group %s begins"
+                " where consume_from says",
+                *(self.queue.topic, self.queue.broker_name, self._local.path, self._group),
+            )
+
+    async def _start_offset(self) -> QueueOffset:
+        if self._local is not None and (known := self._local.get(self.queue)) is not None:
+            return QueueOffset(known, self._local.topic_id(self.queue))
+
+        async def ask(address: str) -> QueueOffset:
+            return await start_offset(
+                self._instance.offsets,
+                address,
+                self._group if self._local is None else None,
+                self.queue,
+                self._config.consume_from,
+                self._config.consume_from_ms,
+                zero_on_young_topic=True,
+            )
+
+        return await at_broker(self._instance.routes, self.queue, ask)
+
+    async def _wait_for_room(self, progress: ProcessQueue) -> None:
+        while progress.is_full(self._limits):
+            self._room.clear()
+            await self._room.wait()
+
+    def _pull(self, offset: int, topic_id: str | None) -> Awaitable[PullResult]:
+        whole, config = self._whole(), self._config
+        hold = self._pace.hold(config.pull_suspend)
+        timeout = config.pull_timeout - config.pull_suspend + hold
+        wanted = PullRequest(
+            self._group,
+            self.queue,
+            offset,
+            MAX_BATCH_RECORDS if whole else config.pull_batch,
+            self.subscription,
+            send_subscription=False,
+            suspend_ms=int(hold * 1000),
+            max_bytes=_WHOLE_PULL_BYTES if whole else None,
+            topic_id=topic_id or ASK,
+        )
+        instance = self._instance
+        return at_broker(
+            instance.routes,
+            self.queue,
+            lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S),
+            self._broker_id,
+        )
+
+    def _take(self, progress: ProcessQueue, result: PullResult) -> None:
+        self._broker_id = result.suggested_broker_id
+        self._pace.pulled(asyncio.get_running_loop().time())
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            if result.next_offset != progress.next_offset:  # else an administrator moved it to where it is
+                log.warning(
+                    "%s of group %s goes on at %d instead of %d",
+                    *(self.queue, self._group, result.next_offset, progress.next_offset),
+                )
+            progress.dropped = True
+            self.progress = ProcessQueue(result.next_offset, result.topic_id)
+            return
+        progress.topic_id = result.topic_id
+        batches: Sequence[MessageBatch] = ()
+        next_offset = result.next_offset
+        missing: RecordError | KeyMissing | None = None
+
+        def goes_on(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
+            nonlocal next_offset, missing
+            offset = record.queue_offset
+            is_doubtful = self._doubt.arises(offset, error)
+            if is_doubtful or isinstance(error, KeyMissing):
+                next_offset, missing = offset, error
+                if is_doubtful:
+                    self._doubt.remember(offset)
+                return False
+            # Nobody will ever read it: it was sent so, or has come twice with a wrong checksum.
+            log.error("what is at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)
+            return True
+
+        whole = self._whole()
+        if result.status is PullStatus.FOUND:
+            # The broker compares hashes of tags; different ones may have the same.
+            tags, keys = self.subscription.tags, self._instance.config.keys
+            batches = decode_batches(result.body, self.queue, progress.next_offset, tags, goes_on, keys, lazily=whole)
+        self._admit(progress, batches, next_offset, whole)
+        if missing is not None:  # what stands before it has been handed out, the next pull begins with it
+            try:
+                raise missing
+            finally:
+                del missing  # the error's traceback would hold this frame, and the frame the error
+
+    def _admit(self, progress: ProcessQueue, batches: Sequence[MessageBatch], next_offset: int, whole: bool) -> None:
+        """Hand out what has not been handed out yet."""
+        if whole:
+            for batch in batches:
+                offsets = batch.offsets
+                if progress.admit(offsets[0], batch.body_bytes, len(batch), offsets[-1]):
+                    self._hand_out(self, progress, batch)
+            progress.advance(next_offset)
+            return
+        wanted = [
+            message for batch in batches for message in batch if progress.admit(message.queue_offset, len(message.body))
+        ]
+        progress.advance(next_offset)
+        if wanted:
+            self._hand_out(self, progress, wanted)

@@ -1,0 +1,365 @@
+"""Which queues this consumer reads, kept up to date.
+
+Everything is looked at again every 20 s, at once when a broker reports that members came or went (code 40), when a
+route or the subscriptions change, and soon again while a topic or its brokers cannot be found or another member still
+has a queue that is this one's now.
+
+A broker that restarts must not make two members read one queue. For members divide the queues that they know among the
+members that they know, and until all have the same view it is that of some of them only:
+
+    its queues leave the routes, and come back    for 2 min after a connection has ended every look asks for the routes;
+                                                  nobody can read its queues, so their readers stay, with their
+                                                  progress; so with a name server that restarts, and knows some of the
+                                                  brokers alone until all have registered
+    it knows nobody when it comes back            members from before count for a while (`group_members`)
+    another one still reads what is to be ours    it has the claim (`hand_over`)
+
+Neighbours: `consumer.rebalance` does the arithmetic, `consumer.rebalance` knows who is there, `consumer.handover` lets
+queues go and come, `consumer.queue_reader` reads. Source: RocketMQ `RebalanceService`, `RebalanceImpl`.
+
+Which member of a consumer group reads which queues: the "AVG" strategy, pure.
+
+There is no coordinator: every member computes the same answer from the same two lists, so members written in
+different languages may share a group only when they agree on the order of the lists and on the arithmetic.
+Neighbour: `consumer.rebalance` feeds it with routes and member lists. Source: RocketMQ `AllocateMessageQueueAveragely`.
+
+Who belongs to a consumer group, as the brokers of its topics know it.
+
+The members that any broker of a topic knows count. One that restarts knows nobody when it comes back: while the own
+connection to a broker is new, members from before the loss of a connection count, too, who have not been seen since.
+Only brokers that answer are heard: what a frozen one may know of somebody who is gone must not keep others from his
+queues, for as long as it is frozen. Nor is it waited for, where another one has answered.
+Neighbours: `consumer.rebalance` divides queues among members. Source: RocketMQ `findConsumerIdList`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from raptormq.client.background import background, cancel_all
+from raptormq.client.cluster import PATIENCE_S, ClientInstance, TopicQueues, require_success
+from raptormq.client.consumer.handover import HandOver
+from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
+from raptormq.logs import get_logger
+from raptormq.protocol.bodies.heartbeat import Subscription, decode_consumer_ids
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.transport.timing import Backoff, set_within
+
+log = get_logger(__name__)
+
+
+def allocate_averagely(queues: Iterable[MessageQueue], client_ids: Iterable[str], client_id: str) -> list[MessageQueue]:
+    """Return the queues that `client_id` reads, in order.
+
+    Over all of `client_ids` every queue appears exactly once, shares are contiguous and differ by at most one, and the
+    first members get the larger ones. A client that is not in the list reads nothing: the broker does not know it yet.
+    """
+    members = sorted(set(client_ids), key=_utf16)
+    ordered = sorted(set(queues), key=lambda queue: (_utf16(queue.topic), _utf16(queue.broker_name), queue.queue_id))
+    if client_id not in members or not ordered:
+        return []
+    index = members.index(client_id)
+    share, larger_shares = divmod(len(ordered), len(members))
+    if index < larger_shares:
+        start = index * (share + 1)
+        return ordered[start : start + share + 1]
+    start = index * share + larger_shares
+    return ordered[start : start + share]
+
+
+def _utf16(text: str) -> bytes:
+    # Java compares UTF-16 units, Python code points; they differ for characters beyond U+FFFF.
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+class GroupMembers:
+    """The members of one group, besides the client of `instance` itself."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._answers: dict[str, list[str]] = {}
+        """By address of a broker that has answered, whom it knows."""
+        self._failures: dict[str, RaptorMQError] = {}
+        """By address, why one has not."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._not_back: dict[str, set[str]] = {}
+        """By topic, members from before that nobody knew since."""
+
+    def connection_lost(self, before: Mapping[str, Collection[str]]) -> None:
+        """A broker may have forgotten those who were members before, by topic."""
+        self._not_back = {topic: set(members) for topic, members in before.items()}
+
+    def ask(self, topics: Collection[TopicQueues]) -> None:
+        """Ask the brokers of all these topics anew."""
+        self.stop()
+        self._answers, self._failures = {}, {}
+        addresses = {address for found in topics for address in _addresses(found)}
+        name = f"members of {self._group}"
+        self._asking = {address: background(self._ask_one(address), name) for address in sorted(addresses)}
+
+    def stop(self) -> None:
+        """Ask no more."""
+        for asking in self._asking.values():
+            asking.cancel()
+
+    async def of(self, found: TopicQueues) -> list[str]:
+        """Return who belongs to the group as far as a topic is concerned, of which brokers were asked.
+
+        Waits a second for those that do not answer, and `ClientConfig.request_timeout` where none does.
+
+        Raises:
+            RaptorMQError: no broker of the topic has answered.
+        """
+        asked = _addresses(found)
+        late = {self._asking[at] for at in asked if not self._asking[at].done()}
+        if late:
+            _, late = await asyncio.wait(late, timeout=PATIENCE_S)  # the others know the same members, but for a moment
+        while late and not any(at in self._answers for at in asked):
+            _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+        heard = [at for at in asked if at in self._answers]
+        if not heard:
+            raise next((self._failures[at] for at in asked), NoRoute(f"no broker of topic {found.topic} is up"))
+        members = set[str]().union(*(self._answers[at] for at in heard))
+        not_back = self._not_back.pop(found.topic, set()) - members
+        if not_back and any(map(self._instance.is_new, heard)):
+            log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(not_back)))
+            self._not_back[found.topic] = not_back
+            members |= not_back
+        return sorted(members)
+
+    async def _ask_one(self, address: str) -> None:
+        timeout = self._instance.config.request_timeout
+        try:
+            async with asyncio.timeout(timeout):
+                members = await self._members_at(address, timeout)
+                if self._instance.client_id not in members:
+                    # It was restarted, or hears of this client just now. All others are not told: one that is frozen
+                    # would be waited for.
+                    await self._instance.heartbeats.tell(address)
+                    members = await self._members_at(address, timeout)
+        except TimeoutError:
+            self._failures[address] = RequestTimeout(f"broker {address} did not say who is there within {timeout:g} s")
+        except RaptorMQError as error:
+            self._failures[address] = error
+        else:
+            self._answers[address] = members
+
+    async def _members_at(self, address: str, timeout: float) -> list[str]:
+        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
+        answer = await self._instance.pool.request(address, command, timeout)
+        try:
+            return decode_consumer_ids(require_success(answer, address).body)
+        except ServerError as error:
+            log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
+            return []
+
+
+def _addresses(found: TopicQueues) -> list[str]:
+    return [address for name in found.brokers if (address := found.replica(name)) is not None]
+
+
+_MISSING_PAUSE_S = 1.0
+_AWAITED_BACKOFF = Backoff(0.05, 0.5)
+"""Nobody tells when a claim is given back; it may take as long as a listener."""
+_LOSS_S = 120.0
+"""So long after a connection has ended, its broker may be away, come back, or have been replaced."""
+_LOSS_BACKOFF = Backoff(0.2, 5.0)
+_AT_A_TIME = 64
+"""Topics that are divided before others have their turn of the loop."""
+_REFRESH_S = 0.5
+"""For routes after a loss; what comes later makes the next look come at once."""
+
+
+class _View(NamedTuple):
+    """Who belonged to the group, and the queues of a topic that they divided."""
+
+    members: Sequence[str]
+    queues: Sequence[MessageQueue]
+
+
+class Rebalancing:
+    """The readers of one consumer.
+
+    Args:
+        instance: where connections, routes and heartbeats come from.
+        group: the consumer group.
+        interval: seconds between two looks.
+        subscriptions: what is subscribed, by topic; looked at anew every time.
+        new_reader: starts the reader of a queue.
+        hand_over: lets queues go and come.
+        shared: false for a broadcasting consumer, which reads every queue.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        interval: float,
+        subscriptions: Callable[[], Mapping[str, Subscription]],
+        new_reader: Callable[[MessageQueue, Subscription], QueueReader],
+        hand_over: HandOver,
+        *,
+        shared: bool = True,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._interval = interval
+        self._subscriptions = subscriptions
+        self._new_reader = new_reader
+        self._hand_over = hand_over
+        self._shared = shared
+        self._members = GroupMembers(instance, group)
+        self._views: dict[str, _View] = {}
+        """By topic, what was seen at the look before."""
+        self._readers: dict[str, dict[MessageQueue, QueueReader]] = defaultdict(dict)
+        """By topic: a look at a thousand topics must not look at all queues for each."""
+        self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
+        self._wanted = asyncio.Event()
+        self._lost_at = -math.inf
+        """When a connection ended, in the time of the loop."""
+        self._looks_since = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def readers(self) -> list[QueueReader]:
+        """The readers of all queues that this consumer has now."""
+        return [reader for readers in self._readers.values() for reader in readers.values()]
+
+    def soon(self) -> None:
+        """Look again now."""
+        self._wanted.set()
+
+    def connection_lost(self) -> None:
+        """Look again now, and often for a while."""
+        self._lost_at, self._looks_since = asyncio.get_running_loop().time(), 0
+        self._members.connection_lost({topic: view.members for topic, view in self._views.items()})
+        self.soon()
+
+    def refused(self, queues: Collection[MessageQueue]) -> None:
+        """Read queues no more that another member has, who goes on from its own progress; they may come back."""
+        for queue in queues:
+            if (reader := self._readers[queue.topic].pop(queue, None)) is not None:
+                log.warning("group %s: another member reads %s by now", self._group, queue)
+                reader.leave()
+                reader.let_go()
+        self.soon()
+
+    def start(self) -> None:
+        """Look now, and again and again."""
+        self._task = background(self._run(), f"rebalancing of {self._group}")
+
+    async def stop(self) -> None:
+        """Stop looking and let all queues go."""
+        if self._task is not None:
+            await cancel_all([self._task])
+        self._members.stop()
+        self._give_up(reader.queue for reader in self.readers)
+        await self._hand_over.given()
+
+    async def _run(self) -> None:
+        pause, awaiting = 0.0, 0
+        clock = asyncio.get_running_loop().time
+        while True:
+            await set_within(self._wanted, pause)
+            self._wanted.clear()
+            began = clock()
+            is_after_loss = began - self._lost_at < _LOSS_S
+            complete = await self._look(is_after_loss)
+            pause = self._interval if complete else min(max(_MISSING_PAUSE_S, pause * 2), self._interval)
+            if is_after_loss:
+                pause = min(pause, _LOSS_BACKOFF.pause(self._looks_since))
+                self._looks_since += 1
+            if self._hand_over.awaited_topics:
+                # A look at many queues takes time itself.
+                pause = min(pause, max(_AWAITED_BACKOFF.pause(awaiting), clock() - began))
+                awaiting += 1
+            else:
+                awaiting = 0
+
+    async def _look(self, is_after_loss: bool) -> bool:
+        """Bring the readers in line; false when something was missing."""
+        subscriptions = dict(self._subscriptions())
+        if is_after_loss:  # without name servers what is known has to do
+            await self._instance.routes.refresh_within(subscriptions, _REFRESH_S)
+        routes = await self._routes(subscriptions)
+        if self._announced != (subscriptions, set(routes)):
+            # A broker refuses pulls of a subscription that it has not heard of.
+            await self._instance.heartbeats.tell_all()
+            self._announced = subscriptions, set(routes)
+        if self._shared:
+            self._members.ask(routes.values())
+        shares: list[asyncio.Task[bool]] = []
+        async with asyncio.TaskGroup() as tasks:
+            for number, (topic, found) in enumerate(routes.items(), 1):
+                shares.append(tasks.create_task(self._share(subscriptions[topic], found, is_after_loss)))
+                if number % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+        complete = len(routes) == len(subscriptions) and all(share.result() for share in shares)
+        for topic in self._readers.keys() - subscriptions.keys():
+            self._give_up(self._readers[topic])
+            del self._readers[topic]
+        for topic in self._hand_over.awaited_topics - set(subscriptions):
+            await self._hand_over.takable(topic, [], set())
+        return complete
+
+    async def _routes(self, topics: Iterable[str]) -> dict[str, TopicQueues]:
+        """Return the routes of those topics that can be read."""
+
+        async def find(topic: str) -> TopicQueues | None:
+            try:
+                return await self._instance.routes.find(topic)
+            except RaptorMQError as error:
+                log.info("group %s cannot read %s now: %s", self._group, topic, error)
+                return None
+
+        return {found.topic: found for found in await asyncio.gather(*map(find, topics)) if found is not None}
+
+    async def _share(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> bool:
+        """Bring the readers of one topic in line; false when that could not be done."""
+        try:
+            await self._divide(subscription, found, is_after_loss)
+        except RaptorMQError as error:
+            log.info("group %s keeps its queues of %s: %s", self._group, found.topic, error)
+            return False
+        return True
+
+    async def _divide(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> None:
+        members = await self._members.of(found) if self._shared else [self._instance.client_id]
+        share = allocate_averagely(found.read_queues, members, self._instance.client_id)
+        wanted = set(share)  # of perhaps 10,000 queues
+
+        def is_to_go(queue: MessageQueue, reader: QueueReader) -> bool:
+            if reader.subscription != subscription:
+                return True  # a pull that the broker holds has the old tags
+            return queue not in wanted and not (is_after_loss and queue.broker_name not in found.brokers)
+
+        own = self._readers[found.topic]
+        self._give_up(queue for queue, reader in own.items() if is_to_go(queue, reader))
+        missing = [queue for queue in share if queue not in own]
+        for queue in await self._hand_over.takable(found.topic, missing, self._orphans(found, members)):
+            log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
+            own[queue] = self._new_reader(queue, subscription)
+        self._views[found.topic] = _View(members, found.read_queues)
+
+    def _orphans(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
+        """The queues that no member can still have: of those that are gone, or all when there is nobody else."""
+        if members == [self._instance.client_id]:
+            return set(found.read_queues)
+        before = self._views.get(found.topic, _View([], ()))
+        gone = set(before.members) - set(members)
+        return {queue for member in gone for queue in allocate_averagely(before.queues, before.members, member)}
+
+    def _give_up(self, queues: Iterable[MessageQueue]) -> None:
+        readers = [self._readers[queue.topic].pop(queue) for queue in list(queues)]
+        for reader in readers:
+            log.info("group %s: %s gives up %s", self._group, self._instance.client_id, reader.queue)
+        self._hand_over.give(readers)

@@ -1,0 +1,57 @@
+"""Messages on their way out and in: validation, encoding, decoding, encryption, batches.
+
+No network: everything here is a function of values.
+"""
+
+from __future__ import annotations
+
+from raptormq.client.message.decoding import decode_batches, decode_messages, message_count
+from raptormq.client.message.encryption import Sealing, unsealed
+from raptormq.client.message.message_batch import MessageBatch, StoredMessages
+from raptormq.client.message.send_request import (
+    MAX_KEYS_CHARS,
+    Outgoing,
+    body_too_large,
+    check_sealed_size,
+    compressed,
+    is_mergeable,
+    is_mergeable_topic,
+    message_properties,
+    plain_properties,
+    prepare_batch,
+    prepare_merged,
+    prepare_message,
+    prepare_single,
+    split_messages,
+)
+from raptormq.client.message.validation import as_bytes, as_messages, as_queues, check_parts, check_place, misfit
+
+__all__ = [
+    "MAX_KEYS_CHARS",
+    "MessageBatch",
+    "Outgoing",
+    "Sealing",
+    "StoredMessages",
+    "as_bytes",
+    "as_messages",
+    "as_queues",
+    "body_too_large",
+    "check_parts",
+    "check_place",
+    "check_sealed_size",
+    "compressed",
+    "decode_batches",
+    "decode_messages",
+    "is_mergeable",
+    "is_mergeable_topic",
+    "message_count",
+    "message_properties",
+    "misfit",
+    "plain_properties",
+    "prepare_batch",
+    "prepare_merged",
+    "prepare_message",
+    "prepare_single",
+    "split_messages",
+    "unsealed",
+]

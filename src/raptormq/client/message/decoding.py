@@ -1,0 +1,196 @@
+"""Stored records as messages for applications: decrypted, inflated, and taken out of inner batches. Pure.
+
+Neighbours: `consumer.pull` brings the records, `message.message_batch` is what becomes of them, consumers hand the
+messages out. Source: RocketMQ `MessageDecoder`, `PullAPIWrapper`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from raptormq.client.message.encryption import unsealed
+from raptormq.client.message.message_batch import InnerBatch, MessageBatch, PlainRecords, StoredMessages, stored_message
+from raptormq.client.security import EncryptionKeys
+from raptormq.errors import ChecksumError, KeyMissing, RecordError
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch_places import check_messages, locate_messages
+from raptormq.protocol.compression import decompress
+from raptormq.protocol.encryption import is_sealed
+from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.properties import decode_properties, find_property
+from raptormq.protocol.record import Bytes, StoredMessage, SysFlag, decode_record, decode_view
+from raptormq.protocol.record_places import RecordPlace, locate_records
+
+# A plain integer: operators of IntFlag cost a microsecond each, once per message.
+_COMPRESSED = int(SysFlag.COMPRESSED)
+
+Unreadable = Callable[[StoredMessage, RecordError | KeyMissing], bool]
+"""Told of a body that has not its CRC (ChecksumError), or cannot be decrypted, inflated or taken apart; returns whether
+to go on with the record after it, or to stop before it.
+"""
+
+
+def decode_messages(
+    body: Bytes, queue: MessageQueue, first_offset: int = 0, keys: EncryptionKeys | None = None
+) -> list[MessageExt]:
+    """Return the messages of a pull from `queue`, in the order of their queue offsets.
+
+    Raises:
+        RecordError: the records are damaged or cut, or a body cannot be inflated.
+        KeyMissing: a body is encrypted with a key that is not there.
+    """
+    batches = decode_batches(body, queue, first_offset, keys=keys, lazily=False)
+    return [message for batch in batches for message in batch]
+
+
+def decode_batches(
+    body: Bytes,
+    queue: MessageQueue,
+    first_offset: int = 0,
+    tags: Iterable[str] = (),
+    unreadable: Unreadable | None = None,
+    keys: EncryptionKeys | None = None,
+    *,
+    lazily: bool = True,
+) -> list[MessageBatch]:
+    """Return the messages of a pull, each inner batch by itself and what stands between two of them as one.
+
+    Args:
+        body: stored records back to back.
+        queue: where they were pulled from.
+        first_offset: where the pull began; brokers answer with all of a batch when its middle is asked for, the
+            messages before are left out.
+        tags: tags wanted, all when empty.
+        unreadable: what to do about a body that cannot be read; by default that is an error.
+        keys: what encrypted bodies are decrypted with.
+        lazily: messages that were stored one by one are decoded when they are looked at, where that can be; better
+            not when all of them will be.
+
+    Raises:
+        RecordError: the records are damaged or cut, or a body cannot be inflated.
+        KeyMissing: a body is encrypted with a key that is not there.
+    """
+    batches: list[MessageBatch] = []
+    data = memoryview(body)
+    position, end = 0, len(data)
+    wanted = frozenset(tags)
+    single = _Single(data, queue)
+    while position < end:
+        if lazily and not wanted and (position := single.locate(position)) == end:
+            break
+        record, record_body = _record_at(data, position)
+        position += record.total_size
+        try:
+            if isinstance(record_body, ChecksumError):
+                raise record_body
+            if record.sys_flag & INNER_BATCH != INNER_BATCH:
+                message = _message(record, record_body, queue, keys)
+                if not wanted or message.tags in wanted:
+                    single.add(message)
+                continue
+            batch = _inner_batch(record, record_body, queue, first_offset, keys)
+        except (RecordError, KeyMissing) as error:
+            if unreadable is None:
+                raise
+            if unreadable(record, error):
+                continue
+            break
+        batches += single.take()
+        if batch is not None and wanted:
+            batch = batch.with_tags(wanted)
+        if batch is not None:
+            batches.append(batch)
+    return batches + single.take()
+
+
+def _record_at(data: memoryview, position: int) -> tuple[StoredMessage, memoryview | ChecksumError]:
+    try:
+        return decode_view(data, position)
+    except ChecksumError as error:
+        return decode_record(data, position, check_crc=False), error
+
+
+def message_count(record: StoredMessage) -> int:
+    """Return how many queue offsets a record takes, as brokers count: one unless it says that it is a batch."""
+    try:
+        return inner_count(record.properties) if record.sys_flag & INNER_BATCH == INNER_BATCH else 1
+    except RecordError:
+        return 1
+
+
+class _Single:
+    """The messages that were stored one by one and stand between two inner batches: their places while all of them are
+    plain, the messages once one has to be decoded anyway.
+    """
+
+    def __init__(self, data: memoryview, queue: MessageQueue) -> None:
+        self._data = data
+        self._queue = queue
+        self._places: list[RecordPlace] = []
+        self._messages: list[MessageExt] = []
+
+    def locate(self, position: int) -> int:
+        """Take in the plain records from `position` on; return where the first is that has to be decoded."""
+        if self._messages:
+            return position
+        places, position = locate_records(self._data, position)
+        self._places += places
+        return position
+
+    def add(self, message: MessageExt) -> None:
+        """Take in a message that was decoded."""
+        if self._places:
+            self._messages, self._places = list(PlainRecords(self._data, self._places, self._queue)), []
+        self._messages.append(message)
+
+    def take(self) -> list[MessageBatch]:
+        """Return them as one batch, if there are any, and begin anew."""
+        places, self._places = self._places, []
+        messages, self._messages = self._messages, []
+        if places:
+            return [PlainRecords(self._data, places, self._queue)]
+        return [StoredMessages(messages)] if messages else []
+
+
+def _message(
+    record: StoredMessage, record_body: memoryview, queue: MessageQueue, keys: EncryptionKeys | None
+) -> MessageExt:
+    properties = decode_properties(record.properties)
+    plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else record_body
+    if names.ENCRYPTION_KEY_ID in properties:
+        plain = unsealed(plain, keys)
+    return stored_message(record, bytes(plain), properties, queue)
+
+
+def _inner_batch(
+    record: StoredMessage, record_body: memoryview, queue: MessageQueue, first_offset: int, keys: EncryptionKeys | None
+) -> MessageBatch | None:
+    """Return the messages of an inner batch from `first_offset` on; `None` when there are none."""
+    plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else None
+    key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
+    if key_id is not None and is_sealed(record_body if plain is None else plain):
+        plain = unsealed(record_body if plain is None else plain, keys)
+        one_by_one = False
+    else:
+        one_by_one = key_id is not None
+    data = record_body if plain is None else memoryview(plain)
+    count = inner_count(record.properties)
+    places = locate_messages(data, count)
+    if plain is not None:  # no broker has seen what is in it
+        check_messages(plain, places)
+    skipped = max(first_offset - record.queue_offset, 0)
+    if skipped >= count:
+        return None
+    numbers = range(skipped, count)
+    batch = InnerBatch(record, data, places.since(skipped), numbers, queue, None if one_by_one else key_id)
+    return _unsealed_messages(batch, keys) if one_by_one else batch
+
+
+def _unsealed_messages(batch: InnerBatch, keys: EncryptionKeys | None) -> StoredMessages:
+    """Decrypt the messages of a batch that were encrypted one by one."""
+    messages = list(batch)
+    for message in messages:
+        if names.ENCRYPTION_KEY_ID in message.properties:
+            message.body = unsealed(message.body, keys)
+    return StoredMessages(messages)

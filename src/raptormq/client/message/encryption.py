@@ -1,0 +1,135 @@
+"""Encrypts what leaves and decrypts what comes: the step between messages and `raptormq.protocol.encryption`.
+
+Keys may come from a class of the application: whatever it raises or returns, its clients get an error of ours.
+Neighbours: `producer.sender` seals messages, `producer.batch_encoding` whole batches, `message.decoding` and
+`producer.request_reply` unseal.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.message.send_request import Outgoing, compressed
+from raptormq.client.security import EncryptionKeys, is_key_name
+from raptormq.errors import ConfigError, KeyMissing, RaptorMQError, WrongKey
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch import decode_batch, encode_batch
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.encryption import KEY_BYTES, NONCE_BYTES, key_id_of, seal, unseal
+from raptormq.protocol.properties import encode_properties
+from raptormq.protocol.record import Bytes
+
+
+class Sealing:
+    """Encrypts with the current key."""
+
+    def __init__(self, keys: EncryptionKeys, config: ProducerConfig) -> None:
+        self._keys = keys
+        self._config = config
+
+    def sealed(self, outgoing: Outgoing) -> Outgoing:
+        """Return a message, or a batch of messages each, encrypted; what is encrypted already stays as it is.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+        """
+        if outgoing.sealed:
+            return outgoing
+        key_id, key = _current(self._keys)
+        mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
+        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
+            body = self._seal(outgoing.body, outgoing.sys_flag, key_id, key)
+        else:
+            own = mark.encode()
+            body = encode_batch(
+                (record.flag, self._seal(record.body, outgoing.sys_flag, key_id, key), record.properties + own)
+                for record in decode_batch(outgoing.body)
+            )
+        return replace(outgoing, body=body, sys_flag=0, properties=outgoing.properties + mark, sealed=True)
+
+    def sealed_whole(self, outgoing: Outgoing) -> Outgoing:
+        """Return a batch encrypted as one.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+        """
+        key_id, key = _current(self._keys)
+        mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
+        body = self._seal(outgoing.body, 0, key_id, key)
+        return replace(outgoing, body=body, properties=outgoing.properties + mark, sealed=True)
+
+    def _seal(self, body: bytes, sys_flag: int, key_id: str, key: bytes) -> bytes:
+        if not sys_flag:
+            body, sys_flag = compressed(body, self._config)
+        return seal(body, sys_flag, key_id, key, os.urandom(NONCE_BYTES))
+
+
+_proven: set[tuple[str, bytes]] = set()
+"""Keys, with their names, that something could be decrypted with."""
+
+
+def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
+    """Return the plain body of an encrypted one.
+
+    A key that fails before it has ever decrypted anything is taken for the wrong one under a right name: else a client
+    that got it by mistake would leave out all messages as damaged.
+
+    Raises:
+        KeyMissing: the client has no keys, not the one that is needed, or nothing to decrypt with.
+        RecordError: the body is damaged.
+    """
+    key_id = key_id_of(body)
+    if keys is None:
+        raise KeyMissing(f"a message is encrypted with the key {key_id!r}, and this client has no keys")
+    key = _known(keys, key_id)
+    try:
+        plain = unseal(body, key)
+    except WrongKey as error:
+        if (key_id, key) in _proven:
+            raise
+        raise KeyMissing(f"{error}; this client's has decrypted nothing yet") from error
+    except ConfigError as error:
+        raise KeyMissing(f"a message is encrypted with the key {key_id!r}: {error}") from error
+    _proven.add((key_id, key))
+    return plain
+
+
+def _current(keys: EncryptionKeys) -> tuple[str, bytes]:
+    """Return the key to encrypt with.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        key_id, key = keys.current()
+        if not is_key_name(key_id):
+            raise ValueError(f"{key_id!r:.40} is no name of a key")
+        _check(key)
+    except RaptorMQError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"there is no key to encrypt with: {error!r}") from error
+    return key_id, key
+
+
+def _known(keys: EncryptionKeys, key_id: str) -> bytes:
+    """Return a key.
+
+    Raises:
+        KeyMissing: it is not there, or not now.
+    """
+    try:
+        key = keys.key(key_id)
+        _check(key)
+    except KeyMissing:
+        raise
+    except Exception as error:  # ours, too: whoever reads knows what to do about a missing key and about nothing else
+        raise KeyMissing(f"the key {key_id!r} cannot be had: {error!r}") from error
+    return key
+
+
+def _check(key: object) -> None:
+    if not isinstance(key, bytes) or len(key) not in KEY_BYTES:
+        raise ValueError("what the source returns is not 16, 24 or 32 bytes")

@@ -1,0 +1,265 @@
+"""`MessageBatch`: messages of one queue that are handed over as one thing, decoded when they are looked at.
+
+Three kinds: an inner batch as it was stored (`InnerBatch`), of which only the places of its messages are known until
+somebody asks, and messages that were stored one by one and came with one pull: of plain ones too only the places are
+known (`PlainRecords`), others had to be decoded to be looked at (`StoredMessages`).
+Neighbours: `message.decoding` makes them, `consumer.listener_pool` hands them to listeners. Source: RIP-26, whose inner
+batches the Java client always takes apart. There all messages have the place of the batch, and its offset id; here they
+have those that RaptorMQ's brokers give them.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch_places import Places
+from raptormq.protocol.inner_batch import inner_place
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.message_id import offset_id
+from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.record import StoredMessage, decode_view
+from raptormq.protocol.record_places import BODY_AT, RecordPlace
+
+
+class MessageBatch(Sequence[MessageExt], abc.ABC):
+    """Messages of one queue in the order of their offsets; at least one."""
+
+    __slots__ = ("queue",)
+
+    queue: MessageQueue
+
+    @property
+    def topic(self) -> str:
+        """The topic that the messages name; cheap."""
+        return self[0].topic
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made the first message, in milliseconds since 1970; cheap where a batch is stored whole."""
+        return self[0].born_timestamp
+
+    @property
+    @abc.abstractmethod
+    def offsets(self) -> Sequence[int]:
+        """The queue offset of every message; not without gaps where tags or the start of a pull have left some out."""
+
+    @property
+    @abc.abstractmethod
+    def body_bytes(self) -> int:
+        """Length of all bodies together, or a little more; cheap."""
+
+    @abc.abstractmethod
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        """Yield the bodies, decompressed, without copying those of an inner batch and without decoding properties."""
+
+    @abc.abstractmethod
+    def with_tags(self, tags: Iterable[str]) -> MessageBatch | None:
+        """Return the messages that have one of the tags; `None` when none has."""
+
+    @abc.abstractmethod
+    def _message(self, index: int) -> MessageExt:
+        """Return one message; `index` is in bounds."""
+
+    @overload
+    def __getitem__(self, index: int) -> MessageExt: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[MessageExt]: ...
+
+    def __getitem__(self, index: int | slice) -> MessageExt | list[MessageExt]:
+        if isinstance(index, slice):
+            return [self._message(each) for each in range(*index.indices(len(self)))]
+        return self._message(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        return map(self._message, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} messages of {self.queue} from offset {self.offsets[0]}>"
+
+
+class StoredMessages(MessageBatch):
+    """Messages that were stored one by one."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: Sequence[MessageExt]) -> None:
+        self.queue = messages[0].queue
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return [message.queue_offset for message in self._messages]
+
+    @property
+    def body_bytes(self) -> int:
+        return sum(len(message.body) for message in self._messages)
+
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        return (message.body for message in self._messages)
+
+    def with_tags(self, tags: Iterable[str]) -> StoredMessages | None:
+        wanted = frozenset(tags)
+        chosen = [message for message in self._messages if message.tags in wanted]
+        return StoredMessages(chosen) if chosen else None
+
+    def _message(self, index: int) -> MessageExt:
+        return self._messages[index]
+
+
+class PlainRecords(MessageBatch):
+    """Messages that were stored one by one as they were sent, neither compressed nor encrypted.
+
+    Args:
+        data: what the pull brought.
+        places: where the records are in it, at least one.
+        queue: where they were pulled from.
+    """
+
+    __slots__ = ("_data", "_places")
+
+    def __init__(self, data: memoryview, places: Sequence[RecordPlace], queue: MessageQueue) -> None:
+        self.queue = queue
+        self._data = data
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return [offset for offset, _, _, _ in self._places]
+
+    @property
+    def body_bytes(self) -> int:
+        return self._places[-1][3] - self._places[0][1]
+
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        data = self._data
+        return (data[start + BODY_AT : body_end] for _, start, body_end, _ in self._places)
+
+    def with_tags(self, tags: Iterable[str]) -> StoredMessages | None:
+        return StoredMessages(list(self)).with_tags(tags)
+
+    def _message(self, index: int) -> MessageExt:
+        record, body = decode_view(self._data, self._places[index][1])
+        return stored_message(record, bytes(body), decode_properties(record.properties), self.queue)
+
+
+class InnerBatch(MessageBatch):
+    """A batch that is stored whole, or what a consumer wants of it.
+
+    Args:
+        record: the record that holds the batch; its body is not looked at.
+        data: the decompressed body.
+        places: where the wanted messages are in `data`, at least one.
+        numbers: which ones these are, counted from the first of the batch.
+        queue: where the batch was pulled from.
+        key_id: what the batch was encrypted with; its messages carry it as a property.
+    """
+
+    __slots__ = ("_data", "_key_id", "_numbers", "_places", "_record")
+
+    def __init__(
+        self,
+        record: StoredMessage,
+        data: memoryview,
+        places: Places,
+        numbers: Sequence[int],
+        queue: MessageQueue,
+        key_id: str | None = None,
+    ) -> None:
+        self.queue = queue
+        self._record = record
+        self._data = data
+        self._places = places
+        self._numbers = numbers
+        self._key_id = key_id
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def topic(self) -> str:
+        return self._record.topic
+
+    @property
+    def born_timestamp(self) -> int:
+        return self._record.born_timestamp
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        base, numbers = self._record.queue_offset, self._numbers
+        if isinstance(numbers, range):
+            return range(base + numbers.start, base + numbers.stop)
+        return [base + number for number in numbers]
+
+    @property
+    def body_bytes(self) -> int:
+        return len(self._data)
+
+    def bodies(self) -> Iterator[bytes | memoryview]:
+        return map(self._data.__getitem__, self._places.bodies)
+
+    def with_tags(self, tags: Iterable[str]) -> InnerBatch | None:
+        wanted = frozenset(tags)
+        chosen = [index for index in range(len(self)) if self._properties(index).get(names.TAGS) in wanted]
+        if not chosen:
+            return None
+        numbers = [self._numbers[index] for index in chosen]
+        return InnerBatch(self._record, self._data, self._places.chosen(chosen), numbers, self.queue, self._key_id)
+
+    def _message(self, index: int) -> MessageExt:
+        places, record = self._places, self._record
+        properties = self._properties(index)
+        if self._key_id is not None:
+            properties[names.ENCRYPTION_KEY_ID] = self._key_id
+        number = self._numbers[index]
+        place = inner_place(record.physical_offset, record.total_size, number)
+        stored_at = offset_id(record.store_host, place)
+        return MessageExt(
+            record.topic,
+            bytes(self._data[places.bodies[index]]),
+            properties,
+            self.queue,
+            record.queue_offset + number,
+            place,
+            properties.get(names.UNIQUE_KEY, stored_at),
+            stored_at,
+            record.born_timestamp,
+            record.store_timestamp,
+            0,
+            places.flags[index],
+            record.sys_flag,
+        )
+
+    def _properties(self, index: int) -> dict[str, str]:
+        text = self._data[self._places.body_ends[index] + 2 : self._places.ends[index]]
+        # What is not UTF-8 came so from its producer; Java replaces it too, and a late error would help nobody.
+        return decode_properties(str(text, "utf-8", "replace"))
+
+
+def stored_message(record: StoredMessage, body: bytes, properties: dict[str, str], queue: MessageQueue) -> MessageExt:
+    """Return a message that was stored by itself; `body` is as it was sent."""
+    stored_at = offset_id(record.store_host, record.physical_offset)
+    return MessageExt(
+        record.topic,
+        body,
+        properties,
+        queue,
+        record.queue_offset,
+        record.physical_offset,
+        properties.get(names.UNIQUE_KEY, stored_at),
+        stored_at,
+        record.born_timestamp,
+        record.store_timestamp,
+        record.reconsume_times,
+        record.flag,
+        record.sys_flag,
+    )

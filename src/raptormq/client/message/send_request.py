@@ -1,0 +1,429 @@
+"""Messages made ready to send: checked, compressed, with a unique id and their properties as text. Pure.
+
+Everything that can be wrong with a message is found here, before a byte is sent.
+Neighbour: `producer.producer` adds queue and broker. Source: RocketMQ `Validators`, `MessageBatch.generateFromList`,
+`DefaultMQProducerImpl.tryToCompressMessage`.
+
+The keys of a list of messages, as its batch carries them. Pure.
+
+A broker finds the messages of a batch that is compressed or encrypted as a whole by the keys that the batch itself has,
+as those of Apache RocketMQ do for every batch. Neighbours: `message.send_request` sends lists, `producer.accumulator`
+unites the keys of what it merges, within the same bound. Source: RocketMQ `ProduceAccumulator.MessageAccumulation`.
+
+Cuts a list of messages into lists that fit one request each. Pure.
+
+Neighbour: `Producer.send_batch` sends each of them. Source: the ``ListSplitter`` of RocketMQ's batch example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.message.validation import as_bytes, check_parts, has_parts, misfit
+from raptormq.client.settings import Count, check_setting
+from raptormq.errors import MessageError
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, encode_batch
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.compression import compress
+from raptormq.protocol.encryption import added_bytes
+from raptormq.protocol.message import DELAYS, Message, MessageQueue
+from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.properties import encode_properties
+from raptormq.protocol.tags import TAG_SEPARATOR
+from raptormq.protocol.topic_names import NOT_SENDABLE, check_topic, is_derived_topic
+
+MAX_KEYS_CHARS = 4096
+"""Keys and separators of one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
+
+
+def united_keys(messages: Iterable[Message]) -> list[str]:
+    """Return the keys of all messages, once each and in order, up to the first one that is too much for one batch.
+
+    A list is sent as one batch or not at all, so what does not fit is left out instead of being refused: keys are for
+    finding messages, and the message is worth more.
+    """
+    chars = 0
+    united: dict[str, None] = {}
+    for message in messages:
+        for key in message.keys:
+            if key not in united:
+                chars += len(key) + 1
+                if chars > MAX_KEYS_CHARS:
+                    return list(united)
+                united[key] = None
+    return list(united)
+
+
+DEFAULT_MAX_BYTES = 1024 * 1024
+_UNIQUE_KEY_BYTES = 66
+"""Name, separators and longest value (an IPv6 address) of the id that sending adds."""
+
+
+def split_messages(
+    messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYTES, *, key_id: str | None = None
+) -> Iterator[list[Message]]:
+    """Yield the messages in order, in lists of at most `max_bytes` as they travel and 32,767 messages; one that is
+    larger is alone in its list, and brokers take up to 4 MiB.
+
+    Args:
+        messages: of one topic.
+        max_bytes: of a list.
+        key_id: the name of the key that they will be encrypted with, which makes each of them larger; the longer name,
+            where keys are being rotated.
+
+    Raises:
+        ConfigError: `max_bytes` is no number above 0, or `key_id` is no text.
+        MessageError: there is no list, or a message is none, or is for another topic than those before it.
+    """
+    check_setting("max_bytes", max_bytes, Count)
+    check_setting("key_id", key_id, str | None)
+    added = _UNIQUE_KEY_BYTES
+    if key_id is not None:
+        added += added_bytes(key_id) + len(encode_properties({names.ENCRYPTION_KEY_ID: key_id}).encode())
+    given: object = messages
+    if not isinstance(given, Iterable):
+        raise MessageError(f"a batch is a list of messages, not {type(given).__name__}")
+    part: list[Message] = []
+    part_bytes = 0
+    topic = None
+    for message in messages:
+        size = _size(message) + added
+        if topic is None:
+            check_sendable(message.topic)
+            topic = message.topic
+        elif message.topic != topic:
+            raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
+        if part and (part_bytes + size > max_bytes or len(part) == MAX_BATCH_RECORDS):
+            yield part
+            part, part_bytes = [], 0
+        part.append(message)
+        part_bytes += size
+    if part:
+        yield part
+
+
+def _size(message: Message) -> int:
+    if not isinstance(message, Message):
+        raise misfit(message)
+    check_parts(message)
+    properties = encode_text(message.all_properties()).encode()
+    return OVERHEAD_BYTES + len(as_bytes(message.body)) + len(properties)
+
+
+_SETTABLE = DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
+_UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
+_PAIR_END = names.PAIR_SEPARATOR.encode()
+_REFUSED = names.SYSTEM - _SETTABLE
+_INSTEAD = {
+    names.KEYS: "keys=",
+    names.TAGS: "tags=",
+    names.WAIT: "wait_stored=",
+    names.TRANSACTION_PREPARED: "TransactionProducer",
+    names.CORRELATION_ID: "Producer.request",
+    names.REPLY_TO_CLIENT: "Producer.request",
+}
+"""What an application that names a property of the system is likely to want."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """What a send request carries, whichever broker gets it."""
+
+    code: RequestCode
+    topic: str
+    body: bytes
+    sys_flag: int
+    flag: int
+    properties: str
+    message_id: str
+    """Unique id; for a list those of all its messages, joined with commas."""
+    born_ms: int
+    """Milliseconds since 1970 when the application sent it; the same for all attempts."""
+    reconsume_times: int = 0
+    """Of a message that a consumer sends to its retry topic."""
+    max_reconsume_times: int | None = None
+    """The same: over it the broker moves the message to the dead letters."""
+    inner_ids: Sequence[str] = ()
+    """Those of the messages of a batch."""
+    merged: bool = False
+    """The batch is one of AutoBatch, not a list that somebody sent."""
+    sealed: bool = False
+    """The body is encrypted."""
+
+    @property
+    def count(self) -> int:
+        """Messages of a batch; 0 for a single message."""
+        return len(self.inner_ids)
+
+
+def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
+    """Return a body as it travels, with its sysFlag; a short one, or one that does not shrink, stays plain."""
+    return compress(body, config.compression) if len(body) >= config.compress_over_bytes > 0 else (body, 0)
+
+
+def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
+    """Return one message ready to send.
+
+    Raises:
+        MessageError: topic, properties or size break a rule of the broker.
+    """
+    if not isinstance(message, Message):
+        raise misfit(message)
+    check_sendable(message.topic)
+    if has_parts(message):
+        check_parts(message)
+    body = as_bytes(message.body)
+    if len(body) > config.max_message_bytes:
+        raise body_too_large(len(body), config)
+    body, sys_flag = compressed(body, config)
+    message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
+    properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
+    return Outgoing(
+        RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
+    )
+
+
+def body_too_large(size: int, config: ProducerConfig) -> MessageError:
+    """Return what is to be said of a body over `max_message_bytes`."""
+    return MessageError(f"a body of {size} bytes is larger than {config.max_message_bytes}")
+
+
+def check_sealed_size(outgoing: Outgoing, config: ProducerConfig) -> Outgoing:
+    """Return what is encrypted, which makes it larger than it was when it was looked at.
+
+    Raises:
+        MessageError: it is larger than `max_message_bytes` now.
+    """
+    size = len(outgoing.body)
+    if size <= config.max_message_bytes:
+        return outgoing
+    what, hint = ("a batch", ": split_messages counts it with key_id=") if outgoing.count else ("a body", "")
+    raise MessageError(f"{what} of {size} bytes, encrypted, is larger than {config.max_message_bytes}{hint}")
+
+
+@lru_cache(maxsize=4096)
+def is_mergeable_topic(topic: str) -> bool:
+    """Whether messages to a topic may be merged with others; those to retry topics and dead letters may not.
+
+    Raises:
+        MessageError: see `check_sendable`.
+    """
+    check_sendable(topic)
+    return not is_derived_topic(topic)
+
+
+def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
+    """Whether a message may be merged with others, as far as its properties are concerned: it is not delayed, and when
+    it has a place in an order, its queue is chosen.
+    """
+    properties = message.properties
+    if message.delay or (properties and not DELAYS.isdisjoint(properties)):
+        return False
+    return queue is not None or names.SHARDING_KEY not in properties
+
+
+@lru_cache(maxsize=4096)
+def plain_properties(tags: str | None, wait_stored: bool) -> bytes:
+    """Return the properties of a message that has a tag at most, up to the value of its unique id.
+
+    Raises:
+        MessageError: the tag is none.
+    """
+    return f"{_tag_properties(tags, wait_stored)}{_UNIQUE_KEY_IS}".encode()
+
+
+def message_properties(message: Message) -> tuple[str | None, bytes]:
+    """Return the unique id that the application gave a message, and its properties up to the value of that id.
+
+    Raises:
+        MessageError: the properties break a rule of the broker.
+    """
+    own_id = _own_id(message.properties) if message.properties else None
+    return own_id, f"{_common_properties(message)}{_UNIQUE_KEY_IS}".encode()
+
+
+def prepare_single(
+    topic: str, record: tuple[int, bytes, str], sys_flag: int, message_id: str, now_ms: int, config: ProducerConfig
+) -> Outgoing:
+    """Return a message that found no company, its flag, body and properties, ready to send by itself."""
+    flag, body, properties = record
+    if not sys_flag:
+        body, sys_flag = compressed(body, config)
+    return Outgoing(RequestCode.SEND_MESSAGE_V2, topic, body, sys_flag, flag, properties, message_id, now_ms)
+
+
+def prepare_merged(
+    topic: str,
+    body: bytes,
+    message_ids: Sequence[str],
+    sys_flag: int,
+    tags: str | None,
+    keys: Iterable[str],
+    wait_stored: bool,
+    batch_id: str,
+    now_ms: int,
+) -> Outgoing:
+    """Return merged messages as one request; it carries their tag, all their keys and the id of the batch.
+
+    `sys_flag` says how the body of each of them is compressed.
+    """
+    united = tuple(keys)
+    if united:
+        common = _common_properties(Message(topic, b"", tags, united, wait_stored=wait_stored))
+    else:
+        common = _tag_properties(tags, wait_stored)
+    text = f"{common}{_UNIQUE_KEY_IS}{batch_id}{names.PAIR_SEPARATOR}"
+    code = RequestCode.SEND_BATCH_MESSAGE
+    return Outgoing(code, topic, body, sys_flag, 0, text, batch_id, now_ms, inner_ids=message_ids, merged=True)
+
+
+def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
+    """Return a list of messages ready to send as one request; none of them is compressed.
+
+    What may be compressed or encrypted as a whole carries their keys, as many as `united_keys` says: no broker finds
+    those inside.
+
+    Raises:
+        MessageError: one of the messages breaks a rule of its own, or the list one of a list; the text names the rule.
+    """
+    if not messages:
+        raise MessageError("a batch needs at least one message")
+    if len(messages) > MAX_BATCH_RECORDS:
+        raise MessageError(
+            f"a batch has at most {MAX_BATCH_RECORDS} messages, not {len(messages)}: split_messages cuts a longer list"
+        )
+    first = messages[0]
+    check_sendable(first.topic)
+    if is_derived_topic(first.topic):
+        raise MessageError(f"a batch cannot go to {first.topic}: retry topics and dead letters take single messages")
+    message_ids: list[str] = []
+    body = encode_batch(_records(messages, ids, now_ms, message_ids))
+    if len(body) > config.max_message_bytes:
+        raise MessageError(
+            f"a batch of {len(body)} bytes is larger than {config.max_message_bytes}: split_messages cuts a longer list"
+        )
+    batch_properties = {
+        names.WAIT: "true" if first.wait_stored else "false",
+        names.UNIQUE_KEY: ids.next_id(now_ms),
+    }
+    if first.tags and all(message.tags == first.tags for message in messages):
+        batch_properties[names.TAGS] = first.tags  # without it a broker that stores the list whole finds no tag
+    if config.encrypt or (config.compress_batches and config.compress_over_bytes > 0):
+        united = united_keys(messages)
+        if united:
+            batch_properties[names.KEYS] = names.KEY_SEPARATOR.join(united)
+    return Outgoing(
+        RequestCode.SEND_BATCH_MESSAGE,
+        first.topic,
+        body,
+        0,
+        0,
+        encode_properties(batch_properties),
+        ",".join(message_ids),
+        now_ms,
+        inner_ids=message_ids,
+    )
+
+
+def check_sendable(topic: str) -> None:
+    """Check the topic of a message.
+
+    Raises:
+        MessageError: not a topic name, or a topic that the brokers keep to themselves.
+    """
+    if not isinstance(topic, str):
+        raise MessageError(f"the topic of a message is text, not {topic!r}")
+    _check_text(topic)
+
+
+@lru_cache(maxsize=4096)
+def _check_text(topic: str) -> None:
+    check_topic(topic)
+    if topic in NOT_SENDABLE:
+        raise MessageError(f"topic {topic} belongs to the brokers, nobody sends to it")
+
+
+def _records(
+    messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, message_ids: list[str]
+) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the records of a batch and note their unique ids."""
+    topic, wait_stored = messages[0].topic, messages[0].wait_stored
+    next_id, note = ids.next_id, message_ids.append
+    tags, keys, common = None, None, b""  # lists often carry one tag and one key: their text is made once
+    for message in messages:
+        if message.topic != topic:
+            raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
+        if message.wait_stored != wait_stored:
+            raise MessageError("all messages of a batch have the same wait_stored")
+        properties = message.properties
+        if has_parts(message):
+            check_parts(message)
+        if message.delay or (properties and not DELAYS.isdisjoint(properties)):
+            raise MessageError("a message of a batch cannot be delayed")
+        message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
+        note(message_id)
+        if properties or message.keys != keys or message.tags != tags:
+            common = _common_properties(message).encode() + _UNIQUE_KEY_IS.encode()
+            tags, keys = message.tags, None if properties else message.keys
+        yield message.flag, as_bytes(message.body), common + message_id.encode() + _PAIR_END
+
+
+def _common_properties(message: Message) -> str:
+    """Return the text of all properties but the unique id."""
+    if not isinstance(message.wait_stored, bool):
+        raise misfit(message)
+    if not message.properties and not message.keys and not message.delay:
+        try:
+            return _tag_properties(message.tags, message.wait_stored)
+        except TypeError:  # no text, and nothing that could be looked up
+            raise misfit(message) from None
+    if message.properties and not _REFUSED.isdisjoint(message.properties):
+        raise _taken(sorted(_REFUSED & message.properties.keys()))
+    properties = message.all_properties()
+    properties.pop(names.UNIQUE_KEY, None)
+    return encode_text(properties)
+
+
+def _taken(found: Sequence[str]) -> MessageError:
+    """Return the error for properties with the system's names."""
+    instead = [f"{_INSTEAD[name]} in place of {name}" for name in found if name in _INSTEAD]
+    forwarded = "of a message that is sent on take its user_properties"
+    return MessageError(
+        f"the property names {', '.join(found)} belong to the system: {', '.join([*instead, forwarded])}"
+    )
+
+
+@lru_cache(maxsize=4096)
+def _tag_properties(tags: str | None, wait_stored: bool) -> str:
+    return encode_text(Message("", b"", tags, wait_stored=wait_stored).all_properties())
+
+
+def _own_id(properties: dict[str, str]) -> str | None:
+    """Return the unique id that the application gave, after the checks of every property."""
+    message_id = properties.get(names.UNIQUE_KEY)
+    if message_id is not None:
+        encode_text({names.UNIQUE_KEY: message_id})
+    return message_id
+
+
+def encode_text(properties: dict[str, str]) -> str:
+    """Return properties as they travel.
+
+    Raises:
+        MessageError: they are not text, or break a rule of the broker; or nobody could ask for the tag.
+    """
+    try:
+        text = encode_properties(properties)
+        if not text.isascii():
+            text.encode()
+        if TAG_SEPARATOR in properties.get(names.TAGS, ""):
+            raise MessageError(f"a message has one tag, and filters have several: {properties[names.TAGS]!r}")
+    except TypeError:
+        raise MessageError(f"tags and properties of a message are texts: {properties!r} are not") from None
+    except UnicodeEncodeError as error:
+        raise MessageError(f"tags, keys and properties are not text that UTF-8 can hold: {error}") from None
+    return text

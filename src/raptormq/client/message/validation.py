@@ -1,0 +1,124 @@
+"""What a message may be made of, looked at before it is among others: one of a batch must not spoil the batch, and one
+of a connection not the connection. Pure.
+
+Neighbours: `producer.producer`, `message.send_request` and `producer.accumulator` ask; topics and properties are
+checked in `message.send_request`. Source: none, Java's compiler does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from raptormq.errors import ClientError, MessageError
+from raptormq.protocol.message import Delay, Message, MessageQueue
+from raptormq.protocol.properties import KEY_SEPARATOR
+
+_INT32 = range(-(2**31), 2**31)
+_QUEUE_IDS = range(2**31)
+
+
+def as_bytes(body: object) -> bytes:
+    """Return a body as it travels: bytes as they are, other buffers copied, so that nobody changes them meanwhile.
+
+    Raises:
+        MessageError: it is no buffer.
+    """
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise MessageError(f"the body of a message is bytes, not {type(body).__name__}")
+
+
+def has_parts(message: Message) -> bool:
+    """Whether a message has any of what few messages have; a flag that is no number counts, to be refused."""
+    flag = message.flag
+    return type(flag) is not int or flag != 0 or bool(message.keys or message.properties or message.delay)
+
+
+def check_parts(message: Message) -> None:
+    """Look at what few messages have: flag, keys, properties and delay. The texts of properties are for others.
+
+    Raises:
+        MessageError: the flag does not fit 32 bits, the keys are not several texts, or the others are not what they
+            should be.
+    """
+    flag: object = message.flag
+    if not isinstance(flag, int) or flag not in _INT32:
+        raise MessageError(f"the flag of a message is a number of 32 bits, not {flag!r}")
+    keys: Any = message.keys
+    try:
+        spaces = KEY_SEPARATOR.join(keys).count(KEY_SEPARATOR)
+        fit = not isinstance(keys, str) and spaces <= max(len(keys) - 1, 0) and "" not in keys
+    except TypeError:
+        fit = False
+    if not fit:
+        raise MessageError(f"the keys of a message are a tuple of texts without spaces, none empty, not {keys!r}")
+    properties: object = message.properties
+    if not isinstance(properties, Mapping):
+        raise MessageError(f"the properties of a message are a dict, not {properties!r}")
+    delay: object = message.delay
+    if not isinstance(delay, Delay | None):
+        raise MessageError(f"the delay of a message is a Delay, not {delay!r}")
+
+
+def misfit(message: object) -> MessageError:
+    """Return what is to be said of something that cannot be used as a message, or of one with a part that cannot."""
+    if not isinstance(message, Message):
+        hint = (
+            "; send_batch sends a list"
+            if isinstance(message, Sequence) and not isinstance(message, bytes | str)
+            else ""
+        )
+        return MessageError(f"what is sent is a Message, not {type(message).__name__}{hint}")
+    return MessageError(
+        "topic and tags of a message are texts and its wait_stored is True or False; these are not: "
+        f"{message.topic!r}, {message.tags!r}, {message.wait_stored!r}"
+    )
+
+
+def as_messages(messages: object) -> Sequence[Message]:
+    """Return messages as a list.
+
+    Raises:
+        MessageError: they are none.
+    """
+    if not isinstance(messages, Iterable):
+        raise MessageError(f"a batch is a list of messages, not {type(messages).__name__}")
+    listed = list(messages)
+    for kind in set(map(type, listed)):
+        if not issubclass(kind, Message):
+            raise MessageError(f"a batch is a list of messages; this one holds {kind.__name__}, too")
+    return listed
+
+
+def check_place(queue: object, topic: str, key: object = None) -> None:
+    """Look at the queue that a message is meant for, and the key that chooses one; None is any.
+
+    Raises:
+        MessageError: it is none, that of another topic, or has a number that is none; or the key is no text.
+    """
+    if key is not None and not isinstance(key, str):
+        raise MessageError(f"the key that chooses a queue is text, not {key!r}")
+    if queue is None:
+        return
+    if not isinstance(queue, MessageQueue):
+        raise MessageError(f"a message is sent to a MessageQueue, not to {queue!r}")
+    if queue.topic != topic:
+        raise MessageError(f"a message for topic {topic} cannot go to {queue}")
+    number: object = queue.queue_id
+    if not isinstance(number, int) or number not in _QUEUE_IDS:
+        raise MessageError(f"the id of a queue is a number from 0 to {_QUEUE_IDS[-1]}, not {number!r}")
+
+
+def as_queues(queues: object) -> set[MessageQueue]:
+    """Return queues as a set.
+
+    Raises:
+        ClientError: they are none.
+    """
+    listed = list(queues) if isinstance(queues, Iterable) else None
+    if listed is None or not all(isinstance(queue, MessageQueue) for queue in listed):
+        raise ClientError(f"what is assigned is a list of MessageQueue, not {queues!r}")
+    return set(listed)

@@ -1,0 +1,117 @@
+"""Batches compressed or encrypted as a whole, for topics whose broker stores them whole (queue type BatchCQ), and lists
+compressed message by message for the others.
+
+Code 320 carries plain records, which the broker counts. A batch that it cannot count is sent in the form that it is
+stored in, as one message (310) that is an inner batch: `raptormq.protocol.inner_batch` draws it. Apache RocketMQ takes
+it on topics that store batches whole and refuses it on others, where the batch is sent as any other; so nothing is lost
+when a topic is not what it is known as.
+
+Code 320 has one sysFlag for all its messages, so those of a list are compressed all or none: each has to be long, and
+to shrink. AutoBatch makes such batches itself, of the messages that are so.
+Neighbours: `producer.broker_features` knows topics, `producer.sender` sends. Source: RocketMQ
+`HookUtils.checkInnerBatch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.message import Outgoing, check_sealed_size, compressed
+from raptormq.client.producer.sender import Delivery
+from raptormq.client.results import SendResult, stored_as_one
+from raptormq.errors import ServerError
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch, encode_batch
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.inner_batch import INNER_BATCH
+from raptormq.protocol.inner_ids import pack_ids
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.properties import encode_properties
+
+
+class BatchSending:
+    """Sends for one producer group as `Delivery.deliver` does, and compresses or encrypts batches as a whole."""
+
+    def __init__(self, delivery: Delivery, config: ProducerConfig) -> None:
+        self._delivery = delivery
+        self._kinds = delivery.queue_kinds
+        self._config = config
+
+    async def send(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        key: str | None,
+        timeout: float,
+        is_wanted: Callable[[], bool],
+    ) -> SendResult:
+        """Send; arguments and errors are those of `Delivery.deliver`."""
+        smaller = self._wrapped(outgoing, queue) or self._singly_compressed(outgoing, queue)
+        if smaller is None:
+            return await self._delivery.deliver(outgoing, queue, key, timeout, is_wanted)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        try:
+            result = await self._delivery.deliver(smaller, queue, key, timeout, is_wanted)
+            if not (smaller.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
+                return result
+            # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
+        except ServerError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL or not is_wanted():
+                raise
+        return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0), is_wanted)
+
+    def form(self, outgoing: Outgoing, queue: MessageQueue) -> Outgoing:
+        """Return what is to be sent in the form in which it travels, as a part of a larger request.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+            MessageError: encrypted, it is larger than brokers take.
+        """
+        return self._wrapped(outgoing, queue) or self._delivery.sealed(outgoing)
+
+    def _singly_compressed(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
+        """Return a list with its messages compressed, when each is long and shrinks, and that is known to be taken."""
+        if outgoing.merged or outgoing.count < 2:  # nobody could tell whether a single one was stored as a batch
+            return None
+        if self._delivery.sealing is not None or self._kinds.stores_whole(outgoing.topic, queue) is not False:
+            return None
+        over = self._config.compress_over_bytes
+        if not 0 < over * outgoing.count < len(outgoing.body):  # most lists are of short messages
+            return None
+        plain = decode_batch(outgoing.body)
+        if any(len(record.body) < over for record in plain):
+            return None
+        records, sys_flag = [], 0
+        for flag, body, properties in plain:
+            smaller, sys_flag = compressed(body, self._config)
+            if not sys_flag:
+                return None
+            records.append((flag, smaller, properties))
+        return replace(outgoing, body=encode_batch(records), sys_flag=sys_flag)
+
+    def _wrapped(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
+        """Return a batch as an inner batch, when that is smaller and known to be taken."""
+        if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic, queue):
+            return None
+        if outgoing.sys_flag:  # made for single messages, each compressed: the flag of a whole batch is for all of it
+            return None
+        if self._delivery.sealing is not None:
+            outgoing, sys_flag = check_sealed_size(self._delivery.sealing.sealed_whole(outgoing), self._config), 0
+        else:
+            body, sys_flag = compressed(outgoing.body, self._config)
+            if not sys_flag:
+                return None
+            outgoing = replace(outgoing, body=body)
+        inside = {names.INNER_NUM: str(outgoing.count)}
+        if ids := pack_ids(outgoing.inner_ids):
+            inside[names.INNER_IDS] = ids
+        return replace(
+            outgoing,
+            code=RequestCode.SEND_MESSAGE_V2,
+            sys_flag=sys_flag | INNER_BATCH,
+            properties=outgoing.properties + encode_properties(inside),
+        )

@@ -1,0 +1,143 @@
+"""What a client has learned of topics: whether a broker stores their batches whole (queue type BatchCQ), and of
+brokers: whether they know batches at all.
+
+Routes do not say it. The answer to a batch does: it carries the batch's unique id where the batch was stored whole
+(RIP-26, `SendMessageResponseHeader.batchUniqId`). A topic that is converted while it serves becomes another under the
+hands of its senders: what was sent before may be answered after.
+
+Brokers may differ, as when one was away while the topic was converted, so each is known by its own answers. A batch
+that has no queue yet is made before its broker is chosen: while those that have answered differ, it is sent plain,
+which all of them take. What is made for one kind would be refused by the other, and sent twice.
+Neighbours: `producer.sender` and `producer.batch_sender` learn, `producer.batch_encoding` and `producer.accumulator`
+ask.
+
+Which brokers do not know a request: believed for a while, since a newer one may take their place.
+
+Neighbours: `producer.batch_sender` for requests for several queues, `producer.broker_features` for batches. Source:
+none, RocketMQ's clients do not ask again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from raptormq.protocol.message import MessageQueue
+
+REFUSAL_ASK_AGAIN_S = 600.0
+"""How long a broker that does not know a request is believed to stay so."""
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Refusals:
+    """Names of the brokers that have refused lately; `clock` gives seconds that no change of the time of day moves."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def note(self, broker_name: str) -> None:
+        """Learn that a broker does not know the request."""
+        self._until[broker_name] = self._clock() + REFUSAL_ASK_AGAIN_S
+
+    def names(self) -> frozenset[str]:
+        """Return who is not to be asked now."""
+        if not self._until:
+            return _NOBODY
+        now = self._clock()
+        self._until = {name: until for name, until in self._until.items() if until > now}
+        return frozenset(self._until)
+
+    def __contains__(self, broker_name: str) -> bool:
+        until = self._until.get(broker_name)
+        return until is not None and until > self._clock()
+
+
+ASK_AGAIN_S = 60.0
+"""How long nothing more is sent whole to a topic that has refused it: what was wrong may have been that batch alone."""
+
+
+class QueueKinds:
+    """By topic and broker; one that was not sent a batch yet is unknown.
+
+    Args:
+        clock: gives seconds that no change of the time of day moves.
+        brokers: returns the names of those that have a topic now; who is gone has no say when others differ.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        brokers: Callable[[str], Collection[str]] = lambda _topic: (),
+    ) -> None:
+        self._clock = clock
+        self._brokers = brokers
+        self._answers: dict[str, dict[str, bool | None]] = {}
+        """By topic and broker; None says that a refusal has put in doubt what would be answered."""
+        self._refused_until: dict[str, dict[str, float]] = {}
+        self._know_no_batches = Refusals(clock)
+        self.all_take_batches = True
+        """As nearly always; otherwise `takes_batches` knows who does."""
+
+    def stores_whole(self, topic: str, queue: MessageQueue | None = None) -> bool | None:
+        """Whether batches to the topic are stored whole, by the broker of the queue that is chosen, else by all;
+        `None` when that is not known, or brokers differ.
+        """
+        answers = self._answers.get(topic)
+        if not answers:
+            return None
+        if queue is not None:
+            return answers.get(queue.broker_name)
+        said = set(answers.values())
+        if len(said) > 1:
+            there = self._brokers(topic)
+            said = {whole for name, whole in answers.items() if name in there}
+        return said.pop() if len(said) == 1 else None
+
+    def takes_wrapped(self, topic: str, queue: MessageQueue | None = None) -> bool:
+        """Whether batches may be sent in the form that they are stored in."""
+        if not self.stores_whole(topic, queue):
+            return False
+        refused = self._refused_until.get(topic)
+        if not refused:
+            return True
+        there = {queue.broker_name} if queue is not None else self._brokers(topic) or refused
+        return all(refused[name] <= self._clock() for name in refused.keys() & there)
+
+    def takes_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
+        """Whether the broker of the queue that is chosen, else any one of the topic, is worth a batch."""
+        old = self.without_batches()
+        self.all_take_batches = not old
+        if queue is not None:
+            return queue.broker_name not in old
+        there = self._brokers(topic)
+        return not there or any(name not in old for name in there)
+
+    def without_batches(self) -> frozenset[str]:
+        """Return the brokers that know no batches."""
+        return self._know_no_batches.names()
+
+    def refused_batches(self, broker_name: str) -> None:
+        """Learn that a broker knows no batches."""
+        self._know_no_batches.note(broker_name)
+        self.all_take_batches = False
+
+    def answered(self, topic: str, broker_name: str, *, whole: bool) -> None:
+        """Learn from the answer to a batch."""
+        self._answers.setdefault(topic, {})[broker_name] = whole
+        if not whole and topic in self._refused_until:
+            self._refused_until[topic].pop(broker_name, None)
+
+    def refused_wrapped(self, topic: str, broker_name: str) -> None:
+        """Learn that a broker did not take a batch in the form that it would be stored in."""
+        answers = self._answers.setdefault(topic, {})
+        if answers.get(broker_name) is not False:
+            answers[broker_name] = None
+            self._refused_until.setdefault(topic, {})[broker_name] = self._clock() + ASK_AGAIN_S
+
+    def refused_singly_compressed(self, topic: str, broker_name: str) -> None:
+        """Learn that a broker did not take a batch whose messages are compressed one by one."""
+        answers = self._answers.setdefault(topic, {})
+        if answers.get(broker_name) is not True:
+            answers[broker_name] = None

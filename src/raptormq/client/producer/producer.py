@@ -1,0 +1,352 @@
+"""`Producer`: sends messages, one or many at a time.
+
+    async with Producer("billing", name_servers="127.0.0.1:9876", auto_batch=True) as producer:
+        result = await producer.send(Message("orders", b"...", tags="paid", keys=("order-17",)))
+        await producer.send_batch([Message("orders", b"..."), Message("orders", b"...")])
+
+Any number of sends may be awaited at the same time; they share one connection per broker and travel together.
+With `auto_batch` they also travel as batches, see `accumulator`.
+Neighbours: `message.send_request` checks, `producer.accumulator` merges, `producer.sender` tries. Source: RocketMQ
+`DefaultMQProducer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Unpack
+
+from raptormq.client.background import finish_all
+from raptormq.client.cluster import ClientInstance
+from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
+from raptormq.client.lifecycle import Ending, Startable, require_loop
+from raptormq.client.message import Outgoing, as_messages, prepare_batch, prepare_message
+from raptormq.client.producer.accumulator import Accumulator, Lane
+from raptormq.client.producer.batch_encoding import BatchSending
+from raptormq.client.producer.batch_sender import Send, Shipping
+from raptormq.client.producer.callbacks import CLOSED, Callback, require_callback, tell
+from raptormq.client.producer.request_reply import Replies, make_reply, reply_queue
+from raptormq.client.producer.sender import Delivery, recall
+from raptormq.client.results import SendResult
+from raptormq.client.security import require_keys
+from raptormq.client.settings import check_setting, checked_timeout
+from raptormq.errors import ClientClosed, RequestTimeout
+from raptormq.protocol.message import Message, MessageExt, MessageQueue
+from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.topic_names import check_group
+
+
+class Producer(Startable):
+    """Sends the messages of one producer group.
+
+    Args:
+        group: name of the group; brokers ask any of its members about unfinished transactions.
+        name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
+            `client_config`.
+        config: how to send.
+        client_config: shared connections: producers and consumers with the same one are one client to the brokers.
+        settings: those of `ProducerConfig` by name, such as `auto_batch`, which replace the values of `config`.
+
+    Raises:
+        MessageError: `group` is not a group name.
+        ConfigError: an address is not `host:port`, another argument is not of its kind, or there are no keys to encrypt
+            with.
+        TypeError: there is no such argument.
+    """
+
+    def __init__(
+        self,
+        group: str = "DEFAULT_PRODUCER",
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        config: ProducerConfig | None = None,
+        client_config: ClientConfig | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        check_group(group)
+        check_setting("config", config, ProducerConfig | None)
+        self._group = group
+        self._config = (config or ProducerConfig()).with_settings(settings)
+        self._client_config = ClientConfig.choose(client_config, name_servers)
+        if self._config.encrypt:
+            require_keys(self._client_config.keys)
+        self._instance: ClientInstance | None = None
+        self._delivery: Delivery | None = None
+        self._lane: Lane | None = None
+        self._alone: set[asyncio.Task[SendResult]] = set()
+        self._announced: set[str] = set()
+        """Topics whose brokers know this client."""
+        self._last_callback: object = self  # which is none
+        """It was looked at."""
+        self._ending = Ending(f"a producer of {group}")
+        self._ids: UniqueIdFactory
+        self._send_batch: Send
+
+    async def start(self) -> None:
+        """Make the producer usable; does nothing when it is. No broker has to be up yet.
+
+        Raises:
+            ClientClosed: it is, in another event loop.
+        """
+        await self._ending.wait()
+        if self._instance is not None:
+            require_loop(self._instance.loop)
+        else:
+            instance = self._instance = ClientInstance.acquire(self._client_config)
+            instance.join_producers(self._group)
+            self._ids = instance.unique_ids
+            self._delivery = Delivery(instance, self._group, self._config)
+            form: Callable[[Outgoing, MessageQueue], Outgoing] = _as_it_is
+            if self._config.compress_batches or self._config.encrypt:
+                batches = BatchSending(self._delivery, self._config)
+                self._send_batch, form = batches.send, batches.form
+            else:
+                self._send_batch = self._delivery.deliver
+            if self._config.auto_batch:
+                kinds = self._delivery.queue_kinds
+                shipping = Shipping(instance, self._delivery, self._group, self._config, form)
+                self._lane = instance.shared(Accumulator.of).join(
+                    self._group, self._config, self._ids, self._send_batch, kinds, shipping
+                )
+
+    async def close(self) -> None:
+        """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
+        never raises in the loop that it was started in, is bounded in time. When this is cancelled, by a time-out for
+        one, it goes on in the background.
+
+        Raises:
+            ClientClosed: this is another event loop.
+        """
+        instance, lane = self._instance, self._lane
+        if instance is None:
+            await self._ending.wait()
+        else:
+            require_loop(instance.loop)
+            self._instance = self._delivery = self._lane = None
+            await self._ending.run(self._end(instance, lane))
+
+    async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
+        waits: list[Awaitable[object]] = []
+        if self._alone:
+            waits.append(asyncio.wait(tuple(self._alone), timeout=self._client_config.close_timeout))
+        if lane is not None:
+            waits.append(lane.leave(self._client_config.close_timeout))
+        await finish_all(waits)
+        self._announced.clear()
+        await instance.leave_producers(self._group)
+        await instance.release()
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and return where it was stored.
+
+        Args:
+            message: what to send.
+            queue: this very queue; without it the queues take turns and failed brokers are avoided.
+            key: all messages with the same key go to the same queue, the one that Java's hash selector chooses too.
+            timeout: seconds over all attempts; default `ProducerConfig.send_timeout`. With `auto_batch` a message
+                with a key or a timeout of its own is not merged.
+
+        Raises:
+            MessageError: the message breaks a rule; nothing was sent.
+            ConfigError: the timeout is no number above 0.
+            NoRoute: the topic does not exist and brokers do not create topics, or no broker is up.
+            TransportError: no broker answered in time; the message may have been stored all the same.
+            ServerError: the brokers refuse the message.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
+        """
+        delivery = self._running()
+        if self._lane is not None and key is None and timeout is None:
+            merged = self._lane.add(message, queue)
+            if merged is not None:
+                return await merged
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        return await delivery.deliver(outgoing, queue, key, self._seconds(timeout))
+
+    def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
+        """Send one message and return at once: the future holds what `send` returns or raises, callbacks are added
+        to it.
+
+        Cheaper than `send` where very many messages are on their way, with `auto_batch` most of all;
+        `send_with_callback` is cheaper still.
+
+        Raises:
+            MessageError: the message breaks a rule; nothing was sent.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
+        """
+        delivery = self._running()
+        merged = self._lane.add(message, queue) if self._lane is not None else None
+        if merged is not None:
+            return merged
+        return self._send_alone(delivery, message, queue)
+
+    def send_with_callback(self, message: Message, callback: Callback, *, queue: MessageQueue | None = None) -> None:
+        """Send one message and return at once: `callback` is called, once, with the `SendResult` that `send` returns or
+        the exception that it raises. It must not block; what it raises is logged.
+
+        The cheapest way to send very many messages, with `auto_batch` most of all: the callbacks of a batch are called
+        one after the other.
+
+        Raises:
+            MessageError: the message breaks a rule; nothing was sent.
+            ClientError: the callback cannot be called, or is an async function, which nobody would await.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
+        """
+        if callback is not self._last_callback:
+            require_callback(callback)
+            self._last_callback = callback
+        lane = self._lane  # which nobody has who is not running
+        if lane is None or lane.add(message, queue, callback) is None:
+            alone = self._send_alone(self._running(), message, queue)
+            alone.add_done_callback(lambda done: tell(callback, _outcome(done)))
+
+    def _send_alone(self, delivery: Delivery, message: Message, queue: MessageQueue | None) -> asyncio.Task[SendResult]:
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        work = delivery.deliver(outgoing, queue, None, self._config.send_timeout)
+        alone = asyncio.get_running_loop().create_task(work)
+        self._alone.add(alone)
+        alone.add_done_callback(self._alone.discard)
+        return alone
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send messages of one topic as one request; they get consecutive offsets of one queue, all or none.
+
+        The list is never merged with other messages; `split_messages` cuts one that is too long.
+        The messages need one topic and one `wait_stored`, no delay, no retry topic; together they are 32,767 and 4 MiB
+        at most, as they travel: encryption makes them larger.
+        Arguments and errors are those of `send`.
+        """
+        self._running()
+        outgoing = prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
+        wait = self._seconds(timeout)
+        return await self._send_batch(outgoing, queue, key, wait, lambda: True)  # who gives up cancels this
+
+    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
+        """Send without waiting for the broker: fast, and nobody knows whether the message was stored.
+
+        Errors are those of `send`, as far as they show before the message has left.
+        """
+        delivery = self._running()
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        await delivery.deliver_oneway(outgoing, queue, key, self._config.send_timeout)
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message with a delivery time before it is delivered, and return its id.
+
+        Nobody looks whether the message is still there; brokers allow this only with `recallMessageEnable=true`.
+
+        Args:
+            topic: where the message was sent to.
+            recall_handle: `SendResult.recall_handle`.
+            timeout: seconds; default `ProducerConfig.send_timeout`.
+
+        Raises:
+            MessageError: the handle is none.
+            NoRoute: the broker that has the message is not there.
+            TransportError: no answer in time; the message may have been taken back all the same.
+            ServerError: the broker refuses; code 604 when the time has come.
+            ClientClosed: the producer is not started or closed, or was started in another event loop.
+        """
+        instance = self._own_instance()
+        wait = self._seconds(timeout)
+        return await recall(instance, self._group, topic, recall_handle, wait)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply that its consumer makes (`reply`).
+
+        `timeout` covers both; it travels with the message. Other arguments are those of `send`.
+
+        Raises:
+            RequestTimeout: no reply came in time; the message may be consumed all the same.
+            MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`.
+        """
+        delivery, instance = self._running(), self._own_instance()
+        timeout = self._seconds(timeout)
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        deadline = asyncio.get_running_loop().time() + timeout
+        with instance.shared(Replies).expected(outgoing, instance.client_id, timeout) as reply:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if message.topic not in self._announced:
+                        await self.queues(message.topic)
+                        await instance.heartbeats.tell_all()
+                        self._announced.add(message.topic)
+                    await delivery.deliver(outgoing, queue, key, deadline - asyncio.get_running_loop().time())
+                    return await reply
+            except TimeoutError:
+                raise RequestTimeout(f"no reply to {outgoing.message_id} within {timeout:g} s") from None
+
+    async def reply(
+        self,
+        request: MessageExt,
+        body: bytes,
+        *,
+        properties: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Answer a message that was sent by `request`; returns when the requester has the reply.
+
+        Raises:
+            MessageError: the message is no request.
+            ServerError: the requester is gone or does not answer.
+            NoRoute, TransportError, ClientClosed: as in `send`.
+        """
+        delivery = self._running()
+        queue = reply_queue(request)
+        message = Message(queue.topic, body, properties=properties or {})
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        make_reply(outgoing, request)
+        return await delivery.deliver(outgoing, queue, None, self._seconds(timeout))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.
+
+        Raises:
+            NoRoute, TransportError, ClientClosed: as in `send`.
+        """
+        found = await self._own_instance().routes.find_for_sending(topic, self._config.default_topic_queues)
+        return list(found.write_queues)
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._config.send_timeout if timeout is None else checked_timeout(timeout)
+
+    def _running(self) -> Delivery:
+        if self._delivery is None:
+            raise ClientClosed("the producer is not started, or closed")
+        return self._delivery
+
+    def _own_instance(self) -> ClientInstance:
+        """Return what calls use that are no sends; those look at the loop where they do so anyway."""
+        self._running()
+        assert self._instance is not None
+        require_loop(self._instance.loop)
+        return self._instance
+
+
+def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:
+    return ClientClosed(CLOSED) if done.cancelled() else done.exception() or done.result()
+
+
+def _as_it_is(outgoing: Outgoing, _: MessageQueue) -> Outgoing:
+    return outgoing

@@ -1,0 +1,105 @@
+"""Which queue a message is sent to: round robin that avoids failed brokers, or by key. Pure; time is passed in.
+
+A pull costs what it costs, whatever it brings. With few queues a reader finds several batches of a busy producer in
+each; with thousands it would find one, and pay a pull for it. So batches of AutoBatch that follow each other closely
+go to the same queue where there are many (as Pulsar's producers keep a partition for a while).
+
+Neighbour: `producer.sender` asks once per attempt and reports failures.
+Source: RocketMQ `TopicPublishInfo.selectOneMessageQueue`, `SelectMessageQueueByHash`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.tags import java_hash
+
+MANY_QUEUES = 64
+"""From so many queues on, batches stay with a queue for a while."""
+STAY_S = 0.004
+"""How long: at 250 MB/s for 1 MB, which is what one pull brings. Who makes fewer than 250 batches a second never stays.
+"""
+
+
+class BrokerHealth:
+    """Brokers that failed lately, so that other messages do not run into the same failure.
+
+    Args:
+        avoid_seconds: how long a broker is avoided after a failure.
+    """
+
+    def __init__(self, avoid_seconds: float) -> None:
+        self._avoid_seconds = avoid_seconds
+        self._avoided_until: dict[str, float] = {}
+
+    @property
+    def any_avoided(self) -> bool:
+        """False while nothing has failed lately, which is nearly always."""
+        return bool(self._avoided_until)
+
+    def failed(self, broker_name: str, now: float) -> None:
+        """Avoid the broker from `now` (seconds of any steady clock) on."""
+        self._avoided_until[broker_name] = now + self._avoid_seconds
+
+    def succeeded(self, broker_name: str) -> None:
+        """Use the broker again at once."""
+        self._avoided_until.pop(broker_name, None)
+
+    def avoided(self, now: float) -> frozenset[str]:
+        """Brokers to avoid at `now`."""
+        self._avoided_until = {name: until for name, until in self._avoided_until.items() if until > now}
+        return frozenset(self._avoided_until)
+
+
+class RoundRobin:
+    """Takes the queues of one topic in turn."""
+
+    __slots__ = ("_next", "_stay_at", "_stay_until")
+
+    def __init__(self, start: int = 0) -> None:
+        self._next = start
+        self._stay_at, self._stay_until = 0, -math.inf
+
+    def pick(self, queues: Sequence[MessageQueue], avoid: frozenset[str] = frozenset()) -> MessageQueue:
+        """Return the next queue whose broker is not in `avoid`, or simply the next one when all are.
+
+        Raises:
+            IndexError: `queues` is empty.
+        """
+        count = len(queues)
+        for _ in range(count if avoid else 0):
+            queue = queues[self._next % count]
+            self._next += 1
+            if queue.broker_name not in avoid:
+                return queue
+        queue = queues[self._next % count] if count else queues[0]
+        self._next += 1
+        return queue
+
+    def pick_for_batch(self, queues: Sequence[MessageQueue], now: float) -> MessageQueue:
+        """Return the queue for a batch at `now` (seconds of any steady clock): the one of the batch before where there
+        are many and that began less than `STAY_S` ago, else the next one.
+
+        Raises:
+            IndexError: `queues` is empty.
+        """
+        count = len(queues)
+        if count >= MANY_QUEUES:
+            if now >= self._stay_until:
+                self._stay_at, self._stay_until = self._next, now + STAY_S
+                self._next += 1
+            return queues[self._stay_at % count]
+        return self.pick(queues)
+
+
+def pick_by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """Return the queue of `key`: the same for ever while the list of queues stays the same, also for Java producers.
+
+    Java's remainder takes the sign of the dividend and the client drops it, hence the absolute value before the modulo.
+
+    Raises:
+        IndexError: `queues` is empty.
+    """
+    return queues[abs(java_hash(key)) % len(queues)] if queues else queues[0]

@@ -1,0 +1,113 @@
+"""Request and reply: a message that waits for an answer, and the answer's way back.
+
+    request --send--> topic --listener--> reply (325) --> the broker that has the request --326--> this client
+
+The broker finds the client by REPLY_TO_CLIENT among those that announced a producer, so heartbeats come first. A reply
+is matched by CORRELATION_ID; one that nobody waits for any more is acknowledged and dropped.
+Neighbours: `producer.producer` sends, all producers of an `cluster.client_instance` share the table. Source: RocketMQ
+`RequestFutureHolder`, `ClientRemotingProcessor.receiveReplyMessage`, `MessageUtil.createReplyMessage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from raptormq.client.cluster import ClientInstance
+from raptormq.client.message import Outgoing, unsealed
+from raptormq.errors import KeyMissing, MessageError, RecordError
+from raptormq.logs import get_logger
+from raptormq.protocol import properties as names
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.compression import decompress
+from raptormq.protocol.headers.reply import ReplyMessageRequestHeader
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.properties import decode_properties, encode_properties
+from raptormq.protocol.topic_names import reply_topic
+from raptormq.transport.connection import Connection
+
+log = get_logger(__name__)
+
+
+class Replies:
+    """The requests of one client that wait for their replies."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._keys = instance.config.keys
+        self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
+        instance.router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._arrived)
+
+    @contextmanager
+    def expected(self, outgoing: Outgoing, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
+        """Make a request of a prepared message and wait for its reply as long as the context lasts."""
+        correlation_id = str(uuid.uuid4())
+        outgoing.properties += encode_properties(
+            {
+                names.CORRELATION_ID: correlation_id,
+                names.REPLY_TO_CLIENT: client_id,
+                names.REPLY_TTL_MS: str(int(ttl_s * 1000)),
+            }
+        )
+        reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield reply
+        finally:
+            del self._waiting[correlation_id]
+
+    def _arrived(self, _: Connection, command: RemotingCommand, header: ReplyMessageRequestHeader) -> RemotingCommand:
+        properties = decode_properties(header.properties or "")
+        waiting = self._waiting.get(properties.get(names.CORRELATION_ID, ""))
+        if waiting is None or waiting.done():
+            log.info("a reply of group %s came when nobody waited for it", header.producer_group)
+        else:
+            try:
+                waiting.set_result(self._message(command, header, properties))
+            except (RecordError, KeyMissing) as error:
+                waiting.set_exception(error)
+        return response_to(command)
+
+    def _message(
+        self, command: RemotingCommand, header: ReplyMessageRequestHeader, properties: dict[str, str]
+    ) -> MessageExt:
+        body = decompress(command.body, header.sys_flag)
+        if names.ENCRYPTION_KEY_ID in properties:
+            body = unsealed(body, self._keys)
+        return MessageExt(
+            header.topic,
+            body,
+            properties,
+            MessageQueue(header.topic, "", header.queue_id),
+            queue_offset=-1,
+            physical_offset=-1,
+            message_id=properties.get(names.UNIQUE_KEY, ""),
+            offset_message_id="",
+            born_timestamp=header.born_timestamp,
+            store_timestamp=header.store_timestamp,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+        )
+
+
+def reply_queue(request: MessageExt) -> MessageQueue:
+    """Return the queue for replies on the broker that has the request: the requester is connected to it.
+
+    Raises:
+        MessageError: the message is no request, or its broker names no cluster.
+    """
+    if not isinstance(request, MessageExt):
+        raise MessageError(f"what is replied to is a MessageExt, not {type(request).__name__}")
+    for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT):
+        if not request.properties.get(name):
+            raise MessageError(f"message {request.message_id} cannot be replied to: it has no {name}")
+    return MessageQueue(reply_topic(request.properties[names.CLUSTER]), request.queue.broker_name, 0)
+
+
+def make_reply(outgoing: Outgoing, request: MessageExt) -> None:
+    """Make a prepared message the reply to a request."""
+    copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.REPLY_TTL_MS)
+    found = {name: request.properties[name] for name in copied if request.properties.get(name)}
+    outgoing.code = RequestCode.SEND_REPLY_MESSAGE_V2
+    outgoing.properties += encode_properties(found | {names.MESSAGE_TYPE: "reply"})

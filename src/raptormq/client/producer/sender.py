@@ -1,0 +1,353 @@
+"""Attempts of one send: which broker next, how long, and when to give up.
+
+A message whose queue is free goes to another broker after a failure; one bound to a queue or a key is tried again
+where it belongs, after a pause. An attempt that timed out may still have been stored, so a message can arrive twice
+with the same unique id; it is never lost silently. A broker that knows no such queue, because the topic was made again
+with fewer, is believed when the route says so too: the message goes to another queue.
+Neighbours: `message.send_request` before, `producer.queue_selector` for the choice, `producer.attempts` for their
+number and time. Source: RocketMQ `DefaultMQProducerImpl.sendDefaultImpl`.
+
+Takes messages with a delivery time back.
+
+Neighbour: `producer.producer`. Source: RocketMQ `DefaultMQProducer.recallMessage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from raptormq.client.cluster import ROUTE_ERRORS, ClientInstance, TopicQueues, require_success
+from raptormq.client.config import ProducerConfig
+from raptormq.client.lifecycle import require_loop
+from raptormq.client.message import Outgoing, Sealing, check_place, check_sealed_size
+from raptormq.client.producer.attempts import Attempts
+from raptormq.client.producer.broker_features import QueueKinds
+from raptormq.client.producer.in_flight import InFlight
+from raptormq.client.producer.queue_selector import BrokerHealth, RoundRobin, pick_by_key
+from raptormq.client.results import SendResult, SendStatus
+from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.logs import get_logger
+from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode, ResponseCode
+from raptormq.protocol.command import CommandFlag, RemotingCommand, request
+from raptormq.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
+from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.recall_handle import decode_recall_handle
+from raptormq.protocol.schema import decode_header, encode_header
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
+
+log = get_logger(__name__)
+
+
+async def recall(instance: ClientInstance, group: str, topic: str, handle: str, timeout: float) -> str:
+    """Ask the broker that has the message and return the message's id.
+
+    Raises:
+        MessageError: the handle is none.
+        NoRoute: the topic or the broker is not known.
+        TransportError, ServerError: no answer, or a refusal.
+    """
+    broker_name = decode_recall_handle(handle).broker_name
+    address = (await instance.routes.find(topic)).master(broker_name)
+    if address is None:
+        raise NoRoute(f"broker {broker_name} has no master now")
+    header = RecallMessageRequestHeader(topic, handle, group, broker_name)
+    answer = await instance.pool.request(address, request(RequestCode.RECALL_MESSAGE, header), timeout)
+    return decode_header(RecallMessageResponseHeader, require_success(answer, address).ext_fields).msg_id
+
+
+STATUSES = {status.value: status for status in SendStatus}
+"""What the codes of answers to messages that are stored mean."""
+# Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
+_SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
+_ONEWAYS_PER_TURN = 64
+
+
+class Delivery:
+    """Sends prepared messages for one producer group."""
+
+    def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
+        self._instance = instance
+        self._in_flight = instance.shared(InFlight.of)
+        self._loop = instance.loop
+        self._routes = instance.routes
+        self._group = group
+        self._config = config
+        self._health = BrokerHealth(config.avoid_failed_broker)
+        self._turns: dict[str, RoundRobin] = {}
+        self._oneways = 0
+        self.queue_kinds = QueueKinds(brokers=self._brokers_of)
+        keys = instance.config.keys
+        self.sealing = Sealing(keys, config) if config.encrypt and keys is not None else None
+        self._common_fields: dict[MessageQueue, dict[str, str]] = {}
+
+    async def deliver(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        key: str | None,
+        timeout: float,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> SendResult:
+        """Send until a broker has stored the message, attempts or time are used up, or nobody wants another attempt.
+
+        Raises:
+            MessageError: `queue` is none, or of another topic; or the message, encrypted, is too large.
+            ClientClosed: this is another event loop than that of the client.
+            NoRoute: nobody serves the topic.
+            TransportError: the last attempt found no broker or got no answer in time.
+            ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
+        """
+        require_loop(self._loop)
+        check_place(queue, outgoing.topic, key)
+        outgoing = self.sealed(outgoing)
+        clock = self._loop.time
+        deadline = clock() + timeout
+        pool, in_flight = self._instance.pool, self._in_flight
+        size, tried = len(outgoing.body), set[str]()
+        attempts = Attempts(self._config.retries, deadline, clock)
+        while True:
+            target: MessageQueue | None = None
+            try:
+                topic_queues = self._routes.known(outgoing.topic)
+                if topic_queues is None or not topic_queues.write_queues:
+                    topic_queues = await self.find(outgoing.topic, deadline - clock())
+                target = queue or self._pick(topic_queues, key, clock(), tried, outgoing)
+                address = master_of(topic_queues, target)
+                command = self._command(outgoing, target)
+                if not in_flight.try_take(size):
+                    await self.take_room(size, deadline)
+                try:
+                    connection = pool.open_connection(address)
+                    if connection is not None:
+                        answer = await connection.request(command, attempts.seconds())
+                    else:
+                        answer = await pool.request(address, command, attempts.seconds())
+                finally:
+                    in_flight.give_back(size)
+                return self._result(outgoing, target, address, answer)
+            except RaptorMQError as error:
+                self.note_failure(outgoing.topic, target, error, clock())
+                pause = None
+                if may_succeed_later(error) or (queue is None and await self._is_no_more(target, error, deadline)):
+                    is_free = target is not None and target.broker_name not in tried and queue is None and key is None
+                    pause = attempts.another(found_nobody=self.found_nobody(outgoing.topic, error), elsewhere=is_free)
+                if pause is None:
+                    raise
+                if target is not None:
+                    tried.add(target.broker_name)
+                if pause:  # there is nowhere else to go
+                    await self._pause(pause, outgoing.topic, deadline)
+                if not is_wanted():
+                    raise
+
+    def sealed(self, outgoing: Outgoing) -> Outgoing:
+        """Return a message, or a batch of messages each, encrypted where this producer does so.
+
+        Raises:
+            ConfigError: there is no key to encrypt with.
+            MessageError: it is larger now than brokers take.
+        """
+        if self.sealing is None:
+            return outgoing
+        return check_sealed_size(self.sealing.sealed(outgoing), self._config)
+
+    async def deliver_oneway(
+        self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
+    ) -> None:
+        """Send without waiting for an answer: what the broker does with the message stays unknown.
+
+        Raises:
+            MessageError: `queue` is none, or of another topic; or the message, encrypted, is too large.
+            ClientClosed: this is another event loop than that of the client.
+            NoRoute: nobody serves the topic.
+            TransportError: the message was not sent: there was no connection in time, or none whose peer reads.
+        """
+        require_loop(self._loop)
+        check_place(queue, outgoing.topic, key)
+        outgoing = self.sealed(outgoing)
+        clock = self._loop.time
+        deadline = clock() + timeout
+        topic_queues = self._routes.known(outgoing.topic) or await self.find(outgoing.topic, timeout)
+        target = queue or self._pick(topic_queues, key, clock(), set(), outgoing)
+        command = self._command(outgoing, target, oneway=True)
+        address = master_of(topic_queues, target)
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._instance.pool.connection(address)
+                await connection.drained()  # nothing is owed to them whose silence would end the connection
+        except TimeoutError:
+            what = f"{address} could not be reached, or has not read what was sent before, within {timeout:g} s"
+            raise RequestTimeout(f"a oneway message was not sent: {what}") from None
+        connection.oneway(command)
+        self._oneways += 1
+        if self._oneways % _ONEWAYS_PER_TURN == 0:
+            await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
+
+    def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
+        status = STATUSES.get(answer.code)
+        if status is None:
+            self.note_refusal(outgoing, target, answer.code)
+            raise ServerError(answer.code, answer.remark, address)
+        header = decode_header(SendMessageResponseHeader, answer.ext_fields)
+        self.note_success(outgoing, target, whole=header.batch_uniq_id is not None)
+        if header.queue_id != target.queue_id:
+            target = MessageQueue(target.topic, target.broker_name, header.queue_id)
+        return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
+
+    def note_success(self, outgoing: Outgoing, target: MessageQueue, *, whole: bool) -> None:
+        """Learn from an answer; `whole` says that a batch was stored as one."""
+        if self._health.any_avoided:
+            self._health.succeeded(target.broker_name)
+        if self._routes.any_borrowed:
+            self._routes.sent(outgoing.topic)
+        if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
+            self.queue_kinds.answered(outgoing.topic, target.broker_name, whole=whole)
+
+    def note_refusal(self, outgoing: Outgoing, target: MessageQueue, code: int) -> None:
+        """Learn from the code that a broker refuses with: it may know no batches, or not this form of them."""
+        if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
+            self.queue_kinds.refused_batches(target.broker_name)
+        if code != ResponseCode.MESSAGE_ILLEGAL or not outgoing.count:
+            return
+        if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
+            self.queue_kinds.refused_wrapped(outgoing.topic, target.broker_name)
+        elif outgoing.sys_flag:
+            self.queue_kinds.refused_singly_compressed(outgoing.topic, target.broker_name)
+
+    def _brokers_of(self, topic: str) -> Collection[str]:
+        known = self._routes.known(topic)
+        return () if known is None else known.writable_brokers
+
+    def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
+        """Return the request; what is the same for all messages of a queue is encoded once."""
+        common = self._common_fields.get(target)
+        if common is None:
+            common = self._common_fields[target] = self._encode_common_fields(target)
+        ext_fields = common.copy()
+        ext_fields[_BORN_TIMESTAMP] = str(outgoing.born_ms)
+        ext_fields[_PROPERTIES] = outgoing.properties
+        if outgoing.sys_flag:
+            ext_fields[_SYS_FLAG] = str(outgoing.sys_flag)
+        if outgoing.flag:
+            ext_fields[_FLAG] = str(outgoing.flag)
+        if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
+            ext_fields[_BATCH] = "true"
+        if outgoing.max_reconsume_times is not None:
+            ext_fields[_RECONSUME_TIMES] = str(outgoing.reconsume_times)
+            ext_fields[_MAX_RECONSUME_TIMES] = str(outgoing.max_reconsume_times)
+        return RemotingCommand(outgoing.code, ext_fields, outgoing.body, flag=CommandFlag.ONEWAY if oneway else 0)
+
+    def _encode_common_fields(self, target: MessageQueue) -> dict[str, str]:
+        header = SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=target.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=self._config.default_topic_queues,
+            queue_id=target.queue_id,
+            sys_flag=0,
+            born_timestamp=0,
+            flag=0,
+            broker_name=target.broker_name,
+        )
+        return encode_header(header)
+
+    async def take_room(self, size: int, deadline: float) -> None:
+        """Wait until enough of the other messages are answered.
+
+        Raises:
+            RequestTimeout: the deadline came first.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._in_flight.take(size)
+        except TimeoutError:
+            raise RequestTimeout("the messages before this one took all of its time") from None
+
+    async def find(self, topic: str, left: float) -> TopicQueues:
+        """Return the queues of a topic, asking a name server for at most `left` seconds.
+
+        Raises:
+            NoRoute: nobody serves the topic.
+            TransportError: no name server answered in time.
+        """
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                return await self._routes.find_for_sending(topic, self._config.default_topic_queues)
+        except TimeoutError:
+            raise RequestTimeout(f"no name server answered where topic {topic} is within the send's time") from None
+
+    async def _pause(self, seconds: float, topic: str, deadline: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.refresh(topic, (deadline - self._loop.time()) / 2)
+
+    async def refresh(self, topic: str, left: float) -> None:
+        """Look whether the brokers have moved, when there is nowhere else to go."""
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                await self._routes.refresh(topic)
+        except (*ROUTE_ERRORS, TimeoutError) as error:
+            log.info("topic %s is sent along the route that is known: %s", topic, error)
+
+    def _pick(
+        self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str], outgoing: Outgoing
+    ) -> MessageQueue:
+        if key is not None:
+            return pick_by_key(topic_queues.write_queues, key)
+        turns = self._turns.get(topic_queues.topic)
+        if turns is None:
+            turns = self._turns[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
+        # There may be brokers that take what belongs together as it is.
+        unfit = self.queue_kinds.without_batches() if outgoing.inner_ids else frozenset()
+        if not tried and not self._health.any_avoided and not unfit:
+            queues = topic_queues.write_queues
+            return turns.pick_for_batch(queues, now) if outgoing.merged else turns.pick(queues)
+        avoided = self._health.avoided(now) | tried
+        if avoided | unfit >= topic_queues.writable_brokers:  # those that would do have failed
+            if outgoing.merged:
+                unfit = frozenset()  # one that knows no batches takes the messages one by one
+            else:
+                avoided = frozenset()  # and no list; they may be back
+        return turns.pick(topic_queues.write_queues, avoided | unfit)
+
+    def found_nobody(self, topic: str, error: RaptorMQError) -> bool:
+        """Whether an attempt reached no broker of a topic that has some: one restarts, or another one takes over.
+
+        Who never got as far may have the wrong name servers, and learns that soon.
+        """
+        return isinstance(error, ConnectError | NoRoute) and self._routes.known(topic) is not None
+
+    async def _is_no_more(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
+        """Whether a broker refused a queue that its topic has no more, now that the route is known again."""
+        if target is None or not isinstance(error, ServerError) or error.code != ResponseCode.INVALID_PARAMETER:
+            return False
+        await self.refresh(target.topic, (deadline - self._loop.time()) / 2)
+        found = self._routes.known(target.topic)
+        return found is not None and target not in found.write_queues
+
+    def note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
+        """Avoid a broker that failed, and look where the topic is now."""
+        if target is not None and isinstance(error, TransportError):
+            self._health.failed(target.broker_name, now)
+        if target is not None and isinstance(error, ServerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._routes.denied(topic, target.broker_name)
+        else:
+            self._routes.refresh_soon(topic)  # the broker may have moved
+
+
+def master_of(topic_queues: TopicQueues, target: MessageQueue) -> str:
+    """Return the address of the broker that serves a queue.
+
+    Raises:
+        NoRoute: it has no master now.
+    """
+    address = topic_queues.master(target.broker_name)
+    if address is None:
+        raise NoRoute(f"broker {target.broker_name} of {target} has no master now")
+    return address
+
+
+def may_succeed_later(error: RaptorMQError) -> bool:
+    """Whether another attempt may cure what an attempt has failed with."""
+    return error.code in SEND_RETRY_CODES if isinstance(error, ServerError) else error.retriable

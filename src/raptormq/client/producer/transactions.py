@@ -1,0 +1,326 @@
+"""`TransactionProducer`: messages that consumers get if and only if a local transaction succeeds.
+
+    async def check(message):                      # asked about transactions whose end the broker did not hear of
+        known = await orders.exists(message.keys[0])
+        return TransactionState.COMMIT if known else TransactionState.ROLLBACK
+
+    async with TransactionProducer("billing", check, topics=["orders"]) as producer:
+        await producer.send_in_transaction(Message("orders", b"...", keys=("17",)), lambda _: orders.insert(17))
+
+The message is stored unseen first, then the local transaction runs, then the broker hears how it ended. Whatever is
+lost on the way, the broker asks any producer of the group.
+Neighbours: `producer.producer` is what it extends, `producer.transactions` answers questions. Source: RocketMQ
+`TransactionMQProducer`, `DefaultMQProducerImpl.sendMessageInTransaction`.
+
+Questions of brokers about transactions that were left open (39), answered by the producers of a client.
+
+    broker --39--> group's `check` --> COMMIT or ROLLBACK --37--> the same broker
+                                   `-> UNKNOWN, an error, or the local transaction still runs: no answer, the
+                                       broker asks again
+
+Neighbours: `producer.transactions` registers its `check`, all producers of an `cluster.client_instance` share the
+table. Source: RocketMQ `ClientRemotingProcessor.checkTransactionState`, `DefaultMQProducerImpl.checkTransactionState`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, Unpack
+
+from raptormq.client.background import background, cancel_all
+from raptormq.client.cluster import ClientInstance, require_success
+from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
+from raptormq.client.listener_checks import awaitable, require_async, warn_of_plain
+from raptormq.client.message import decode_messages, prepare_message
+from raptormq.client.producer.accumulator import Lane
+from raptormq.client.producer.producer import Producer
+from raptormq.client.results import SendResult, SendStatus
+from raptormq.errors import ClientError, ConfigError, MessageError, NoRoute, RaptorMQError
+from raptormq.logs import get_logger
+from raptormq.protocol import properties as names
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.transaction import (
+    COMMIT,
+    NOT_DECIDED,
+    ROLLBACK,
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from raptormq.protocol.message import DELAYS, Message, MessageExt, MessageQueue
+from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.properties import encode_properties
+from raptormq.protocol.record import SysFlag, decode_record
+from raptormq.protocol.topic_names import check_topic
+from raptormq.transport.connection import Connection
+from raptormq.transport.timing import Backoff
+
+log = get_logger(__name__)
+
+
+MAX_CHECKS = 2_000
+"""Questions that are being answered at a time; the broker repeats one that is dropped."""
+
+
+class TransactionState(enum.Enum):
+    """What has become of a local transaction."""
+
+    COMMIT = COMMIT
+    """Consumers get the message."""
+    ROLLBACK = ROLLBACK
+    """Nobody gets it."""
+    UNKNOWN = NOT_DECIDED
+    """The broker asks later."""
+
+
+Check = Callable[[MessageExt], Awaitable[TransactionState]]
+"""An `async` function that looks up what became of a message's transaction."""
+
+
+async def state_of(
+    answer: Awaitable[TransactionState | None], what: str, nothing: TransactionState | None = None
+) -> TransactionState:
+    """Return what an application's function says has become of a transaction; `nothing` is what `None` stands for.
+
+    Raises:
+        ClientError: it is not an async function, or says something else.
+    """
+    state = await awaitable(answer, what)
+    if state is None and nothing is not None:
+        return nothing
+    if not isinstance(state, TransactionState):
+        raise ClientError(f"{what} returns a TransactionState{' or None' if nothing else ''}, not {state!r}")
+    return state
+
+
+class TransactionChecks:
+    """The checks of one client's producers, by group."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._keys = instance.config.keys
+        self._checks: dict[str, list[Check]] = {}
+        """By group, one for each producer of it here."""
+        self.executing: set[str] = set()
+        """Ids of the messages whose local transactions run, or whose ends a broker is being told, of all producers."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        instance.router.add(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._asked)
+
+    def join(self, group: str, check: Check) -> None:
+        """Answer for a group from now on; of several producers of a group the last one answers."""
+        self._checks.setdefault(group, []).append(check)
+
+    async def leave(self, group: str, check: Check) -> None:
+        """Answer no more for one producer; after the last of the client what is being looked up is given up."""
+        self._checks[group].remove(check)
+        if not self._checks[group]:
+            del self._checks[group]
+        if not self._checks:
+            await cancel_all(self._tasks)
+
+    def _asked(
+        self, connection: Connection, command: RemotingCommand, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        half = decode_record(command.body)
+        queue = MessageQueue(half.topic, header.broker_name or "", half.queue_id)
+        (message,) = decode_messages(command.body, queue, keys=self._keys)
+        group = message.properties.get(names.PRODUCER_GROUP, "")
+        if message.message_id in self.executing:
+            return  # it is not decided yet, and a check that finds nothing would end it
+        checks = self._checks.get(group)
+        if not checks or len(self._tasks) >= MAX_CHECKS:
+            log.warning("nobody looks what became of transaction %s of group %s", message.message_id, group)
+            return
+        answer = self._answer(connection, header, group, checks[-1], message)
+        task = background(answer, f"check of transaction {message.message_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(
+        self,
+        connection: Connection,
+        header: CheckTransactionStateRequestHeader,
+        group: str,
+        check: Check,
+        message: MessageExt,
+    ) -> None:
+        try:
+            state = await state_of(check(message), "the check of transactions")
+        except Exception:
+            log.exception("the check of transaction %s of group %s failed", message.message_id, group)
+            return
+        if state is TransactionState.UNKNOWN:
+            return
+        decision = EndTransactionRequestHeader(
+            producer_group=group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=header.transaction_id,
+            topic=message.topic,
+            broker_name=header.broker_name,
+        )
+        connection.oneway(request(RequestCode.END_TRANSACTION, decision, oneway=True))
+
+
+_LOOK_BACKOFF = Backoff(0.5, 30.0)
+
+Execute = Callable[[Message], Awaitable[TransactionState | None]]
+"""An `async` function that runs the local transaction; `None` means it was committed."""
+
+
+class TransactionResult(NamedTuple):
+    """How a transaction ended."""
+
+    sent: SendResult
+    """Where the message waits; its queue is the one it is for."""
+    state: TransactionState
+    broker_knows: bool
+    """False when the broker did not take the decision, or there is none: it will ask, unless it was told already."""
+
+
+class TransactionProducer(Producer):
+    """A producer with transactions.
+
+    Args:
+        group: brokers ask any of its members about transactions that were left open.
+        check: looks up what became of a message's transaction. It is not called while a producer of the same
+            `ClientConfig` still runs that one, but another client of the group may be asked meanwhile: UNKNOWN lets the
+            broker ask again.
+        topics: of earlier transactions of the group: their brokers can ask even before anything is sent.
+        name_servers, config, client_config, settings: as of `Producer`.
+
+    Raises:
+        ClientError: `check` cannot be called, or surely is a plain function.
+        MessageError, ConfigError: as of `Producer`, or `topics` are no list of topics.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        check: Check,
+        *,
+        topics: Sequence[str] = (),
+        name_servers: Sequence[str] | str | None = None,
+        config: ProducerConfig | None = None,
+        client_config: ClientConfig | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        super().__init__(group, name_servers=name_servers, config=config, client_config=client_config, **settings)
+        require_async(check, "the check of transactions")
+        warn_of_plain(check, "the check of transactions")
+        self._check = check
+        self._topics = _as_topics(topics)
+        self._looking: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Make the producer usable and let it be asked; does nothing when it is."""
+        before = self._instance
+        await super().start()
+        instance = self._own_instance()
+        if instance is not before:
+            instance.shared(TransactionChecks).join(self._group, self._check)
+            self._looking = [background(self._look_up(instance, topic), f"route of {topic}") for topic in self._topics]
+
+    async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
+        await cancel_all(self._looking)
+        await instance.shared(TransactionChecks).leave(self._group, self._check)
+        await super()._end(instance, lane)
+
+    async def send_in_transaction(
+        self, message: Message, execute: Execute, *, timeout: float | None = None
+    ) -> TransactionResult:
+        """Store a message unseen, run the local transaction, and commit or roll back.
+
+        An error of `execute` is raised after it, with the transaction left open: nobody but `check` can say whether
+        it took effect. So is a `ClientError` when it was no async function or its answer is none of those below.
+
+        Args:
+            message: what to send; it cannot be delayed.
+            execute: `async` function with the local transaction; not run when the message could not be stored. It
+                returns a `TransactionState`, or `None` when it was committed.
+            timeout: seconds for the message, and again for the decision; default `ProducerConfig.send_timeout`.
+
+        Raises:
+            MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not run.
+            ClientError: the same: `execute` cannot be called, or surely is a plain function.
+        """
+        delivery, instance = self._running(), self._own_instance()
+        require_async(execute, "a local transaction")
+        timeout = self._seconds(timeout)
+        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+        if message.delay or not DELAYS.isdisjoint(message.properties):
+            raise MessageError("a message in a transaction cannot be delayed")
+        outgoing.sys_flag |= int(SysFlag.TRANSACTION_PREPARED)
+        outgoing.properties += encode_properties(
+            {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
+        )
+        sent = await delivery.deliver(outgoing, None, None, timeout)
+        executing = instance.shared(TransactionChecks).executing
+        executing.add(sent.message_id)
+        try:
+            state = TransactionState.ROLLBACK  # the broker may forget the message
+            if sent.status is SendStatus.SEND_OK:
+                state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
+            return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
+        finally:
+            executing.discard(sent.message_id)
+
+    async def _decide(
+        self, instance: ClientInstance, sent: SendResult, state: TransactionState, timeout: float
+    ) -> bool:
+        """Tell the broker; it asks if that fails."""
+        if state is TransactionState.UNKNOWN:
+            return False
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=parse_offset_id(sent.offset_message_id).physical_offset,
+            commit_or_rollback=state.value,
+            msg_id=sent.message_id,
+            transaction_id=sent.message_id,
+            topic=sent.queue.topic,
+            broker_name=sent.queue.broker_name,
+        )
+        try:
+            known = instance.routes.known(sent.queue.topic)
+            address = known.master(sent.queue.broker_name) if known is not None else None
+            if address is None:
+                raise NoRoute(f"broker {sent.queue.broker_name} has no master now")
+            answer = await instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
+            require_success(answer, address)
+        except RaptorMQError as error:
+            what = "the broker did not take the decision on transaction %s, and asks, unless it was told already: %s"
+            log.warning(what, sent.message_id, error)
+            return False
+        return True
+
+    async def _look_up(self, instance: ClientInstance, topic: str) -> None:
+        """Find the brokers of a topic, which can ask once they have got a heartbeat; they may be away, or to come."""
+        for failures in itertools.count():
+            try:
+                await instance.routes.find(topic)
+            except RaptorMQError as error:
+                log.log(
+                    logging.DEBUG if failures else logging.WARNING,
+                    "brokers of topic %s cannot ask about transactions until they are found: %s", topic, error,
+                )  # fmt: skip
+                await asyncio.sleep(_LOOK_BACKOFF.pause(failures))
+            else:
+                await instance.heartbeats.tell_all()
+                return
+
+
+def _as_topics(topics: object) -> tuple[str, ...]:
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise ConfigError(f"topics must be a list of topics, not {topics!r}")
+    listed = tuple(topics)
+    for topic in listed:
+        check_topic(topic)
+    return listed

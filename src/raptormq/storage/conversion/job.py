@@ -1,0 +1,230 @@
+"""One conversion of the queues of a topic, from its beginning or from where it was, to its end::
+
+    build     copy until the new queues have caught up with the old ones, compare, make everything durable
+    switch    in the ledger, which is the moment that counts after a crash; then in memory, within a turn of the loop
+    finish    the topic table says the type, the old files go
+
+Before a switch to SimpleCQ the topic table says so first, so that no batch comes in any more. All of it may be cut off
+anywhere: the next start opens whole queues, the old ones before the ledger says ``switched``, the new ones after.
+Neighbours: :mod:`~raptormq.storage.conversion.manager` runs these, :mod:`~raptormq.storage.queue.topic_state` is what
+survives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raptormq.errors import ConversionRefused, StorageError
+from raptormq.logs import get_logger
+from raptormq.storage.background import Runner, in_turns
+from raptormq.storage.conversion.rebuild import QueueConversion
+from raptormq.storage.conversion.verify import Checksums, QueueComparison
+from raptormq.storage.fs import COLD_ATTEMPTS, FileSystem, PagesMissing, fetch
+from raptormq.storage.log import CommitLog
+from raptormq.storage.maintenance import Checkpointing
+from raptormq.storage.queue import BUILDING, SWITCHED, ConsumeQueue, ConversionLedger, Entry, QueueTable
+from raptormq.storage.records import Dispatcher
+
+logger = get_logger(__name__)
+
+_SLICE_S = 0.002
+"""Work between two turns of the loop."""
+_PAUSE_S = 0.002
+"""Time for others after it."""
+
+
+class QueueTypes(Protocol):
+    """Where the types of topics are kept for everybody else."""
+
+    def set(self, topic: str, *, is_batch: bool) -> None:
+        """Set the type of ``topic``, at once for who sends and soon in its file; nothing to do for one that is gone."""
+
+    async def settled(self) -> None:
+        """Wait until what was set would survive a crash.
+
+        Raises:
+            StorageError: it could not be saved.
+        """
+
+
+class StopRequested(Exception):
+    """Not an error: somebody wants the conversion to stop, or has deleted the topic."""
+
+
+class _Step(Protocol):
+    def __call__(self, *, wait: bool) -> bool:
+        """Do one slice of work; True when there is no more."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a conversion is doing."""
+
+    to_batch: bool
+    phase: str = "waiting"
+    """``waiting``, ``copying``, ``comparing``, ``switching``; ``stopped`` and ``failed`` can be gone on with; ``done``
+    and ``refused`` are ends.
+    """
+    remark: str = ""
+    done: int = 0
+    """Messages brought over, or compared."""
+    total: int = 0
+    offset: int = 0
+    """Log offset of the switch."""
+    checksums: Checksums | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """A conversion and its queues."""
+
+    entry: Entry
+    conversion: QueueConversion
+    progress: Progress
+    comparison: QueueComparison | None = None
+    wants_stop: bool = False
+    is_forgotten: bool = False
+    """The topic was deleted."""
+    replaced: list[ConsumeQueue] = field(default_factory=list)
+    """Queues of the old type whose files are still there."""
+    switched_at: int = 0
+    """End of the log at the switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What conversions are done with."""
+
+    filesystem: FileSystem
+    log: CommitLog
+    table: QueueTable
+    dispatcher: Dispatcher
+    ledger: ConversionLedger
+    background: Runner
+    checkpointing: Checkpointing
+
+    async def build(self, job: Job) -> None:
+        """Return when the new queues have caught up and are equal to the old ones.
+
+        Raises:
+            StopRequested, ConversionRefused, StorageError, OSError: what there is of the new queues stays.
+        """
+        conversion, progress = job.conversion, job.progress
+        conversion.begin()
+        self.dispatcher.detach(conversion)
+        self.dispatcher.attach(conversion)
+        progress.phase, progress.remark = "copying", ""
+        await self._in_slices(job, conversion.copy)
+        comparison = job.comparison = QueueComparison(conversion, self.table)
+        while not comparison.is_complete:
+            progress.phase = "comparing"
+            await self._in_slices(job, comparison.compare)
+            await self._in_slices(job, conversion.copy)
+        progress.checksums = comparison.checksums()
+        logger.info("topic %s: the new queues are equal, checksum %s", job.entry.topic, progress.checksums.after)
+
+    async def switch(self, job: Job, types: QueueTypes) -> None:
+        """Let the new queues count.
+
+        Raises:
+            StopRequested, ConversionRefused, StorageError, OSError: the old ones still count.
+        """
+        entry, conversion = job.entry, job.conversion
+        job.progress.phase = "switching"
+        if not entry.to_batch:
+            types.set(entry.topic, is_batch=False)
+            await types.settled()
+            await self._dispatched(self.log.end_offset, job)
+        await self._in_slices(job, conversion.copy)
+        offset = self.dispatcher.dispatched_offset
+        await self.checkpointing.make(self.background, always=True)
+        if job.wants_stop:
+            raise StopRequested
+        entry.state, entry.offset = SWITCHED, offset
+        try:
+            await self.ledger.rewrite(self.background)
+            if job.is_forgotten:
+                raise StopRequested
+            if not conversion.has_caught_up():
+                raise ConversionRefused(conversion.refusal or "the new queues have fallen behind")
+        except (StorageError, ConversionRefused):
+            entry.state = BUILDING  # should the file say otherwise, a start replays from the offset
+            raise
+        job.replaced = conversion.switch()
+        job.switched_at = self.log.end_offset
+        job.progress.offset = offset
+        types.set(entry.topic, is_batch=entry.to_batch)
+        logger.info("topic %s: switched at offset %d of the log", entry.topic, offset)
+
+    async def finish(self, job: Job, types: QueueTypes) -> None:
+        """Remove what the switch has left.
+
+        Raises:
+            StopRequested: the topic was deleted.
+            StorageError, OSError: something could not be saved or removed; to be called again.
+        """
+        job.progress.phase = "switching"
+        await self.ledger.rewrite(self.background)  # else its backup says that the old queues count, which go now
+        if job.is_forgotten:  # another topic may have its name
+            raise StopRequested
+        types.set(job.entry.topic, is_batch=job.entry.to_batch)
+        await types.settled()
+        await self._remove_replaced(job)
+        await self._dispatched(job.switched_at)
+        self.dispatcher.detach(job.conversion)
+        await self.checkpointing.make(self.background, always=True)
+
+    async def _remove_replaced(self, job: Job) -> None:
+        """Close the files of the old queues and remove their folder, in a thread: a disk may take its time.
+
+        Raises:
+            OSError: something could not be removed.
+        """
+        files = self.table.files
+        async for queue in in_turns(job.replaced):
+            if job.is_forgotten:  # others may have their names
+                return
+            files.release(queue)
+        job.replaced.clear()
+        if not job.is_forgotten:
+            files.take_away(job.entry.topic, is_batch=not job.entry.to_batch)
+            await self.background.run(files.deleted.remove)
+
+    def discard(self, job: Job) -> None:
+        """Take away what there is of new queues, which nobody wants. All of it now: a topic that is made again may have
+        files of the same names as soon as others have a turn. A thread removes the folder.
+
+        Raises:
+            OSError: it could be neither renamed nor removed.
+        """
+        self.dispatcher.detach(job.conversion)
+        job.conversion.give_up()
+        self.table.files.take_away(job.entry.topic, is_batch=job.entry.to_batch)
+
+    async def _in_slices(self, job: Job, step: _Step) -> None:
+        """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""
+        misses = 0
+        while not job.wants_stop:
+            until = time.monotonic() + _SLICE_S
+            try:
+                while not step(wait=misses >= COLD_ATTEMPTS):
+                    misses = 0
+                    if time.monotonic() > until:
+                        break
+                else:
+                    return
+            except PagesMissing as missing:
+                misses += 1
+                await self.background.run(fetch, self.filesystem, missing.extents)
+            await asyncio.sleep(_PAUSE_S)
+        raise StopRequested
+
+    async def _dispatched(self, offset: int, job: Job | None = None) -> None:
+        """Wait until everything in the log below ``offset`` is in the queues, or ``job`` is to stop."""
+        while self.dispatcher.dispatched_offset < offset:
+            await asyncio.sleep(_PAUSE_S)
+            if job is not None and job.wants_stop:
+                raise StopRequested

@@ -1,0 +1,309 @@
+"""The conversions of a store: which topics get queues of the other type, in the background and one after another.
+
+Neighbours: :mod:`~raptormq.storage.conversion.job` does the work, :mod:`~raptormq.storage.queue.topic_state` keeps what
+a start has to know; the broker's ``conversions`` decides what may be converted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
+from raptormq.logs import get_logger
+from raptormq.storage.background import Runner
+from raptormq.storage.conversion.job import Job, Progress, QueueTypes, StopRequested, Workshop
+from raptormq.storage.conversion.rebuild import QueueConversion
+from raptormq.storage.fs import FileSystem, StorePaths
+from raptormq.storage.log import CommitLog
+from raptormq.storage.maintenance import Checkpointing
+from raptormq.storage.queue import BUILDING, STOPPED, SWITCHED, ConversionLedger, Entry, QueueTable
+from raptormq.storage.records import Dispatcher
+from raptormq.storage.recovery import QueueFilesMissing, load_queue, queue_ids
+
+logger = get_logger(__name__)
+
+
+class QueueConverter:
+    """Belongs to the thread of the store."""
+
+    def __init__(
+        self, filesystem: FileSystem, paths: StorePaths, log: CommitLog, table: QueueTable, dispatcher: Dispatcher
+    ) -> None:
+        self._filesystem = filesystem
+        self._log = log
+        self._table = table
+        self._dispatcher = dispatcher
+        self._ledger = ConversionLedger(filesystem, paths)
+        self._jobs: dict[str, Job] = {}
+        """One for each entry of the ledger."""
+        self._ended: dict[str, Progress] = {}
+        self._ordering = asyncio.Lock()
+        self._workshop: Workshop | None = None
+
+    # --- life ---
+
+    def prepare(self) -> ConversionLedger:
+        """Before the queues are loaded, and once their table knows what was declared and deleted: set the types of the
+        topics in the ledger, and return it.
+
+        Raises:
+            StoreDamaged: the ledger cannot be read.
+        """
+        self._ledger.load()
+        self._table.conversions = self._ledger.entries
+        for topic, entry in list(self._ledger.entries.items()):
+            if self._is_overruled(entry):
+                logger.warning("the conversion of topic %s is forgotten: the topic was deleted meanwhile", topic)
+                del self._ledger.entries[topic]
+                self._ledger.changed()
+            else:
+                self._table.set_type(topic, is_batch=entry.is_batch)
+        return self._ledger
+
+    def _is_overruled(self, entry: Entry) -> bool:
+        """Whether an entry is of a topic that was deleted, and that a crash has kept from being forgotten. Where only
+        its successor had been saved, that one may have queues of BatchCQ: the topic table never says so of a topic
+        whose other queues count, and queues of SimpleCQ, which the entry asks for, cannot hold all messages.
+        """
+        dead_end = self._table.dead_ends.get(entry.topic, 0)
+        was_deleted = entry.dead_end is not None and dead_end > entry.dead_end
+        return was_deleted or (entry.topic in self._table.batch_topics and not entry.is_batch)
+
+    def load(self, replay_from: int | None) -> None:
+        """After the recovery: find what there is of new queues, without items of records from ``replay_from`` on."""
+        for topic, entry in self._ledger.entries.items():
+            job = self._jobs[topic] = self._job(entry)
+            if entry.state == SWITCHED:
+                continue
+            folder = f"{self._table.files.formats[entry.to_batch].folder}/{topic}"
+            for queue_id in queue_ids(self._filesystem, folder):
+                queue = job.conversion.make(queue_id)
+                try:
+                    load_queue(self._table, queue, replay_from, rebuild=True)
+                except (QueueFilesMissing, StoreDamaged):
+                    self._table.reset(queue)
+
+    def _job(self, entry: Entry) -> Job:
+        conversion = QueueConversion(entry.topic, self._log, self._table, to_batch=entry.to_batch)
+        phase = "stopped" if entry.state == STOPPED else "waiting"
+        return Job(entry, conversion, Progress(entry.to_batch, phase, offset=entry.offset))
+
+    def start(self, background: Runner, checkpointing: Checkpointing) -> None:
+        """Tell who waits for disks; the methods that are awaited come after this."""
+        self._workshop = Workshop(
+            self._filesystem, self._log, self._table, self._dispatcher, self._ledger, background, checkpointing
+        )
+
+    # --- orders ---
+
+    def types(self) -> dict[str, bool]:
+        """Return the topics under conversion and whether their queues are those of BatchCQ now."""
+        return {topic: entry.is_batch for topic, entry in self._ledger.entries.items()}
+
+    def next_topic(self) -> str | None:
+        """Return the topic to go on with, None when there is nothing to do."""
+        return next((topic for topic, entry in self._ledger.entries.items() if entry.state != STOPPED), None)
+
+    async def order(self, topic: str, types: QueueTypes, *, to_batch: bool) -> None:
+        """Let ``topic``, which exists, be converted, or go on with it; nothing to do where it is of that type.
+
+        An order to convert back what has stopped half-way removes what there is.
+
+        Raises:
+            ConversionRefused: it is being converted to the other type.
+            StorageError: the order could not be saved; it does not count.
+        """
+        async with self._ordering:
+            await self._order(topic, types, to_batch)
+
+    async def _order(self, topic: str, types: QueueTypes, to_batch: bool) -> None:
+        entry = self._ledger.entries.get(topic)
+        is_new = entry is None
+        self._ended.pop(topic, None)
+        if entry is None:
+            if (topic in self._table.batch_topics) is to_batch:
+                return
+            dead_end = self._table.dead_ends.get(topic, 0)
+            entry = self._ledger.entries[topic] = Entry(topic, to_batch, dead_end=dead_end)
+            self._jobs[topic] = self._job(entry)
+        elif entry.to_batch is to_batch:
+            job = self._jobs[topic]
+            job.wants_stop = False
+            if job.progress.phase in ("stopped", "failed"):
+                job.progress.phase = "waiting"
+            if entry.state != STOPPED:
+                return
+            entry.state = BUILDING
+        elif entry.state == STOPPED:
+            await self._give_up(entry, types)
+        else:
+            raise ConversionRefused(f"topic {topic} is being converted the other way; stop that first")
+        try:
+            await self._save()
+        except StorageError:
+            if is_new:
+                self.forget(topic)
+            else:
+                self._let_rest(topic)
+            raise
+
+    async def _give_up(self, entry: Entry, types: QueueTypes) -> None:
+        """Remove what there is of new queues, once no start will want it. A switch to SimpleCQ that was told to stop
+        may not have noticed yet, and has told the topic table."""
+        assert self._workshop is not None
+        topic = entry.topic
+        job = self._jobs[topic]
+        types.set(topic, is_batch=entry.is_batch)
+        await types.settled()  # without an entry a start believes the topic table
+        if job.is_forgotten:
+            return
+        del self._ledger.entries[topic]
+        try:
+            await self._save()
+        except (StorageError, asyncio.CancelledError):
+            if not job.is_forgotten:
+                self._ledger.entries[topic] = entry
+                self._ledger.changed()
+            raise
+        if not job.is_forgotten:
+            del self._jobs[topic]
+            self._workshop.discard(job)
+
+    async def stop(self, topic: str) -> None:
+        """Let a conversion rest; one that has switched ends by itself.
+
+        Raises:
+            StorageError: that could not be saved.
+        """
+        if self._let_rest(topic):
+            await self._save()
+
+    def _let_rest(self, topic: str) -> bool:
+        """Stop a conversion that has not switched; False when there is none."""
+        entry = self._ledger.entries.get(topic)
+        if entry is None or entry.state != BUILDING:
+            return False
+        job = self._jobs[topic]
+        entry.state, job.wants_stop = STOPPED, True
+        if job.progress.phase == "waiting":
+            job.progress.phase = "stopped"
+        return True
+
+    def forget(self, topic: str) -> None:
+        """A topic is deleted, with the files of all its queues, or its conversion is as if it had never been ordered;
+        the ledger has to be saved (:meth:`tidy`).
+        """
+        self._ended.pop(topic, None)
+        job = self._jobs.pop(topic, None)
+        if job is not None:
+            self._dispatcher.detach(job.conversion)
+            job.wants_stop = job.is_forgotten = True
+            if not job.conversion.is_switched:
+                job.conversion.give_up()
+            self._ledger.entries.pop(topic, None)  # somebody may be giving it up
+            self._ledger.changed()
+
+    def progress(self, topic: str) -> Progress | None:
+        """Return what is known of the conversion of ``topic``, None when there was none since the start."""
+        job = self._jobs.get(topic)
+        if job is None:
+            return self._ended.get(topic)
+        progress = job.progress
+        progress.done, progress.total = job.conversion.messages()
+        if progress.phase == "comparing" and job.comparison is not None:
+            progress.done = job.comparison.messages
+        return progress
+
+    # --- work ---
+
+    async def tidy(self) -> None:
+        """Write the ledger if a topic has been forgotten.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        assert self._workshop is not None
+        await self._ledger.save(self._workshop.background)
+
+    async def convert(self, topic: str, types: QueueTypes) -> bool:
+        """Do what the ledger has for ``topic``; False when it is to be tried again later.
+
+        May be cancelled anywhere: the store is to be closed then, and the next start goes on.
+        """
+        assert self._workshop is not None
+        job = self._jobs[topic]
+        try:
+            if job.entry.state == STOPPED:
+                raise StopRequested
+            if job.entry.state == BUILDING:
+                await self._workshop.build(job)
+                await self._workshop.switch(job, types)
+            await self._workshop.finish(job, types)
+        except StopRequested:
+            await self._rest(job, types, "stopped", "")
+        except ConversionRefused as error:
+            await self._refuse(job, types, str(error))
+        except (StorageError, OSError) as error:
+            prefix = "the new queues cannot be written: "
+            remark = f"{prefix}{error.strerror}" if isinstance(error, OSError) else str(error)
+            await self._rest(job, types, "failed", remark)
+            return job.entry.state != SWITCHED
+        else:
+            await self._end(job, "done", "")
+        return True
+
+    async def fail(self, topic: str, types: QueueTypes, remark: str) -> None:
+        """Let a conversion rest whose :meth:`convert` has raised what nobody expects."""
+        job = self._jobs.get(topic)
+        if job is not None:
+            await self._rest(job, types, "failed", remark)
+
+    async def _refuse(self, job: Job, types: QueueTypes, remark: str) -> None:
+        """End a conversion that cannot be done, and remove what there is of new queues."""
+        logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
+        assert self._workshop is not None
+        entry = job.entry
+        types.set(entry.topic, is_batch=entry.is_batch)
+        await types.settled()  # without an entry a start believes the topic table
+        async with self._ordering:  # somebody may be giving it up
+            if self._jobs.get(entry.topic) is job:
+                self._workshop.discard(job)  # a start that still finds the entry begins anew
+                await self._end(job, "refused", remark)
+
+    async def _rest(self, job: Job, types: QueueTypes, phase: str, remark: str) -> None:
+        """Stop what has not switched yet; what there is of new queues stays."""
+        entry = job.entry
+        if self._jobs.get(entry.topic) is not job:
+            return
+        job.progress.phase, job.progress.remark = phase, remark
+        if remark:
+            logger.error("the conversion of topic %s has stopped: %s", entry.topic, remark)
+        if entry.state != SWITCHED:
+            entry.state = STOPPED
+            self._dispatcher.detach(job.conversion)
+            types.set(entry.topic, is_batch=entry.is_batch)
+            await self._save_or_warn()
+
+    async def _end(self, job: Job, phase: str, remark: str) -> None:
+        """Forget a job, and then tell of its end: who is told of it may stop the broker at once."""
+        topic = job.entry.topic
+        if self._jobs.get(topic) is not job:
+            return
+        del self._ledger.entries[topic]
+        await self._save_or_warn()
+        progress = self.progress(topic)
+        if self._jobs.get(topic) is job and progress is not None:  # nobody has deleted or ordered it meanwhile
+            progress.phase, progress.remark = phase, remark
+            progress.done = progress.total if phase == "done" else progress.done
+            self._ended[topic] = progress
+            del self._jobs[topic]
+
+    async def _save(self) -> None:
+        assert self._workshop is not None
+        await self._ledger.rewrite(self._workshop.background)
+
+    async def _save_or_warn(self) -> None:
+        try:
+            await self._save()
+        except StorageError as error:
+            logger.error("%s", error)

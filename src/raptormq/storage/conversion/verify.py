@@ -1,0 +1,119 @@
+"""Compares the queues of a conversion by checksums: SHA-256 over queue offset, log offset, size and tag code of every
+message that the log still has (28 bytes each, big-endian), queue by queue in the order of their ids.
+
+Neighbour: :mod:`~raptormq.storage.conversion.rebuild` has the queues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raptormq.errors import ConversionRefused
+from raptormq.storage.conversion.rebuild import SLICE_ROWS, QueueConversion
+from raptormq.storage.queue import ConsumeQueue, QueueTable
+
+_ROW = struct.Struct(">qqiq")
+
+
+class Checksums(NamedTuple):
+    """Hexadecimal; equal when the queues are."""
+
+    before: str
+    after: str
+
+
+@dataclass(slots=True)
+class _Check:
+    """Where the comparison of one queue is, and the hashes of what it has seen so far."""
+
+    at: int
+    end: int
+    before: hashlib._Hash = field(default_factory=hashlib.sha256)
+    after: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+
+class QueueComparison:
+    """One pass over all queues of a conversion that have caught up when it begins; what they get later is in both by
+    the same call.
+    """
+
+    def __init__(self, conversion: QueueConversion, table: QueueTable) -> None:
+        self._conversion = conversion
+        self._table = table
+        self._unchecked = dict.fromkeys(table.queue_ids(conversion.topic))
+        self._check: _Check | None = None
+        self._digests: dict[int, tuple[bytes, bytes]] = {}
+        self._tried_again: set[int] = set()
+        self.messages = 0
+        """Messages compared so far."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all queues are equal."""
+        return not self._unchecked
+
+    def compare(self, *, wait: bool = False) -> bool:
+        """Compare one slice; True when nothing is left to compare, or a queue differs and is to be built again first,
+        which is tried once: :attr:`is_complete` tells.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            ConversionRefused: a queue differs although it was built again.
+            StorageError: the disk cannot read an item.
+        """
+        queue_id = next(iter(self._unchecked), None)
+        if queue_id is None or self._conversion.is_behind:
+            return True
+        source, queue = self._table.get(self._conversion.topic, queue_id), self._conversion.queues.get(queue_id)
+        if source is None or queue is None:
+            del self._unchecked[queue_id]
+            return False
+        if self._compare_slice(source, queue, wait):
+            self._finish(queue_id)
+        return False
+
+    def _compare_slice(self, source: ConsumeQueue, queue: ConsumeQueue, wait: bool) -> bool:
+        rows = self._conversion.rows
+        first = rows.first_offset(source, wait=wait) if source.max_offset else 0
+        check = self._check
+        if check is None:
+            check = self._check = _Check(first, min(source.max_offset, queue.max_offset))
+        start = max(first, check.at)
+        if start >= check.end:
+            return True
+        old_rows, end = rows.read(source, start, SLICE_ROWS, wait=wait)
+        end = min(end, check.end)
+        new_rows, at = [], start
+        while at < end:
+            more, at = rows.read(queue, at, SLICE_ROWS, wait=wait)
+            new_rows += more
+        for digest, found in ((check.before, old_rows), (check.after, new_rows)):
+            digest.update(b"".join(_ROW.pack(row.base, *row[:3]) for row in found if start <= row.base < end))
+        self.messages += end - start
+        check.at = end
+        return end >= check.end
+
+    def _finish(self, queue_id: int) -> None:
+        check, self._check = self._check, None
+        assert check is not None
+        self._digests[queue_id] = check.before.digest(), check.after.digest()
+        if check.before.digest() == check.after.digest():
+            del self._unchecked[queue_id]
+            return
+        if queue_id in self._tried_again:
+            raise ConversionRefused(
+                f"queue {queue_id} of {self._conversion.topic} differs after it was built twice; it stays as it is"
+            )
+        self._tried_again.add(queue_id)
+        self._conversion.begin_again(queue_id)
+
+    def checksums(self) -> Checksums:
+        """Return those of all queues compared."""
+        before, after = hashlib.sha256(), hashlib.sha256()
+        for queue_id in sorted(self._digests):
+            for digest, part in zip((before, after), self._digests[queue_id], strict=True):
+                digest.update(part)
+        return Checksums(before.hexdigest(), after.hexdigest())

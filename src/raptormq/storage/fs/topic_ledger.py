@@ -1,0 +1,106 @@
+"""What the ledgers of a store have in common: a table with an entry for some topics, kept in a small JSON file
+(:mod:`~raptormq.json_file`)::
+
+    {"<key>": {"<topic>": <entry>}, "crc32": <number>}
+
+Neighbours: :mod:`~raptormq.storage.queue.topic_state` and :mod:`~raptormq.storage.queue.topic_state` have the entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+from raptormq.errors import BodyError, StorageError
+from raptormq.json_file import JsonFile, VersionedFile, dump_pretty, sealed
+from raptormq.protocol.bodies.members import object_at
+from raptormq.storage.background import Runner
+from raptormq.storage.fs.filesystem import FileSystem
+
+T = TypeVar("T")
+
+
+class TopicLedger(ABC, Generic[T]):
+    """The file at ``path``; ``entries`` are by topic."""
+
+    key: ClassVar[str]
+    """Where in the file the table is."""
+    entry_name: ClassVar[str]
+    """What an entry is, for the error about one that is not."""
+    without: ClassVar[str]
+    """What a start without the file means."""
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self.path = path
+        self._json = JsonFile(path, filesystem, key=self.key, without=self.without)
+        self._file = VersionedFile(self._json)
+        self.version = 0
+        """Grows with each change."""
+        self._saving = asyncio.Lock()
+        self.entries: dict[str, T] = {}
+
+    @abstractmethod
+    def _decode(self, topic: str, value: object) -> T | None:
+        """Return the entry that ``value`` stands for, None where it is none."""
+
+    @abstractmethod
+    def _encode(self, entry: T) -> object:
+        """Return what the file says of an entry."""
+
+    def load(self) -> dict[str, T]:
+        """Read the file and return :attr:`entries`; one that is none makes the file a damaged one.
+
+        Raises:
+            StoreDamaged: the file and its backup cannot be read.
+        """
+        self.entries.update(self._json.load(self._decode_all) or {})
+        return self.entries
+
+    def _decode_all(self, value: dict[str, Any]) -> dict[str, T]:
+        entries: dict[str, T] = {}
+        for topic, each in object_at(value, self.key).items():
+            entry = self._decode(topic, each)
+            if entry is None:
+                raise BodyError(f"no {self.entry_name}: {topic!r:.100}: {each!s:.100}")
+            entries[topic] = entry
+        return entries
+
+    def changed(self) -> None:
+        """The entries are to be written."""
+        self.version += 1
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has every change."""
+        return self._file.version == self.version
+
+    async def save(self, background: Runner) -> None:
+        """Wait until the file has every change. A cancellation leaves it to the next save, or to the thread that writes
+        already.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        async with self._saving:
+            if self.is_saved:
+                return
+            try:
+                await background.run(self._write, self.version, self._text())
+            except OSError as error:
+                raise StorageError(f"cannot save {self.path}: {error.strerror or error}") from error
+
+    def save_now(self) -> None:
+        """Write the file, in this thread, if it lacks a change.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        if not self.is_saved:
+            self._write(self.version, self._text())
+
+    def _text(self) -> bytes:
+        return dump_pretty(sealed({self.key: {topic: self._encode(entry) for topic, entry in self.entries.items()}}))
+
+    def _write(self, version: int, text: bytes) -> None:
+        self._file.save(version, text)

@@ -1,0 +1,17 @@
+"""The key index: messages by key and unique key, in index files.
+
+Knows the log only through records; queues it does not know.
+"""
+
+from __future__ import annotations
+
+from raptormq.storage.index.index_file import Header, remove_aside
+from raptormq.storage.index.key_index import KeyIndex
+from raptormq.storage.index.query import KeyQueries
+
+__all__ = [
+    "Header",
+    "KeyIndex",
+    "KeyQueries",
+    "remove_aside",
+]

@@ -1,0 +1,457 @@
+"""One file of the key index (Apache RocketMQ ``IndexFile``): a hash table on disk whose chains run back in time.
+
+Big-endian; 5,000,000 slots and 20,000,000 entries by default, sparse::
+
+     0  beginTimestamp i64      store time (ms) of the first message
+     8  endTimestamp i64        of the last one
+    16  beginPhyOffset i64      its place in the log
+    24  endPhyOffset i64
+    32  hashSlotCount i32       slots in use
+    36  indexCount i32          number of the next entry; the first one is 1
+    40  slots i32 * n           number of the newest entry of the slot, 0 for none; slot = hash % n
+        entries                 hash i32 | physical offset i64 | seconds after beginTimestamp i32 | older entry i32
+
+A file is written behind in the order entries, slots, header, and before the header a thread makes the others durable:
+what a header counts is there after a killed process and after a power cut. Slots that lead further are mended by the
+next start, and what the header does not count is put in again by the replay of the log. A thread may write entries
+before: where no slot leads nobody looks.
+
+Files of the key index that are set aside: they have another number of slots than files are to have, or are none, so
+that their keys are not found. Each is kept, for who sets the old number again, while the log has messages of its.
+
+Neighbour: :mod:`~raptormq.storage.index.key_index` sets them aside, :mod:`~raptormq.storage.maintenance.maintenance`
+has the timer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raptormq.logs import get_logger
+from raptormq.storage.fs import Extent, File, FileSystem, PagesMissing
+
+logger = get_logger(__name__)
+
+
+_ASIDE = ".aside"
+"""What is behind the name of such a file."""
+_NAME = re.compile(r"[0-9]{17}\.aside")
+
+
+def set_aside(filesystem: FileSystem, path: str, reason: Exception) -> None:
+    """Give ``path`` another name, with a warning.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    aside = f"{path}{_ASIDE}"
+    filesystem.replace(path, aside)
+    logger.warning("keys in %s are not found, it is %s now: %s", path, aside, reason)
+
+
+def remove_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
+    """Remove files below ``folder`` that were set aside and only have messages before ``log_min``; what has no header
+    stays, it may be anything. Waits for the disk.
+
+    Raises:
+        OSError: one cannot be read or removed.
+    """
+    for name in filesystem.names(folder):
+        path = f"{folder}/{name}"
+        if not _NAME.fullmatch(name):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
+            if _end_offset(filesystem, path, log_min) < log_min:
+                filesystem.remove(path)
+                logger.info("%s is removed, the log has none of its messages any more", path)
+
+
+def _end_offset(filesystem: FileSystem, path: str, unknown: int) -> int:
+    """Return the place of the last message of a file, ``unknown`` when it has no header that says so."""
+    try:
+        file = filesystem.open(path)
+    except IsADirectoryError:
+        return unknown
+    with contextlib.closing(file):
+        data = file.read_at(0, HEADER_BYTES)
+    if len(data) < HEADER_BYTES:
+        return unknown
+    begin_timestamp, end_timestamp, begin, end, _, next_entry = HEADER.unpack(data)
+    is_header = 0 < begin_timestamp <= end_timestamp and 0 <= begin <= end and next_entry > 1
+    return int(end) if is_header else unknown
+
+
+HEADER = struct.Struct(">qqqqii")
+HEADER_BYTES = HEADER.size
+_ENTRY = struct.Struct(">iqii")
+ENTRY_BYTES = _ENTRY.size
+ENTRIES = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("older", ">i4")])
+_SLOT_BYTES = 4
+_PAGE_BYTES = 4096
+_PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
+_ENTRIES_AT_ONCE = 1 << 16
+_PIECE_BYTES = 128 << 10
+"""Written at once; file systems lock a file for as long as a write takes, 50 ms for 16 MiB."""
+EntryRows = NDArray[np.void]
+_Column = NDArray[np.int32]
+
+
+class Entries(NamedTuple):
+    """Entries that a file lacks, to be written by any thread."""
+
+    path: str
+    first: int
+    """Number of the first one."""
+    at: int
+    data: bytes
+
+    def write(self, filesystem: FileSystem) -> bool:
+        """Write them; False when the file is gone by now. It is opened by name, so that neither side can close a
+        descriptor under the other's hands, and written in pieces: the event loop's writes to it wait for one at most.
+
+        Raises:
+            OSError: the disk has no room, or failed.
+        """
+        data = memoryview(self.data)
+        try:
+            with contextlib.closing(filesystem.open(self.path)) as file:
+                for start in range(0, len(data), _PIECE_BYTES):
+                    piece = data[start : start + _PIECE_BYTES]
+                    file.write_at(self.at + start, [piece], len(piece))
+        except FileNotFoundError:
+            return False
+        return True
+
+
+class Header(NamedTuple):
+    """A header that a file lacks, to be written by any thread."""
+
+    path: str
+    data: bytes
+
+    def make_durable(self, filesystem: FileSystem) -> None:
+        """Write it when all that it counts is durable, and make it durable as well; nothing if the file is gone by now.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(filesystem.open(self.path)) as file:
+            file.sync()
+            file.write_at(0, [self.data], len(self.data))
+            file.sync()
+
+
+class IndexFile:
+    """A file of ``slot_count`` slots and as many entries as its size has room for; belongs to one thread."""
+
+    def __init__(self, filesystem: FileSystem, path: str, slot_count: int) -> None:
+        """Open a file; before it is added to, it has to be prepared.
+
+        Raises:
+            OSError: it cannot be opened or read.
+            ValueError: it is no index file, or one of another number of slots.
+        """
+        self.path = path
+        self.slot_count = slot_count
+        self._entries_at = HEADER_BYTES + slot_count * _SLOT_BYTES
+        self._slots: NDArray[np.int32] | None = None
+        """All slots; those of an older file are there after :meth:`prepare`."""
+        self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
+        """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
+        self._file: File = filesystem.open(path)
+        self.is_open = True
+        try:
+            self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+        self._file_header = self._complete_header = self._header()
+        self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
+        self._tail_from = self._next
+        self._round: list[int] = []
+        self._round_header = b""
+
+    @classmethod
+    def create(cls, filesystem: FileSystem, path: str, slot_count: int, entry_count: int) -> IndexFile:
+        """Make a file for ``entry_count`` entries, ready to be added to.
+
+        Raises:
+            OSError: it cannot be made, and is not there.
+            MemoryError: the same.
+        """
+        slots = np.zeros(slot_count, dtype=np.int32)
+        try:
+            with contextlib.closing(filesystem.open(path, create=True)) as file:
+                file.truncate(HEADER_BYTES + slot_count * _SLOT_BYTES + entry_count * ENTRY_BYTES)
+            made = cls(filesystem, path, slot_count)
+        except (OSError, MemoryError):
+            with contextlib.suppress(OSError):
+                filesystem.remove(path)
+            raise
+        made._slots = slots
+        return made
+
+    def _read_header(self) -> None:
+        size = self._file.size()
+        self._entry_count, rest = divmod(size - self._entries_at, ENTRY_BYTES)
+        if size and (self._entry_count < 1 or rest):
+            raise ValueError(f"{size} bytes are not those of {self.slot_count} slots and entries")
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self._used_slots,
+            next_entry,
+        ) = HEADER.unpack(self._file.read_at(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        if not 0 <= next_entry <= max(0, self._entry_count):
+            raise ValueError(f"it counts {next_entry} of {self._entry_count} entries")
+        self._next: int = max(1, next_entry)
+        if len(self) and not self._is_first_where_it_should_be():
+            raise ValueError(f"its entries do not begin behind {self.slot_count} slots")
+        if not self._is_last_where_the_header_ends():
+            raise ValueError("its header is damaged: it does not end with the last entry")
+
+    def _is_first_where_it_should_be(self) -> bool:
+        """Whether the file has so many slots: nothing but the first entry tells, and a slot that leads to it or on."""
+        data = self._file.read_at(self.place(1), ENTRY_BYTES)
+        hashed, offset, _, older = _ENTRY.unpack(data)
+        return any(data) and offset == self.begin_offset and older == 0 and self._slot(hashed, wait=True) > 0
+
+    def _is_last_where_the_header_ends(self) -> bool:
+        """Whether the last entry that the header counts has the place and time of which the header is the last, or
+        there is none, and no slot in use.
+        """
+        if not len(self):
+            return not self._used_slots
+        _, offset, seconds, _ = _ENTRY.unpack(self._file.read_at(self.place(self._next - 1), ENTRY_BYTES))
+        after_begin = (self.end_timestamp - self.begin_timestamp) // 1000
+        return bool(offset == self.end_offset and seconds == max(0, min(after_begin, 0x7FFFFFFF)))
+
+    def __len__(self) -> int:
+        return self._next - 1
+
+    # --- adding ---
+
+    def room(self) -> int:
+        """How many entries more fit."""
+        return self._entry_count - self._next
+
+    def put(self, hashes: NDArray[np.int32], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
+        """Add entries, one row each, in the order of the log; there is room for them.
+
+        Raises:
+            MemoryError: none was added.
+        """
+        slots = self._slots
+        assert slots is not None, "prepare() comes first"
+        begin_timestamp = self.begin_timestamp if len(self) else int(timestamps[0])
+        numbers = np.arange(self._next, self._next + len(hashes), dtype=np.int32)
+        places = hashes % self.slot_count
+        entries = np.empty(len(hashes), dtype=ENTRIES)
+        entries["hash"], entries["offset"] = hashes, offsets
+        seconds = (timestamps - begin_timestamp) // 1000
+        np.minimum(seconds, 0x7FFFFFFF, out=seconds)
+        entries["seconds"] = np.maximum(seconds, 0, out=seconds)
+        pages, before, used_slots = places // _PAGE_SLOTS, slots[places], self._used_slots
+        try:
+            entries["older"] = self._chain(slots, places, numbers)
+            self._tail += entries.tobytes()
+        except MemoryError:
+            slots[places], self._used_slots = before, used_slots
+            raise
+        self._dirty[pages] = True
+        if not len(self):
+            self.begin_timestamp, self.begin_offset = begin_timestamp, int(offsets[0])
+        self._next += len(hashes)
+        self.end_timestamp, self.end_offset = int(timestamps[-1]), int(offsets[-1])
+
+    def _chain(self, slots: _Column, places: _Column, numbers: _Column) -> _Column:
+        """Let the slots lead to the new entries; return for each the entry that its slot had before."""
+        older = slots[places]
+        slots[places] = numbers  # of several for one slot the last one stays, which is the newest
+        self._used_slots += int(np.count_nonzero(older == 0))
+        if (slots[places] == numbers).all():
+            return older
+        order = np.argsort(places, kind="stable")
+        place, number = places[order], numbers[order]
+        again = np.flatnonzero(place[1:] == place[:-1]) + 1
+        self._used_slots -= int(np.count_nonzero(older[order[again]] == 0))
+        older[order[again]] = number[again - 1]
+        return older
+
+    def prepare(self) -> None:
+        """Take an older file that is to be added to: load its slots, and let each lead to an entry that the header
+        counts. After a crash some lead further, and none of the next runs need have noticed.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        data = self._file.read_at(HEADER_BYTES, self.slot_count * _SLOT_BYTES)
+        self._slots = slots = np.frombuffer(data, dtype=">i4").astype(np.int32)
+        wrong = (slots >= self._next) | (slots < 0)
+        if wrong.any():
+            self._dirty[np.flatnonzero(wrong) // _PAGE_SLOTS] = True
+            slots[wrong] = 0
+            self._mend(slots, wrong)
+
+    def _mend(self, slots: _Column, wrong: NDArray[np.bool_]) -> None:
+        """Find the newest entries of the ``wrong`` slots. Nothing that is not counted is asked: after a power cut it
+        may be missing, and later runs have written over it.
+        """
+        after = self._next
+        while after > 1 and wrong.any():
+            first = max(1, after - _ENTRIES_AT_ONCE)
+            data = self._file.read_at(self.place(first), (after - first) * ENTRY_BYTES)
+            places = np.frombuffer(data, dtype=ENTRIES)["hash"].astype(np.int32) % self.slot_count
+            rows = np.flatnonzero(wrong[places])
+            slots[places[rows]] = rows + first  # of several for one slot the last one stays, which is the newest
+            wrong[places[rows]] = False
+            after = first
+
+    # --- writing behind ---
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file lacks something that was added, but for its header."""
+        return bool(self._round or self._complete_header != self._header() or self._dirty.any())
+
+    def begin_round(self) -> None:
+        """Let the next flush begin a round that counts all that is there now, whatever became of the last one."""
+        self._dirty[self._round] = True
+        self._round, self._round_header = [], b""
+
+    def flush(self, pages: int) -> bool:
+        """Write about so many pages of what was added; True at the end of a round, when :attr:`header` counts what was
+        there at its start.
+
+        Raises:
+            OSError: it comes again with the next call.
+        """
+        if not self._round and not self._round_header:
+            self._round = np.flatnonzero(self._dirty).tolist()
+            self._dirty[:] = False
+            self._round_header = self._header()
+        if not self._write_entries(pages * _PAGE_BYTES):
+            return False
+        slots = self._slots
+        while self._round and pages and slots is not None:
+            first = self._round[-1] * _PAGE_SLOTS
+            page = slots[first : first + _PAGE_SLOTS].astype(">i4").tobytes()
+            self._file.write_at(HEADER_BYTES + first * _SLOT_BYTES, [page], len(page))
+            self._round.pop()
+            pages -= 1
+        if self._round:
+            return False
+        self._complete_header, self._round_header = self._round_header, b""
+        return True
+
+    @property
+    def header(self) -> Header | None:
+        """What is to be written at last: it counts what the file has, but need not be durable yet."""
+        is_new = self._complete_header != self._file_header
+        return Header(self.path, self._complete_header) if is_new else None
+
+    def header_written(self, header: Header) -> None:
+        """The file has ``header`` now."""
+        self._file_header = header.data
+
+    def _write_entries(self, limit: int) -> bool:
+        """Write up to ``limit`` bytes of entries; True when none is left. Slots may then be written: they lead to
+        entries that are there."""
+        if self._tail:
+            entries = self.unwritten(limit)
+            self._file.write_at(entries.at, [entries.data], len(entries.data))
+            self.written(entries)
+        return not self._tail
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Size of the entries that the file lacks."""
+        return len(self._tail)
+
+    def unwritten(self, limit: int) -> Entries:
+        """Return the first entries that the file lacks, up to ``limit`` bytes of them."""
+        size = min(len(self._tail), limit) // ENTRY_BYTES * ENTRY_BYTES
+        data = bytes(memoryview(self._tail)[:size])  # a copy: a view in an error that is kept would hold the size
+        return Entries(self.path, self._tail_from, self.place(self._tail_from), data)
+
+    def written(self, entries: Entries) -> None:
+        """The file has ``entries`` now; a flush may have written them, too."""
+        count = entries.first + len(entries.data) // ENTRY_BYTES - self._tail_from
+        if count > 0:
+            del self._tail[: count * ENTRY_BYTES]
+            self._tail_from += count
+
+    def _header(self) -> bytes:
+        return HEADER.pack(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self._used_slots,
+            self._next,
+        )
+
+    # --- finding ---
+
+    @property
+    def first_in_memory(self) -> int:
+        """Number of the first entry that the file may lack; those before it never change."""
+        return self._tail_from
+
+    def newest(self, hashed: int, *, wait: bool) -> int:
+        """Return the number of the newest entry in the chain of ``hashed``, 0 when there is none.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+        """
+        number = self._slot(hashed, wait=wait)
+        return number if 0 < number <= len(self) else 0
+
+    def entry(self, number: int, *, wait: bool) -> tuple[int, int, int, int]:
+        """Return hash, log offset, seconds and older entry of an entry.
+
+        Raises:
+            PagesMissing: as above.
+        """
+        if number >= self._tail_from and self._tail:
+            return _ENTRY.unpack_from(self._tail, (number - self._tail_from) * ENTRY_BYTES)
+        return _ENTRY.unpack(self._read(self.place(number), ENTRY_BYTES, wait))
+
+    def entries_in_memory(self, first: int, after: int) -> EntryRows:
+        """Return entries from :attr:`first_in_memory` on."""
+        begin, end = (first - self._tail_from) * ENTRY_BYTES, (after - self._tail_from) * ENTRY_BYTES
+        return np.frombuffer(self._tail[begin:end], dtype=ENTRIES)
+
+    def place(self, number: int) -> int:
+        """Return where in the file an entry is."""
+        return self._entries_at + number * ENTRY_BYTES
+
+    def _slot(self, hashed: int, *, wait: bool) -> int:
+        slot = hashed % self.slot_count
+        if self._slots is not None:
+            return int(self._slots[slot])
+        return int.from_bytes(self._read(HEADER_BYTES + slot * _SLOT_BYTES, _SLOT_BYTES, wait), "big", signed=True)
+
+    def _read(self, at: int, size: int, wait: bool) -> bytes | bytearray:
+        data = self._file.read_at(at, size) if wait else self._file.read_cached(at, size)
+        if data is None:
+            raise PagesMissing([Extent(self.path, at, size)])
+        return data
+
+    def release_slots(self) -> None:
+        """Give the memory of the slots back: no entry will be added any more."""
+        if not self.is_dirty:
+            self._slots = None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.is_open = False
+        self._file.close()

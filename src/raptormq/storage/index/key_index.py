@@ -1,0 +1,398 @@
+"""Finds messages by their keys (Apache RocketMQ ``IndexService``): the files of the index, newest last.
+
+Every message, also in a batch that is stored whole, is entered under its unique key and under each word of KEYS, in the
+dispatch after the consume queues; rolled back halves of transactions are not. Of a batch that is compressed or
+encrypted as a whole only its own are: the dispatch runs on the event loop, and inflating 32 KiB there takes 35 us.
+Files are ``index/<yyyyMMddHHmmssSSS>`` by the time of their creation.
+
+Messages whose keys are to be entered into the index, gathered until there are enough of them, and their rows.
+
+Neighbour: :mod:`~raptormq.storage.index.key_index` writes the rows; entered one by one they would cost ten times as
+much. Most messages are noted with their properties. Those of a batch that is stored whole, when it was found on its way
+in that unique keys of one length are all keys they have, are noted as one run of these: 0.1 us a message instead of
+0.4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raptormq.errors import RecordError
+from raptormq.logs import get_logger
+from raptormq.protocol.batch import scan_batch
+from raptormq.protocol.inner_ids import unpack_ids
+from raptormq.protocol.record import SysFlag
+from raptormq.storage.fs import FileSystem
+from raptormq.storage.index.index_file import Entries, Header, IndexFile, set_aside
+from raptormq.storage.index.key_hash import hash_units, hashes_of_keys, key_hash, topic_hashes
+from raptormq.storage.index.search import FileSearch
+from raptormq.storage.queue import AppendedLists, AppendResult, PendingBatch, PendingRecord
+
+logger = get_logger(__name__)
+
+
+_Longs = NDArray[np.int64]
+
+
+class KeyRows(NamedTuple):
+    """A row for each key, in the order of the log."""
+
+    hashes: NDArray[np.int32]
+    offsets: _Longs
+    timestamps: _Longs
+
+
+_Run = tuple[str, int, int, int, bytes]
+"""Topic, offset, store time (ms), number of keys, and the keys back to back."""
+
+
+class NotedKeys:
+    """Columns of messages, and runs of unique keys."""
+
+    __slots__ = ("_offsets", "_runs", "_texts", "_timestamps", "_topics", "count")
+
+    def __init__(self) -> None:
+        self._topics: list[str] = []
+        self._texts: list[bytes] = []
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+        self._runs: list[_Run] = []
+        self.count = 0
+        """Messages noted, batches included."""
+
+    def note(self, topic: str, text: bytes, offset: int, timestamp: int) -> None:
+        """Note a message by its properties."""
+        self._topics.append(topic)
+        self._texts.append(text)
+        self._offsets.append(offset)
+        self._timestamps.append(timestamp)
+        self.count += 1
+
+    def note_all(self, topic: str, texts: Sequence[bytes], offsets: Sequence[int], timestamp: int) -> None:
+        """Note messages of one topic and time by their properties."""
+        count = len(texts)
+        self._topics.extend([topic] * count)
+        self._texts.extend(texts)
+        self._offsets.extend(offsets)
+        self._timestamps.extend([timestamp] * count)
+        self.count += count
+
+    def note_run(self, topic: str, keys: bytes, count: int, offset: int, timestamp: int) -> None:
+        """Note ``count`` unique keys of one length, ASCII and back to back, of messages at one place of the log."""
+        self._runs.append((topic, offset, timestamp, count, keys))
+        self.count += count
+
+    def rows(self) -> KeyRows:
+        """Return the rows of all that is noted."""
+        parts: list[KeyRows] = []
+        if self._texts:
+            parts.append(self._rows_of_texts())
+        by_length: dict[int, list[_Run]] = {}
+        for run in self._runs:
+            by_length.setdefault(len(run[4]) // run[3], []).append(run)
+        parts += [_rows_of_runs(runs, length) for length, runs in by_length.items()]
+        if len(parts) == 1:
+            return parts[0]
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.argsort(columns[1], kind="stable")
+        return KeyRows(columns[0][order], columns[1][order], columns[2][order])
+
+    def _rows_of_texts(self) -> KeyRows:
+        hashes, owners = hashes_of_keys(self._topics, self._texts)
+        offsets, timestamps = np.array(self._offsets, dtype=np.int64), np.array(self._timestamps, dtype=np.int64)
+        return KeyRows(hashes, offsets[owners], timestamps[owners])
+
+
+def _rows_of_runs(runs: Sequence[_Run], length: int) -> KeyRows:
+    topics, offsets, timestamps, counts, keys = zip(*runs, strict=True)
+    units = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, length)
+    hashes = hash_units(topic_hashes(topics).repeat(counts), units)
+    return KeyRows(
+        hashes,
+        np.array(offsets, dtype=np.int64).repeat(counts),
+        np.array(timestamps, dtype=np.int64).repeat(counts),
+    )
+
+
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
+_ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
+_NOTED_AT_MOST = 1024
+"""Messages are entered in groups of this size; one by one they would cost ten times as much."""
+_WAITING_AT_MOST = 1 << 22
+"""Keys that wait while no file can be made: 84 MB, and more than come until the store takes no more writes."""
+_PROPERTIES = itemgetter(3)
+_NAME = re.compile("[0-9]{17}")
+
+
+class KeyIndex:
+    """The index in ``folder``; an IndexBuilder of the dispatch."""
+
+    def __init__(
+        self, filesystem: FileSystem, folder: str, slot_count: int, entry_count: int, clock: Callable[[], int]
+    ) -> None:
+        self._filesystem = filesystem
+        self._folder = folder
+        self._slot_count = slot_count
+        self._entry_count = entry_count
+        self._clock = clock
+        self._files: list[IndexFile] = []
+        self._noted = NotedKeys()
+        self._waiting: deque[KeyRows] = deque()
+        """What could not be entered yet, in the order of the log."""
+        self._has_dropped = False
+        self._end_offset = -1
+
+    # --- life ---
+
+    def open(self, *, crashed: bool) -> None:
+        """Load the files. One that is no index file with so many slots is set aside, since the index can be missed and
+        a start cannot; one that counts nothing is removed: what was put into it comes again.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self._filesystem.make_folders(self._folder)
+        for name in self._filesystem.names(self._folder):
+            if _NAME.fullmatch(name):
+                self._open_file(f"{self._folder}/{name}")
+        self._files.sort(key=lambda file: file.begin_offset)  # not by name: the time of day may have gone back
+        if self._files:  # no other: a file is written to its end before the next one counts anything
+            self._files[-1].prepare()
+        self._end_offset = max((file.end_offset for file in self._files), default=-1)
+        if crashed:
+            self._end_offset -= 1  # of that message some keys may be missing; what is entered twice is found once
+
+    def _open_file(self, path: str) -> None:
+        try:
+            file = IndexFile(self._filesystem, path, self._slot_count)
+        except (ValueError, IsADirectoryError) as error:
+            set_aside(self._filesystem, path, error)
+            return
+        if len(file):
+            self._files.append(file)
+        else:
+            file.close()
+            self._filesystem.remove(path)
+
+    def log_ends_at(self, offset: int) -> None:
+        """Messages from ``offset`` on are new, even if a power cut has left entries of others in their place."""
+        self._end_offset = min(self._end_offset, offset - 1)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+    # --- adding ---
+
+    def build(self, batch: AppendResult) -> None:
+        """Note the keys of ``batch``; records that are in already are left alone."""
+        last = self._end_offset
+        if not batch.physical_offsets or batch.physical_offsets[-1] <= last:
+            return
+        noted = self._noted
+        for record, offset, timestamp in zip(
+            batch.records, batch.physical_offsets, batch.store_timestamps, strict=True
+        ):
+            if offset > last and record[8] & _ROLLED_BACK != _ROLLED_BACK:
+                if record[8] & _INNER_BATCH and self._note_batch(record, offset, timestamp):
+                    continue
+                noted.note(record[0], record[3], offset, timestamp)
+        self._end_offset = batch.physical_offsets[-1]
+        if noted.count >= _NOTED_AT_MOST:
+            self._enter_noted()
+
+    def _note_batch(self, batch: PendingRecord, offset: int, timestamp: int) -> bool:
+        """Note the keys of the messages in a batch that is stored whole, or what it says of them where nobody can look
+        inside; True when its own are noted too.
+        """
+        if isinstance(batch, PendingBatch):
+            if batch.keys:
+                self._noted.note_run(batch[0], batch.keys, batch.messages + 1, offset, timestamp)
+                return True
+            texts = batch.texts
+        else:
+            texts = () if batch.sys_flag & _COMPRESSED else _texts(bytes(batch.body))
+        if texts:
+            self._noted.note_all(batch.topic, texts, [offset] * len(texts), timestamp)
+        elif ids := unpack_ids(batch.properties.decode("utf-8", "replace")):
+            self._noted.note_run(batch.topic, "".join(ids).encode(), len(ids), offset, timestamp)
+        return False
+
+    def build_lists(self, batch: AppendedLists) -> None:
+        """Note the keys of lists that have just been appended."""
+        noted, timestamp = self._noted, batch.store_timestamp
+        for pending, _, first, after in batch.parts():
+            texts = list(map(_PROPERTIES, pending.rows))
+            noted.note_all(pending.topic, texts, batch.physical_offsets[first:after], timestamp)
+        self._end_offset = batch.physical_offsets[-1]
+        if noted.count >= _NOTED_AT_MOST:
+            self._enter_noted()
+
+    def enter(self) -> None:
+        """Enter the noted keys into the files.
+
+        Raises:
+            OSError: not all could be. They wait for the next call, unless they are too many: then none is entered any
+                more, and a start that recovers from the last checkpoint has to.
+        """
+        try:
+            if self._noted.count:
+                rows, self._noted = self._noted.rows(), NotedKeys()
+                self._wait(rows)
+            while self._waiting:
+                self._enter_some(self._waiting)
+        except MemoryError as error:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
+        if self._has_dropped:
+            raise OSError(errno.EIO, "too many keys have waited for room")
+
+    def _enter_noted(self) -> None:
+        """Enter the noted keys as far as possible: the next flush tells of trouble, messages are had all the same."""
+        with contextlib.suppress(OSError):
+            self.enter()
+
+    def _wait(self, rows: KeyRows) -> None:
+        if self._has_dropped or not len(rows.hashes):
+            return
+        self._waiting.append(rows)
+        if sum(len(each.hashes) for each in self._waiting) > _WAITING_AT_MOST:
+            offset = self._waiting[0].offsets[0]
+            logger.error("messages from offset %d on are not found by key before the next start", offset)
+            self._waiting.clear()
+            self._has_dropped = True
+
+    def _enter_some(self, waiting: deque[KeyRows]) -> None:
+        rows = waiting[0]
+        file = self._files[-1] if self._files else self._new_file()
+        count = _whole_messages(rows.offsets, file.room())
+        if not count:
+            file = self._new_file() if len(file) else file
+            count = _whole_messages(rows.offsets, file.room()) or file.room()
+        file.put(rows.hashes[:count], rows.offsets[:count], rows.timestamps[:count])
+        if count < len(rows.hashes):
+            waiting[0] = KeyRows(rows.hashes[count:], rows.offsets[count:], rows.timestamps[count:])
+        else:
+            waiting.popleft()
+
+    def _new_file(self) -> IndexFile:
+        now = self._clock()
+        name = time.strftime("%Y%m%d%H%M%S", time.localtime(now / 1000)) + f"{now % 1000:03d}"
+        while self._filesystem.exists(f"{self._folder}/{name}"):
+            name = str(int(name) + 1)
+        file = IndexFile.create(self._filesystem, f"{self._folder}/{name}", self._slot_count, self._entry_count)
+        self._files.append(file)
+        return file
+
+    # --- keeping ---
+
+    def begin_flush(self) -> None:
+        """Let :meth:`flush` be about all that is there now, with what earlier calls have left undone.
+
+        Raises:
+            OSError: there are keys that could not be entered, see :meth:`enter`.
+        """
+        self.enter()
+        for file in self._files:
+            file.begin_round()
+
+    def flush(self, pages: int) -> bool:
+        """Write about so many pages of what was added; True when everything that was there at :meth:`begin_flush` is
+        written but the :meth:`headers`.
+
+        Raises:
+            OSError: nothing is lost, it comes again.
+        """
+        self._enter_noted()
+        for file in self._files:
+            if file.is_dirty and not file.flush(pages):
+                return False
+            if file is not self._files[-1]:
+                if file.is_dirty:  # it went on growing in its round; the next one may not count before it does
+                    return False
+                file.release_slots()
+        return True
+
+    def unwritten_entries(self, least: int, most: int) -> Entries | None:
+        """Return between ``least`` and ``most`` bytes of entries for a thread to write, so that few are left to
+        :meth:`flush`; None where there are not so many.
+        """
+        for file in self._files:
+            if file.unwritten_bytes >= least:
+                return file.unwritten(most)
+        return None
+
+    def entries_written(self, entries: Entries) -> None:
+        """A thread has written what :meth:`unwritten_entries` returned."""
+        for file in self._files:
+            if file.path == entries.path:
+                file.written(entries)
+
+    def headers(self) -> list[Header]:
+        """Return what has to be written, and made durable, after all else; one file's before the next one's."""
+        return [header for file in self._files if (header := file.header) is not None]
+
+    def headers_written(self, headers: Sequence[Header]) -> None:
+        """These headers, which :meth:`headers` returned, are durable."""
+        for header in headers:
+            for file in self._files:
+                if file.path == header.path:
+                    file.header_written(header)
+
+    def take_before(self, log_min: int) -> list[str]:
+        """Forget the files that only have messages before ``log_min``, except the last one; the caller removes what is
+        returned, which takes 100 ms each.
+        """
+        taken: list[str] = []
+        while len(self._files) > 1 and self._files[0].end_offset < log_min:
+            file = self._files.pop(0)
+            file.close()
+            taken.append(file.path)
+        return taken
+
+    # --- finding ---
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Store time (ms) and log offset of the newest message that is in."""
+        self._enter_noted()
+        file = self._files[-1] if self._files else None
+        return (file.end_timestamp, file.end_offset) if file is not None else (0, 0)
+
+    def searches(self, topic: str, key: str, begin: int, end: int) -> list[FileSearch]:
+        """Return searches for messages that may have ``key`` (a hash decides), file by file, the newest first."""
+        self._enter_noted()
+        hashed = key_hash(topic, key)
+        return [
+            FileSearch(file, hashed, begin, end)
+            for file in reversed(self._files)
+            if len(file) and file.begin_timestamp <= end and file.end_timestamp >= begin
+        ]
+
+
+def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:
+    """Return how many rows fit without parting the keys of one message."""
+    count = min(room, len(offsets))
+    while 0 < count < len(offsets) and offsets[count] == offsets[count - 1]:
+        count -= 1
+    return count
+
+
+def _texts(batch: bytes) -> list[bytes]:
+    """Return the properties of the messages of a batch; none of one that is damaged."""
+    try:
+        return list(map(_PROPERTIES, scan_batch(batch)))
+    except RecordError:
+        return []

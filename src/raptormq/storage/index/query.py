@@ -1,0 +1,84 @@
+"""Queries by key: from what the index says to the messages, without holding up anybody else.
+
+Nothing is done twice: what has to be fetched from the disk, or looked through by a thread, leaves the place where the
+search is. One thread at most looks through the index; the others are there for those who read messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from raptormq.errors import BatchEncrypted, StorageError
+from raptormq.storage.background import Runner
+from raptormq.storage.fs import Buffer, FileSystem, with_pages
+from raptormq.storage.index.key_index import KeyIndex
+from raptormq.storage.index.search import LINKS, FileSearch
+from raptormq.storage.read import KeyQuery, MessageFinder
+
+_READ_AT_ONCE = 16
+"""Messages, in one turn of the event loop."""
+_READ_ATTEMPTS = 256
+_LINK_ATTEMPTS = 2 * LINKS
+"""A cold chain is fetched link by link."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQueries:
+    """Finds messages with ``index`` and reads them with ``finder``."""
+
+    index: KeyIndex
+    finder: MessageFinder
+    filesystem: FileSystem
+    one_looks_through: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def find(self, query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
+        """Return up to ``limit`` records with a key, the newest first.
+
+        Raises:
+            StorageError: a batch takes too much work, or the disk cannot read the index.
+            BatchEncrypted: nothing but encrypted batches has the key.
+        """
+        found: list[Buffer] = []
+        refused: BatchEncrypted | None = None
+        seen: set[int] = set()
+        """Places of what is found, and of some others: a message may have a key twice."""
+        for search in self.index.searches(*query[:4]):
+            while not search.is_done and len(found) < limit:
+                try:
+                    offsets = await self._turn(search, runner)
+                except OSError as error:
+                    raise StorageError(f"cannot read {search.path}: {error.strerror or error}") from error
+                await asyncio.sleep(0)
+                for start in range(0, len(offsets), _READ_AT_ONCE):
+                    piece = [each for each in offsets[start : start + _READ_AT_ONCE] if each not in seen]
+                    try:
+                        records = await self._read(piece, query, limit - len(found), runner)
+                    except BatchEncrypted as error:  # older messages with the key may be readable
+                        refused, records = error, []
+                    if records:
+                        seen.update(piece)
+                        found += records
+                    if len(found) >= limit:
+                        break
+                    await asyncio.sleep(0)
+        if refused is not None and not found:
+            raise refused
+        return found
+
+    async def _turn(self, search: FileSearch, runner: Runner | None) -> list[int]:
+        if not search.is_for_a_thread:
+            return await with_pages(lambda wait: search.turn(wait=wait), runner, self.filesystem, _LINK_ATTEMPTS)
+        if runner is None:
+            return search.look_through(self.filesystem)
+        async with self.one_looks_through:
+            return await runner.run(search.look_through, self.filesystem)
+
+    async def _read(self, offsets: Sequence[int], query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
+        return await with_pages(
+            lambda wait: self.finder.with_key(offsets, query, limit, wait=wait),
+            runner,
+            self.filesystem,
+            _READ_ATTEMPTS,
+        )

@@ -1,0 +1,123 @@
+"""Looks one hash up in one file of the key index, a bounded piece at a time, however long the chain is.
+
+A chain is followed link by link as far as most chains go. Beyond that the entries before are looked through in the
+order of the file, which finds the same: who followed 600,000 links, a page at a time, took half a minute. Entries that
+only the memory has are looked at on the event loop, the others by a thread, with numpy, which leaves Python's lock to
+others. Entries never change, so the place where a search is stays good for as long as the file is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from raptormq.storage.fs import FileSystem
+from raptormq.storage.index.index_file import ENTRIES, ENTRY_BYTES, EntryRows, IndexFile
+
+LINKS = 1_000
+"""Followed in one file: 2 ms."""
+OFFSETS_AT_ONCE = 64
+_BLOCK = 16_384
+"""Entries looked through in one piece: 0.2 ms."""
+_BLOCKS_AT_ONCE = 64
+"""By a thread, before others have their turn."""
+
+
+class FileSearch:
+    """Finds the log offsets of messages with the hash ``hashed`` that were stored between ``begin`` and ``end`` (ms,
+    give or take a second), the newest first; of those that are in the file at the first turn.
+    """
+
+    def __init__(self, file: IndexFile, hashed: int, begin: int, end: int) -> None:
+        self._file = file
+        self._hashed = hashed
+        self._begin = begin
+        self._end = end
+        self._number: int | None = None  # of the next entry to be looked at; 0 is none
+        self._links = 0
+        self._found: list[int] = []
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._file.path
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to find."""
+        return self._number == 0
+
+    @property
+    def is_for_a_thread(self) -> bool:
+        """Whether :meth:`look_through` has to go on, not :meth:`turn`."""
+        return (
+            self._number is not None
+            and self._links >= LINKS
+            and self._file.is_open
+            and 0 < self._number < self._file.first_in_memory
+        )
+
+    def turn(self, *, wait: bool) -> list[int]:
+        """Go on, and return what was found.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for; nothing is lost by that.
+        """
+        if not self._file.is_open:
+            self._number = 0  # retention has removed it, with its messages
+        elif self._number is None:
+            self._number = self._file.newest(self._hashed, wait=wait)
+        if self._links < LINKS:
+            self._follow(wait)
+        elif self._number:
+            first = max(self._file.first_in_memory, self._number + 1 - _BLOCK)
+            self._take(self._file.entries_in_memory(first, self._number + 1), first)
+        found, self._found = self._found, []
+        return found
+
+    def _follow(self, wait: bool) -> None:
+        file, number = self._file, self._number
+        while number and self._links < LINKS and len(self._found) < OFFSETS_AT_ONCE:
+            hashed, offset, seconds, older = file.entry(number, wait=wait)
+            stored = file.begin_timestamp + seconds * 1000
+            self._links += 1
+            if stored + 999 < self._begin or older >= number:
+                older = 0  # the chain runs back in time; or it is damaged
+            if hashed == self._hashed and self._begin <= stored + 999 and stored <= self._end:
+                self._found.append(offset)
+            self._number = number = max(0, older)
+
+    def look_through(self, filesystem: FileSystem) -> list[int]:
+        """Go on through what the disk has, and return what was found; by any thread, while nobody takes a turn.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        number = self._number or 0
+        try:
+            file = filesystem.open(self._file.path)
+        except FileNotFoundError:
+            self._number = 0
+            return []
+        with contextlib.closing(file):
+            for _ in range(_BLOCKS_AT_ONCE):
+                if not number or len(self._found) >= OFFSETS_AT_ONCE:
+                    break
+                first = max(1, number + 1 - _BLOCK)
+                data = file.read_at(self._file.place(first), (number + 1 - first) * ENTRY_BYTES)
+                self._take(np.frombuffer(data, dtype=ENTRIES, count=len(data) // ENTRY_BYTES), first)
+                number = self._number or 0
+        found, self._found = self._found, []
+        return found
+
+    def _take(self, rows: EntryRows, first: int) -> None:
+        """Take what is to be found in ``rows``, the entries from number ``first`` to the next one to be looked at."""
+        slot = self._hashed % self._file.slot_count
+        chain = rows[np.flatnonzero(rows["hash"].astype(np.int32) % self._file.slot_count == slot)][::-1]
+        stored = chain["seconds"].astype(np.int64) * 1000 + self._file.begin_timestamp
+        before = np.flatnonzero(stored + 999 < self._begin)
+        if len(before):
+            chain, stored = chain[: before[0]], stored[: before[0]]
+        self._found += chain["offset"][(chain["hash"] == self._hashed) & (stored <= self._end)].tolist()
+        self._number = 0 if len(before) else first - 1

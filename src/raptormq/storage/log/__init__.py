@@ -1,0 +1,22 @@
+"""The commit log: segments of bytes, the gate that refuses writes, flushes, reading ahead.
+
+Knows offsets and bytes; what a record is, it does not know.
+"""
+
+from __future__ import annotations
+
+from raptormq.storage.log.commit_log import CommitLog, Run
+from raptormq.storage.log.flush import FlushCallback, FlushService
+from raptormq.storage.log.readahead import PageWarmer
+from raptormq.storage.log.segment import Segment
+from raptormq.storage.log.write_gate import WriteGate
+
+__all__ = [
+    "CommitLog",
+    "FlushCallback",
+    "FlushService",
+    "PageWarmer",
+    "Run",
+    "Segment",
+    "WriteGate",
+]

@@ -1,0 +1,397 @@
+"""The commit log: one endless run of bytes, kept in segments of equal size (Apache RocketMQ ``CommitLog``,
+``MappedFileQueue``).
+
+Knows bytes and offsets, not messages: :mod:`~raptormq.storage.records.appender` makes the bytes,
+:mod:`~raptormq.storage.records.scanner` reads them back. Offset ``o`` is byte ``o % size`` of file ``o // size *
+size``. Everything below ``flushed_offset`` is durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from raptormq.errors import StorageError, StoreDamaged
+from raptormq.storage.fs import Buffer, Extent, FileSystem, PagesMissing, file_offsets
+from raptormq.storage.log.open_segments import OpenSegments
+from raptormq.storage.log.segment import Segment
+from raptormq.storage.log.write_gate import SEGMENT, WRITE, WriteGate
+
+
+class Run(NamedTuple):
+    """Bytes for consecutive places of one segment."""
+
+    offset: int
+    parts: list[Buffer]
+    size: int
+
+
+_HEAD_BYTES = 64
+_RETRY_MS = 1000
+"""Time between attempts to allocate a segment on a full disk."""
+QUIET_MS = 60_000
+"""A log that has not grown for so long has no hot bytes any more."""
+
+
+class CommitLog:
+    """The segments of ``folder``; all methods but ``flush`` and ``make_spare`` belong to one thread."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folder: str,
+        segment_size: int,
+        hot_bytes: int,
+        gate: WriteGate,
+        clock: Callable[[], int],
+        max_open: int = 1024,
+    ) -> None:
+        """``max_open``: files of segments that are neither written to nor hot."""
+        self._filesystem = filesystem
+        self._folder = folder
+        self._open = OpenSegments(max_open, self._is_written)
+        self.file_of = self._open.file_of
+        self._clock = clock
+        self._gate = gate
+        self._hot_bytes = hot_bytes
+        self._hot_from = 0
+        self._released = 0
+        self._quiet_end = -1
+        self._quiet_since = 0
+        self._retry_at = 0
+        self._half_written: list[tuple[Segment, int, int]] = []
+        self._names_made = self._names_synced = 0
+        self._making = threading.Lock()
+        self._is_short = False
+        self.segment_size = segment_size
+        self.segments: list[Segment] = []
+        self._spare: Segment | None = None
+        self.end_offset = 0
+        self.flushed_offset = 0
+
+    @property
+    def min_offset(self) -> int:
+        """First offset that is still there."""
+        return self.segments[0].base if self.segments else self.end_offset
+
+    @property
+    def allocated_end(self) -> int:
+        """End of the last segment."""
+        return self.segments[-1].end if self.segments else self.end_offset
+
+    def load(self) -> None:
+        """Find the segments.
+
+        Raises:
+            StoreDamaged: a file is missing in the middle or does not have the configured size.
+        """
+        for offset in file_offsets(self._filesystem.names(self._folder)):
+            segment = Segment(self._filesystem, self._folder, offset, self.segment_size)
+            size = self.file_of(segment).size()
+            after = self.segments[-1].end if self.segments else offset
+            if offset % self.segment_size or size > self.segment_size:
+                raise StoreDamaged(
+                    f"{segment.path} with {size} bytes does not fit mappedFileSizeCommitLog={self.segment_size}"
+                )
+            if offset != after:
+                raise StoreDamaged(f"the commit log has no file for offset {after}; the next is {segment.path}")
+            self.segments.append(segment)
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """A crash may have come between creating or cutting a file and allocating it, but only behind all records."""
+        has_successor = False
+        for segment in reversed(self.segments):
+            file = self.file_of(segment)
+            size = file.size()
+            if size < self.segment_size and has_successor:
+                raise StoreDamaged(f"{segment.path} has only {size} of {self.segment_size} bytes, and records follow")
+            has_successor = has_successor or any(file.read_at(0, _HEAD_BYTES))
+
+    def estimated_end(self) -> int:
+        """Return where the records probably end: behind the last page that was ever written or, after the death of a
+        process, was brought into memory to be written to (:mod:`~raptormq.storage.log.readahead`).
+        """
+        for segment in reversed(self.segments):
+            if (end := segment.written_end(self.file_of(segment))) is not None:
+                return end
+        return self.min_offset
+
+    def start_at(self, end_offset: int, *, cut: bool) -> None:
+        """Continue at ``end_offset`` after a recovery; with ``cut`` nothing is left behind it.
+
+        A following segment without records is kept for later, any other is removed. The last one may be short then,
+        see :meth:`complete`. None may come back behind a short one: with bytes in it the log could not be loaded.
+        """
+        last = len(self.segments)
+        while self.segments and self.segments[-1].base > end_offset:
+            segment = self.segments.pop()
+            if cut or segment.base >= end_offset + self.segment_size or segment.is_short:
+                segment.remove()
+            else:
+                self._spare = segment
+        if len(self.segments) < last:
+            self._filesystem.sync_directory(self._folder)
+        if cut and self.segments and end_offset < self.segments[-1].end:
+            self.segments[-1].cut(end_offset)
+        self._is_short = bool(self.segments) and self.segments[-1].is_short
+        self.end_offset = self.flushed_offset = self._hot_from = end_offset
+
+    def complete(self) -> None:
+        """Allocate what the last segment lacks after :meth:`start_at`; no write comes before. For any thread.
+
+        Raises:
+            DiskFull: there is no room; reads go on.
+            StoreReadOnly: the disk failed.
+        """
+        with self._making:
+            if self._is_short:
+                last = self.segments[-1]
+                try:
+                    last.complete()
+                except OSError as error:
+                    self._gate.fail(SEGMENT, f"cannot allocate {last.path}", error)
+                self._is_short = False
+                self._gate.clear_full(SEGMENT)
+
+    def sync_from(self, offset: int) -> None:
+        """Make everything from ``offset`` on durable that a dead process may have left in the page cache."""
+        self._filesystem.sync_directory(self._folder)
+        for segment in self.segments:
+            if segment.end > offset:
+                self.file_of(segment).sync()
+
+    def write(self, runs: list[Run], end_offset: int) -> None:
+        """Append ``runs``; when it raises, nothing of them is part of the log.
+
+        Segments are made before the first byte is written: a full disk leaves nothing to undo.
+
+        Raises:
+            OutOfResources: there is no room for a segment (DiskFull), no descriptor or no memory.
+            StoreReadOnly: the write failed.
+        """
+        if self._half_written:
+            self._erase(self._half_written)
+        if self._is_short:
+            self._complete_or_wait()
+        segments = [self._segment_for_write(run.offset) for run in runs]
+        try:
+            files = [segment.file for segment in segments]
+        except OSError as error:
+            self._gate.fail(WRITE, f"cannot open a segment in {self._folder}", error)
+        try:
+            for file, segment, (offset, parts, size) in zip(files, segments, runs, strict=True):
+                file.write_at(offset - segment.base, parts, size)
+        except OSError as error:
+            self._erase([(segment, run.offset, run.size) for segment, run in zip(segments, runs, strict=True)])
+            self._gate.fail(WRITE, f"cannot write to {self._folder}", error)
+        self._gate.clear_full(WRITE)
+        self.end_offset = end_offset
+
+    def _erase(self, places: list[tuple[Segment, int, int]]) -> None:
+        # Whole records of a half-written group would come back at the next recovery.
+        self._half_written = places  # where this finds no room either, it is done before the next write
+        try:
+            for segment, offset, size in places:
+                segment.file.write_at(offset - segment.base, [bytes(size)], size)
+        except OSError as error:
+            self._gate.fail(WRITE, f"cannot undo a failed write to {self._folder}", error)
+        self._half_written = []
+
+    def _segment_for_write(self, offset: int) -> Segment:
+        segments = self.segments
+        if not segments or offset >= segments[-1].end:
+            base = offset - offset % self.segment_size
+            with self._making:
+                spare, self._spare = self._spare, None
+                segments.append(spare if spare is not None and spare.base == base else self._create_segment(base))
+            self._retry_at = 0
+            self._gate.clear_full(SEGMENT)
+            self._names_made += 1
+        return segments[(offset - segments[0].base) // self.segment_size]
+
+    def _time_of_try(self) -> int:
+        """Return the time, in ms; raise while it is too early to look for room again."""
+        now = self._clock()
+        if now < self._retry_at:
+            raise self._gate.error()
+        return now
+
+    def _complete_or_wait(self) -> None:
+        now = self._time_of_try()
+        try:
+            self.complete()
+        except StorageError:
+            self._retry_at = now + _RETRY_MS
+            raise
+
+    def _create_segment(self, base: int) -> Segment:
+        now = self._time_of_try()
+        segment = Segment(self._filesystem, self._folder, base, self.segment_size)
+        try:
+            segment.create()
+        except OSError as error:
+            self._retry_at = now + _RETRY_MS
+            self._gate.fail(SEGMENT, f"cannot allocate a segment of {self.segment_size} bytes in {self._folder}", error)
+        return segment
+
+    def wants_spare(self) -> bool:
+        """The last segment is more than half full, or short, or an append found no room for the next one."""
+        if self._is_short:
+            return True
+        if self._spare is not None or not self.segments:
+            return False
+        return self._gate.is_full(SEGMENT) or self.segments[-1].end - self.end_offset < self.segment_size // 2
+
+    def make_spare(self) -> None:
+        """Allocate the next segment ahead of need, which also tells that a full disk has room again; for any thread.
+
+        That there is no room is not an error before an append needs the segment.
+        """
+        if self._is_short:
+            with contextlib.suppress(StorageError):  # the gate tells of it
+                self._gate.check()  # the queues need less, and without them retention makes no room
+                self.complete()
+            return
+        with self._making, contextlib.suppress(OSError):
+            if self.wants_spare():
+                segment = Segment(self._filesystem, self._folder, self.segments[-1].end, self.segment_size)
+                segment.create()
+                self._spare = segment
+                self._gate.clear_full(SEGMENT)
+
+    def extents(self, begin: int, end: int) -> list[Extent]:
+        """Return where in which files the bytes ``[begin, end)`` are or will be, as far as there are files for them."""
+        files = [*self.segments, *filter(None, [self._spare])]
+        return [
+            Extent(file.path, max(begin, file.base) - file.base, min(end, file.end) - max(begin, file.base))
+            for file in files
+            if file.end > begin and file.base < end
+        ]
+
+    def flush(self) -> int:
+        """Make everything written so far durable and return the offset up to which; for any one thread.
+
+        Raises:
+            OSError: the disk failed, nobody knows what it holds; for want of descriptors it can be called again.
+        """
+        target, flushed = self.end_offset, self.flushed_offset
+        if target > flushed:
+            for segment in list(self.segments):
+                if segment.end > flushed and segment.base < target:
+                    segment.file.sync()
+            made = self._names_made
+            if made > self._names_synced:
+                # After the files: a name that outlives a power cut then has its whole segment.
+                self._filesystem.sync_directory(self._folder)
+                self._names_synced = made
+            self.flushed_offset = target
+        return target
+
+    def detached(self) -> CommitLog:
+        """Return a log of the same files for a thread that walks through them: it opens them anew, so that neither side
+        can close one under the other's hands.
+        """
+        log = CommitLog(
+            self._filesystem, self._folder, self.segment_size, 0, self._gate, self._clock, self._open.max_open
+        )
+        log.segments = [Segment(self._filesystem, self._folder, each.base, each.size) for each in self.segments]
+        log.end_offset = self.end_offset
+        return log
+
+    @property
+    def unmapped_offset(self) -> int:
+        """Nothing before it is mapped, but for slices that were handed out."""
+        return self._released
+
+    def is_hot(self, offset: int) -> bool:
+        """Whether the bytes at ``offset`` are so new that they are in memory, as this process has written them."""
+        return offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes
+
+    def release_cold(self) -> None:
+        """Let go of the mapped bytes that are not hot any more, which would count as memory of this process; to be
+        called every now and then.
+        """
+        limit, step = self.end_offset - self._hot_bytes, min(self._hot_bytes, self.segment_size) // 4
+        if self._is_quiet() and self._hot_from < self.end_offset:
+            self._hot_from = limit = self.end_offset
+            step = 1
+        if limit - self._released >= step:
+            for segment in self.segments:
+                if segment.end > self._released:
+                    segment.release_before(limit)
+                    if segment.end <= limit:
+                        self.file_of(segment)
+            self._released = limit
+
+    def _is_quiet(self) -> bool:
+        """Whether the log has not grown for so long that the kernel may have taken its newest pages for others."""
+        now = self._clock()
+        if self.end_offset != self._quiet_end:
+            self._quiet_end, self._quiet_since = self.end_offset, now
+        return now - self._quiet_since >= QUIET_MS
+
+    def read(self, offset: int, size: int, *, wait: bool) -> Buffer:
+        """Return the bytes ``[offset, offset + size)``, which lie in one segment.
+
+        Hot bytes are a slice of the mapping, others a copy (so that neither a missing page nor a bad sector can stop
+        the process).
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            StorageError: the disk cannot read them.
+        """
+        segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
+        start = offset - segment.base
+        if self.is_hot(offset):
+            with contextlib.suppress(OSError):  # no descriptor or memory for the mapping
+                return segment.view[start : start + size]
+        try:
+            file = self.file_of(segment)
+            data = file.read_at(start, size) if wait else file.read_cached(start, size)
+        except OSError as error:
+            raise StorageError(f"cannot read {segment.path} at {start}: {error.strerror or error}") from error
+        if data is None:
+            raise PagesMissing([Extent(segment.path, start, size)])
+        return data
+
+    def hot_record(self, offset: int, size: int) -> memoryview | None:
+        """Return a record as a slice of the mapping; None where it is not hot, or there can be none of this size."""
+        end = self.end_offset
+        if size <= 0 or offset < self._hot_from or offset < end - self._hot_bytes or offset + size > end:
+            return None
+        number, start = divmod(offset - self.segments[0].base, self.segment_size)
+        if number < 0 or start + size > self.segment_size:
+            return None
+        with contextlib.suppress(OSError):  # no descriptor or memory for the mapping
+            return self.segments[number].view[start : start + size]
+        return None
+
+    def _is_written(self, segment: Segment) -> bool:
+        """Whether records may come to ``segment`` or are not durable there yet."""
+        return segment.end > self.flushed_offset < self.end_offset or segment in self.segments[-1:]
+
+    def holds(self, offset: int, size: int) -> bool:
+        """Whether a record of ``size`` bytes can be at ``offset``; a damaged item of a queue can say anything."""
+        last = offset + size - 1
+        inside = self.min_offset <= offset <= last < self.end_offset
+        return inside and offset // self.segment_size == last // self.segment_size
+
+    def has_bytes_at(self, offset: int) -> bool:
+        """Whether anything but zeros is where the next record would start."""
+        if not self.min_offset <= offset < self.allocated_end:
+            return False
+        segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
+        return any(self.file_of(segment).read_at(offset - segment.base, _HEAD_BYTES))
+
+    def remove_first(self) -> Segment:
+        """Take the oldest segment out of the log and return it; the caller deletes its file."""
+        self._open.forget(self.segments[0])
+        return self.segments.pop(0)
+
+    def close(self) -> None:
+        """Close all files."""
+        for segment in (*self.segments, *([self._spare] if self._spare else [])):
+            segment.close()

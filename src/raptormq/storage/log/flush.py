@@ -1,0 +1,199 @@
+"""Makes the log durable: on a timer (ASYNC_FLUSH), or at once for everybody who waits (SYNC_FLUSH, group commit).
+
+One fdatasync answers all who appended before it began; those who come while it runs share the next one (Apache
+RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). Before it begins it waits a moment until as much has come as
+the last one took: senders who were answered together come back together, and a flush for each of them would cost more
+than it gives (PostgreSQL: ``commit_delay``). A sender who is alone never waits for this.
+
+It runs in a thread of its own; callbacks run on the event loop. A failed fdatasync may have lost pages that the kernel
+reports clean afterwards, so it is never tried again: the store is read-only until it is opened anew. So it is when the
+thread meets what nobody expects: writes that are never flushed must not be taken. Want of descriptors is no failure:
+the flush has not begun then, writes are refused until one succeeds, and it is tried again at every interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from raptormq.errors import OutOfResources, StorageError
+from raptormq.logs import get_logger
+from raptormq.storage.fs import is_out_of_descriptors
+from raptormq.storage.log.commit_log import CommitLog
+from raptormq.storage.log.write_gate import WriteGate
+
+logger = get_logger(__name__)
+
+_FLUSH = "flush"
+
+FlushCallback = Callable[[StorageError | None], None]
+
+GATHER_S = 0.004
+"""How long a flush waits at most for as much as the last one took."""
+
+
+class FlushService:
+    """Flushes ``log``; without :meth:`start` only when :meth:`flush` is called."""
+
+    def __init__(
+        self, log: CommitLog, gate: WriteGate, *, sync: bool, interval_ms: int, last_timestamp: Callable[[], int]
+    ) -> None:
+        self._log = log
+        self._gate = gate
+        self._sync = sync
+        self._interval_s = interval_ms / 1000
+        self._last_timestamp = last_timestamp
+        self._waiting: deque[tuple[int, FlushCallback]] = deque()
+        self._failure: StorageError | None = None
+        self._hindered: StorageError | None = None
+        """Why the last flush has not begun."""
+        self._wake = threading.Event()
+        self._gathered = threading.Event()
+        self._group_bytes = 0  # what the last flush made durable
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._progressed: Callable[[], None] | None = None
+        self.flushed_timestamp = 0
+        """Records stored up to this time (ms) are durable."""
+
+    def start(self, loop: asyncio.AbstractEventLoop, progressed: Callable[[], None]) -> None:
+        """Start the thread; ``progressed`` is called on ``loop`` after every flush that made something durable."""
+        self._loop = loop
+        self._progressed = progressed
+        self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread; what is not flushed by then is left to :meth:`flush`."""
+        if self._thread is not None:
+            self._stopping = True
+            self._wake.set()
+            self._gathered.set()
+            self._thread.join()
+            self._thread = None
+
+    def appended(self) -> None:
+        """The log has grown."""
+        if self._sync:
+            if self._is_gathered():
+                self._gathered.set()
+            self._wake.set()
+
+    def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call ``callback`` once everything below ``end_offset`` is durable, or with the error that prevents it for
+        good.
+        """
+        if end_offset <= self._log.flushed_offset:
+            callback(None)
+        elif self._failure is not None:
+            callback(self._failure)
+        else:
+            self._waiting.append((end_offset, callback))
+            self._wake.set()
+
+    async def reach(self, end_offset: int) -> None:
+        """Return when everything below ``end_offset`` is durable.
+
+        Raises:
+            StorageError: it never will be.
+        """
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(error: StorageError | None) -> None:
+            if reached.done():  # given up
+                return
+            if error is None:
+                reached.set_result(None)
+            else:
+                reached.set_exception(error)
+
+        self.on_flushed(end_offset, tell)
+        await reached
+
+    def flush(self) -> None:
+        """Flush now, in this thread, and answer those who wait.
+
+        Raises:
+            StorageError: the disk failed, now or earlier.
+            OutOfResources: there is no descriptor; to be called again.
+        """
+        self._flush_once()
+        self._complete()
+        if (error := self._failure or self._hindered) is not None:
+            raise error
+
+    def _flush_once(self) -> bool:
+        if self._failure is not None:
+            return False
+        timestamp, before = self._last_timestamp(), self._log.flushed_offset
+        try:
+            self._log.flush()
+        except OSError as error:
+            if is_out_of_descriptors(error):
+                self._hinder(error)
+                return False
+            self._fail(error.strerror or str(error))
+            return True
+        if self._hindered is not None:
+            self._hindered = None
+            self._gate.clear_full(_FLUSH)
+        self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
+        if self._log.flushed_offset == before:
+            return False
+        self._group_bytes = self._log.flushed_offset - before
+        return True
+
+    def _hinder(self, error: OSError) -> None:
+        self._hindered = OutOfResources(f"the commit log cannot be flushed: {error.strerror or error}")
+        self._gate.set_waiting(_FLUSH, self._hindered)
+
+    def _fail(self, reason: str) -> None:
+        self._gate.set_read_only(f"the commit log could not be flushed: {reason}")
+        self._failure = self._gate.error()
+
+    def _is_gathered(self) -> bool:
+        return self._log.end_offset - self._log.flushed_offset >= self._group_bytes
+
+    def _gather(self) -> None:
+        self._gathered.clear()
+        if self._log.end_offset > self._log.flushed_offset and not self._is_gathered() and not self._stopping:
+            self._gathered.wait(GATHER_S)
+
+    def _run(self) -> None:
+        try:
+            self._flush_until_stopped()
+        except Exception as error:
+            logger.exception("the thread that flushes the commit log has ended")
+            self._fail(f"{type(error).__name__}: {error}")
+            self._tell_loop()
+
+    def _flush_until_stopped(self) -> None:
+        while not self._stopping:
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+            if self._sync:
+                self._gather()
+            if self._flush_once() and not self._stopping:
+                self._tell_loop()
+
+    def _tell_loop(self) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._on_loop)
+        except RuntimeError:
+            if not self._loop.is_closed():  # else the program is ending, and nobody waits
+                raise
+
+    def _on_loop(self) -> None:
+        self._complete()
+        if self._progressed is not None:
+            self._progressed()
+
+    def _complete(self) -> None:
+        flushed, failure, waiting = self._log.flushed_offset, self._failure, self._waiting
+        while waiting and (waiting[0][0] <= flushed or failure is not None):
+            end_offset, callback = waiting.popleft()
+            callback(None if end_offset <= flushed else failure)

@@ -1,0 +1,52 @@
+"""Which segments of a log have their files open for reads, and which are closed again.
+
+A log of terabytes has thousands of segments, and a process may have no more than a thousand descriptors. Neighbours:
+:mod:`~raptormq.storage.log.segment` opens its file when it is used, :mod:`~raptormq.storage.queue.files` does the same
+for the queues.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from raptormq.storage.fs import File, is_out_of_descriptors
+from raptormq.storage.log.segment import Segment
+
+
+class OpenSegments:
+    """At most ``max_open``, beside those that are mapped and those of which ``is_written`` says that another thread may
+    use their files; belongs to one thread.
+    """
+
+    def __init__(self, max_open: int, is_written: Callable[[Segment], bool]) -> None:
+        self.max_open = max_open
+        self._is_written = is_written
+        self._used: OrderedDict[Segment, None] = OrderedDict()
+
+    def file_of(self, segment: Segment) -> File:
+        """Return the open file of ``segment``; the least recently used are closed, also for want of descriptors.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self._used[segment] = None
+        self._used.move_to_end(segment)
+        while len(self._used) > self.max_open:
+            self._close_oldest()
+        while True:
+            try:
+                return segment.file
+            except OSError as error:
+                if not is_out_of_descriptors(error) or len(self._used) == 1:
+                    raise
+                self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        oldest, _ = self._used.popitem(last=False)
+        if not self._is_written(oldest):
+            oldest.close_unmapped()
+
+    def forget(self, segment: Segment) -> None:
+        """It is no longer part of the log."""
+        self._used.pop(segment, None)

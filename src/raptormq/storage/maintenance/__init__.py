@@ -1,0 +1,16 @@
+"""Work beside the requests: checkpoints, retention, eviction of pages.
+
+Decides what is deleted, never what is stored.
+"""
+
+from __future__ import annotations
+
+from raptormq.storage.maintenance.checkpointer import Checkpointing
+from raptormq.storage.maintenance.maintenance import Housekeeping
+from raptormq.storage.maintenance.retention import Retention
+
+__all__ = [
+    "Checkpointing",
+    "Housekeeping",
+    "Retention",
+]

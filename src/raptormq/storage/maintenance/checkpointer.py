@@ -1,0 +1,298 @@
+"""Makes checkpoints: everything derived from the log written and durable, then a file that says so.
+
+The order is that of ``_steps`` and of :mod:`~raptormq.storage.maintenance.checkpointer`. A running store takes the
+steps in turns with everybody else, and in threads; one that is opened or closed takes them at once. Neighbour:
+:mod:`~raptormq.storage.maintenance.maintenance` has the timers.
+
+Makes the derived files durable and writes the checkpoint that says so.
+
+Two halves: what has to be done is taken on the thread of the store, done in any thread. The order is what makes the
+checkpoint true: tails written, queue files flushed, then the headers of the index, which say what it has, how far every
+queue is, and the checkpoint. The log has flushes of its own, and may be behind its queues: the checkpoint says up to
+which time it is durable, and a recovery believes no item of a record that is younger
+(:mod:`~raptormq.storage.recovery.queue_loading`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from raptormq.errors import OutOfResources, StorageError
+from raptormq.files import replace_file
+from raptormq.storage.background import Runner, in_turns
+from raptormq.storage.fs import FileSystem, StorePaths
+from raptormq.storage.index import Header, KeyIndex
+from raptormq.storage.log import FlushService, WriteGate
+from raptormq.storage.maintenance.retention import Retention
+from raptormq.storage.queue import QueueFiles, QueueTable
+from raptormq.storage.records import Dispatcher
+from raptormq.storage.recovery import Checkpoint, CheckpointFile, EndsPacker
+
+_MAX_SINGLE_SYNCS = 64
+"""More files and folders than this are made durable with the whole volume, whoever else may be writing to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncJob:
+    """Files, and folders whose names have changed, below ``folder``; ``run`` may wait for the disk."""
+
+    filesystem: FileSystem
+    folder: str
+    paths: frozenset[str]
+    folders: frozenset[str]
+
+    def run(self) -> None:
+        """Make them durable.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if len(self.paths) + len(self.folders) > _MAX_SINGLE_SYNCS:
+            self.filesystem.sync_volume(self.folder)
+            return
+        for path in self.paths:
+            # Some are deleted meanwhile, with their topic or by retention.
+            with contextlib.suppress(FileNotFoundError), contextlib.closing(self.filesystem.open(path)) as file:
+                file.sync()
+        for folder in sorted(self.folders, reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.sync_directory(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class DurabilityJob:
+    """One checkpoint; ``run`` may wait for the disk."""
+
+    filesystem: FileSystem
+    unsynced: SyncJob
+    headers: tuple[Header, ...]
+    ends_path: str
+    ends: EndsPacker
+    file: CheckpointFile
+    checkpoint: Checkpoint
+
+    def run(self) -> None:
+        """Make the queue files durable and write the checkpoint.
+
+        Raises:
+            OSError: the disk failed; the old checkpoint stands.
+        """
+        self.unsynced.run()
+        for header in self.headers:
+            header.make_durable(self.filesystem)
+        replace_file(self.filesystem, self.ends_path, self.ends.packed())
+        self.file.save(self.checkpoint)
+
+
+def take_job(
+    filesystem: FileSystem,
+    paths: StorePaths,
+    files: QueueFiles,
+    index: KeyIndex | None,
+    ends: EndsPacker,
+    file: CheckpointFile,
+    checkpoint: Checkpoint,
+) -> DurabilityJob:
+    """Return the job for everything that ``files`` and ``index`` have written; ``ends`` of the queues and
+    ``checkpoint`` are what will be true after it.
+    """
+    paths_written, folders = files.unsynced.take()
+    headers = tuple(index.headers()) if index is not None else ()
+    folders |= {header.path.rpartition("/")[0] for header in headers}
+    sync = SyncJob(filesystem, paths.root, paths_written, folders)
+    return DurabilityJob(filesystem, sync, headers, paths.queue_ends, ends, file, checkpoint)
+
+
+def done(job: DurabilityJob, files: QueueFiles, index: KeyIndex | None) -> None:
+    """A job has succeeded; before this, all that was taken for it counts as lacking."""
+    files.unsynced.done()
+    if index is not None:
+        index.headers_written(job.headers)
+
+
+_QUEUES_PER_STEP = 8
+_INDEX_PAGES_PER_STEP = 64
+_ENDS_PER_STEP = 256
+_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES = 64 << 10, 16 << 20
+"""Of the key index, written by a thread at a time; a few are left to the checkpoint."""
+_QUEUES = "queues"
+_INDEX = "index"
+_KEYS = "keys"
+_CHECKPOINT = "checkpoint"
+
+
+class Slices(NamedTuple):
+    """Work on the thread of the store: ``work`` is to be called with ``size`` until it says that it is done."""
+
+    work: Callable[[int], bool]
+    size: int
+
+    async def in_turns(self) -> None:
+        """Do it; others have their turns."""
+        async for _ in in_turns(iter(partial(self.work, self.size), True)):
+            pass
+
+    def at_once(self) -> None:
+        """Do it without a pause."""
+        while not self.work(self.size):
+            pass
+
+
+_Step = Slices | Callable[[], None]
+"""What is not sliced waits for the disk, and is done by a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """The checkpoints of one store; belongs to its thread."""
+
+    filesystem: FileSystem
+    paths: StorePaths
+    queues: QueueTable
+    index: KeyIndex | None
+    dispatcher: Dispatcher
+    flusher: FlushService
+    retention: Retention
+    gate: WriteGate
+    file: CheckpointFile
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    one_job: threading.Lock = field(default_factory=threading.Lock)
+    """A job goes on when nobody waits for it any more, and the next one writes the same files."""
+
+    async def make(self, background: Runner, *, always: bool = False) -> None:
+        """Make a checkpoint, with ``always`` also where it says nothing new. Everything that was dispatched before this
+        call is durable then.
+
+        Raises:
+            StorageError: something could not be written.
+        """
+        async with self.one_at_a_time:
+            steps = self._steps(always=always)
+            step = next(steps, None)
+            while step is not None:
+                try:
+                    await (step.in_turns() if isinstance(step, Slices) else background.run(step))
+                except StorageError as error:
+                    step = steps.throw(error)
+                else:
+                    step = next(steps, None)
+
+    def make_now(self) -> None:
+        """The same in this thread, for the log too: a stop without its last records would not be clean.
+
+        Raises:
+            StorageError: something could not be written.
+        """
+        self.flusher.flush()
+        steps = self._steps(always=False)
+        step = next(steps, None)
+        while step is not None:
+            try:
+                step.at_once() if isinstance(step, Slices) else step()
+            except StorageError as error:
+                step = steps.throw(error)
+            else:
+                step = next(steps, None)
+
+    def _steps(self, *, always: bool) -> Generator[_Step, None, None]:
+        """Yield what is to be done next; the StorageError of a step comes back here, and out again."""
+        timestamp, end = self.dispatcher.last_timestamp, self.dispatcher.dispatched_offset
+        yield self.tails()
+        try:
+            yield from self._write_rest(timestamp, always=always)
+        except OutOfResources:
+            # Without the rest there is no checkpoint, but what needs no room is enough for retention to make some.
+            yield partial(self._run_sync, SyncJob(self.filesystem, self.paths.root, *self.queues.files.unsynced.take()))
+            self.queues.files.unsynced.done()
+            self.retention.queued_end = end
+            raise
+        self.retention.queued_end = end
+
+    def _write_rest(self, timestamp: int, *, always: bool) -> Generator[_Step, None, None]:
+        if self.index is not None:
+            self._enter_keys(self.index.begin_flush)
+            yield Slices(self._write_index, _INDEX_PAGES_PER_STEP)
+        checkpoint = self._next(timestamp)
+        if not always and checkpoint == self.file.saved and not self.queues.files.unsynced:
+            return  # the files say so already; that a topic was deleted shows in the names alone
+        # A topic that is deleted meanwhile has names that are not durable afterwards: it comes to the next checkpoint.
+        ends = EndsPacker(self.dispatcher.dispatched_offset, self.queues)
+        job = take_job(self.filesystem, self.paths, self.queues.files, self.index, ends, self.file, checkpoint)
+        yield Slices(ends.add, _ENDS_PER_STEP)
+        yield partial(self._run_job, job)
+        done(job, self.queues.files, self.index)
+
+    def _next(self, queue_timestamp: int) -> Checkpoint:
+        """Return what will be true. The log is durable up to its last flush, which may be before the last record of
+        the queues: a recovery goes by the older of the two times.
+        """
+        return Checkpoint(
+            log_timestamp=self.flusher.flushed_timestamp,
+            queue_timestamp=queue_timestamp,
+            index_timestamp=queue_timestamp,
+            confirmed_offset=self.dispatcher.dispatched_offset,
+        )
+
+    # --- steps ---
+
+    def tails(self) -> Slices:
+        """Return the writes of what no file of a queue has yet; those of deleted topics are passed over."""
+        return Slices(self._write_tails, _QUEUES_PER_STEP)
+
+    def _write_tails(self, limit: int) -> bool:
+        with self._told(_QUEUES, f"cannot write to the consume queues in {self.paths.queues}"):
+            return self.queues.flush(limit)
+
+    def _enter_keys(self, enter: Callable[[], None]) -> None:
+        with self._told(_KEYS, f"cannot make a file of the index in {self.paths.key_index}"):
+            enter()
+
+    def _write_index(self, limit: int) -> bool:
+        assert self.index is not None
+        with self._told(_INDEX, f"cannot write to the index in {self.paths.key_index}"):
+            return self.index.flush(limit)
+
+    def _run_sync(self, sync: SyncJob) -> None:
+        try:
+            sync.run()
+        except OSError as error:  # else there is still no room for the rest
+            self.gate.fail(_CHECKPOINT, f"cannot make the consume queues in {self.paths.root} durable", error)
+
+    def _run_job(self, job: DurabilityJob) -> None:
+        with self._told(_CHECKPOINT, f"cannot write the checkpoint in {self.paths.root}"), self.one_job:
+            job.run()
+
+    @contextlib.contextmanager
+    def _told(self, source: str, what: str) -> Iterator[None]:
+        """Tell the gate what a write came to: ``what`` cannot be done, or there is room for ``source``."""
+        try:
+            yield
+        except OSError as error:
+            self.gate.fail(source, what, error)
+        self.gate.clear_full(source)
+
+    # --- between two checkpoints ---
+
+    async def write_entries(self, background: Runner) -> None:
+        """Bring entries into the files of the key index, and let a thread write those that are many.
+
+        Raises:
+            StorageError: there is no room for a file.
+        """
+        if self.index is None:
+            return
+        self._enter_keys(self.index.enter)
+        if self.one_at_a_time.locked():
+            return
+        entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES)
+        if entries is not None:
+            async with self.one_at_a_time:  # on a slow disk both would have a thread each, and reads wait for one
+                with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
+                    if await background.run(entries.write, self.filesystem):
+                        self.index.entries_written(entries)

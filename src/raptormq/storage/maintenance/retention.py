@@ -1,0 +1,191 @@
+"""Deletes what is too old, or too much: whole segments from the old end of the log, then the queue files that pointed
+only there.
+
+Source: Apache RocketMQ ``CleanCommitLogService``, ``CleanConsumeQueueService``. The age of a segment is the time since
+its last write. The segment that is being written, and any that is not durable yet with its queues, stays.
+
+==================  ===========================================================================
+use of the volume   what is deleted in one run, at most ``deleteFileBatchMax`` segments
+==================  ===========================================================================
+below 75 %          segments older than ``fileReservedTime``, in the hours of ``deleteWhen``
+75 % and more       segments older than ``fileReservedTime``, at any hour
+85 % and more       the oldest segments, whatever their age
+90 % and more       the same, and writes are refused until there is room again
+==================  ===========================================================================
+
+While writes are refused for want of room there are runs in between, for segments older than ``fileReservedTime`` at any
+hour; what is younger goes no faster than ever.
+
+Files go from the oldest on, one after the other: a file that cannot be deleted stops those behind it, and is tried
+again by the next run, because a log with a hole cannot be opened again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from raptormq.errors import ConfigError, StorageError
+from raptormq.logs import get_logger
+from raptormq.storage.config import StoreConfig
+from raptormq.storage.fs import DiskUsage, FileSystem
+from raptormq.storage.log import CommitLog, Segment, WriteGate
+from raptormq.storage.queue import ConsumeQueue, QueueTable
+
+logger = get_logger(__name__)
+
+_HOUR_MS = 3_600_000
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """Return the hours of a ``deleteWhen`` value such as ``04`` or ``02;14``.
+
+    Raises:
+        ConfigError: not hours from 0 to 23.
+    """
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not parts or not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
+        raise ConfigError(f"deleteWhen={text!r} is not a list of hours such as 04 or 02;14")
+    return frozenset(map(int, parts))
+
+
+class DeadFiles(NamedTuple):
+    """The files of a queue that point only to what is gone."""
+
+    queue: ConsumeQueue
+    first_item: int
+    """They are those that hold only items before it."""
+
+
+class Retention:
+    """Applies the limits of ``config``, which may change; :meth:`run` decides on the loop and returns the slow part for
+    a thread.
+    """
+
+    def __init__(
+        self, config: StoreConfig, filesystem: FileSystem, log: CommitLog, queues: QueueTable, gate: WriteGate
+    ) -> None:
+        self._config = config
+        self._filesystem = filesystem
+        self._log = log
+        self._queues = queues
+        self._gate = gate
+        self._folder = config.paths.log
+        self._doomed: deque[Segment] = deque()
+        self._removing = threading.Lock()
+        self._is_stuck = False
+        self.unvisited: Iterator[ConsumeQueue] = iter(())
+        """Queues that :meth:`look_for_dead_files` is to be called with since a :meth:`run` took segments."""
+        self.dead_files: list[DeadFiles] = []
+        """What :meth:`remove_dead_files` is to be called with."""
+        self.disk_usage: DiskUsage | None = None
+        """Of the volume that has the log, at the last look; None before the first one."""
+        self.deleted_segments = 0
+        """Since the start."""
+        self.queued_end = 0
+        """Of what is below it in the log the queues are durable. Behind it a crash may take their items, and the log
+        alone tells then which offsets have been given out.
+        """
+
+    def measure(self) -> float:
+        """Return the share of the volume that is in use, 0 to 1."""
+        self.disk_usage = self._filesystem.usage(self._folder)
+        return self.disk_usage.used_ratio
+
+    def run(self, now_ms: int, *, any_hour: bool = False, spare_young: bool = False) -> Callable[[], None] | None:
+        """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says; with ``spare_young``
+        only those, however full the disk is.
+
+        What is returned deletes their files, and those that could not be deleted before, or raises StorageError; None
+        when there are none.
+        """
+        ratio = self.measure()
+        taken = [] if self._is_stuck else self._take_segments(now_ms, 0.0 if spare_young else ratio, any_hour)
+        if ratio >= self._config.disk_full_ratio and not taken:
+            self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
+        elif ratio < self._config.disk_full_ratio:
+            self._gate.clear_full("ratio")
+        if taken:
+            self._tell(taken, now_ms, ratio)
+        self._doomed += taken
+        if not self._doomed:
+            return None
+        self.unvisited = iter(list(self._queues))
+        return self._remove
+
+    def _remove(self) -> None:
+        """In a thread. A second run, which an administrator has asked for, waits for the first."""
+        with self._removing:
+            while self._doomed:
+                segment = self._doomed[0]
+                try:
+                    segment.remove()
+                    self._filesystem.sync_directory(self._folder)
+                except OSError as error:
+                    self._is_stuck = True  # nobody gains anything when more is taken out of the log
+                    raise StorageError(f"cannot delete {segment.path}: {error.strerror or error}") from error
+                self._doomed.popleft()
+                self._is_stuck = False
+                self.deleted_segments += 1
+
+    def look_for_dead_files(self, queue: ConsumeQueue, *, wait: bool) -> None:
+        """See whether ``queue`` has files that point only to what is gone.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            StorageError: an item cannot be read.
+        """
+        if queue.deleted:
+            return
+        self._queues.min_offset(queue, self._log.min_offset, wait=wait)
+        if queue.has_dead_files:  # which a reader may have found out before
+            queue.has_dead_files = False
+            self.dead_files.append(DeadFiles(queue, queue.first_item))
+
+    def remove_dead_files(self, dead: DeadFiles) -> None:
+        """Remove these files. Before that a checkpoint has to say where the queue begins: a start after a crash would
+        miss them, and build all queues again.
+
+        Raises:
+            OSError: the disk failed, not all are gone.
+        """
+        queue, first_item = dead
+        if not queue.deleted:
+            self._queues.files.remove_before(queue, min(first_item, queue.first_item))  # it may have begun anew
+
+    def _take_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
+        config, log = self._config, self._log
+        forced = ratio >= config.disk_clean_ratio
+        if (
+            not (forced or any_hour)
+            and ratio < config.disk_max_used_ratio
+            and time.localtime(now_ms / 1000).tm_hour not in parse_hours(config.delete_when)
+        ):
+            return []
+        doomed: list[Segment] = []
+        while len(doomed) < config.delete_batch_max and len(log.segments) > 1:
+            first = log.segments[0]
+            if first.end > min(log.flushed_offset, self.queued_end) or not (forced or self._is_expired(first, now_ms)):
+                break
+            doomed.append(log.remove_first())
+        return doomed
+
+    def _tell(self, taken: list[Segment], now_ms: int, ratio: float) -> None:
+        """Log what is deleted; a warning where it is younger than it was to become, and maybe not consumed."""
+        young = sum(not self._is_expired(each, now_ms) for each in taken)
+        line = f"deleting {len(taken)} segments of the log, up to offset {taken[-1].end}; the disk is {ratio:.0%} full"
+        if young:
+            reserved = self._config.file_reserved_hours
+            logger.warning("%s: %d of them are younger than %g h (fileReservedTime)", line, young, reserved)
+        else:
+            logger.info("%s", line)
+
+    def _is_expired(self, segment: Segment, now_ms: int) -> bool:
+        try:
+            modified_ms = self._filesystem.modified_ms(segment.path)
+        except FileNotFoundError:  # somebody has made room by hand
+            return True
+        return now_ms - modified_ms >= self._config.file_reserved_hours * _HOUR_MS

@@ -1,0 +1,121 @@
+"""Finds items of a BatchCQ queue by what they hold: queue offset, place in the log, time. All are bisections over files
+and items at once.
+
+Neighbours: :mod:`~raptormq.storage.queue.batch_queue` (layout), :mod:`~raptormq.storage.queue.files` (the files).
+Source: Apache RocketMQ ``BatchConsumeQueue.getBatchMsgIndexBuffer``, ``getOffsetInQueueByTime``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from raptormq.storage.queue.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, unpack_item
+from raptormq.storage.queue.files import QueueFiles
+
+
+class BatchSearch:
+    """Searches in queues whose items are in ``files``; every method takes ``wait``.
+
+    Without it they raise PagesMissing where the disk would have to be waited for.
+    """
+
+    def __init__(self, files: QueueFiles) -> None:
+        self._files = files
+
+    def item(self, queue: BatchConsumeQueue, number: int, *, wait: bool = True) -> BatchItem:
+        """Return an item, which must exist."""
+        return unpack_item(self._files.read(queue, number, 1, wait=wait))
+
+    def items(self, queue: BatchConsumeQueue, number: int, at_a_time: int, *, wait: bool) -> Iterator[BatchItem]:
+        """Yield the items from ``number`` on to the end of the queue, so many of them with one read."""
+        while number < queue.item_count:
+            items = self._files.read(queue, number, at_a_time, wait=wait)
+            if len(items) < BATCH_ITEM_BYTES:
+                return
+            for at in range(0, len(items) - BATCH_ITEM_BYTES + 1, BATCH_ITEM_BYTES):
+                yield unpack_item(items, at)
+            number += len(items) // BATCH_ITEM_BYTES
+
+    def with_offset(self, queue: BatchConsumeQueue, offset: int, *, wait: bool) -> int:
+        """Return the number of the item whose messages include ``offset``, between minimum and maximum of the queue.
+
+        Where an offset has no message it is the item before it.
+        """
+        seen_offset, seen_item = queue.seen
+        if seen_offset == offset and queue.live_item <= seen_item < queue.item_count:
+            return seen_item
+        number = self._first(queue, lambda item: item.base > offset, wait=wait) - 1
+        return number if self._covers(queue, number, offset, wait) else self._walk_to(queue, number, offset, wait)
+
+    def _covers(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
+        item = self.item(queue, number, wait=wait) if number >= queue.live_item else None
+        return item is not None and item.is_sound and item.base <= offset < item.end
+
+    def _walk_to(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
+        """Return the last sound item that begins at ``offset`` or before, going item by item from ``number`` on.
+
+        Only a gap, or an item that a disk has damaged and a bisection has met, leads here.
+        """
+        low, high = queue.live_item, queue.item_count
+        number = max(low, number)
+        while number > low and not self._begins_by(queue, number, offset, wait):
+            number -= 1
+        ahead = number + 1
+        while ahead < high and (self._begins_by(queue, ahead, offset, wait) or not self._is_sound(queue, ahead, wait)):
+            number = ahead if self._is_sound(queue, ahead, wait) else number
+            ahead += 1
+        return number
+
+    def _begins_by(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
+        item = self.item(queue, number, wait=wait)
+        return item.is_sound and item.base <= offset
+
+    def _is_sound(self, queue: BatchConsumeQueue, number: int, wait: bool) -> bool:
+        return self.item(queue, number, wait=wait).is_sound
+
+    def live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
+        """Return the number of the first item whose record a log that starts at ``log_min`` still has.
+
+        One that a disk has damaged counts as alive, unless the next one is dead.
+        """
+
+        def is_alive(item: BatchItem) -> bool:
+            return not item.is_sound or item.physical >= log_min
+
+        number = self._first(queue, is_alive, wait=wait)
+        while (
+            number + 1 < queue.item_count
+            and not self._is_sound(queue, number, wait)
+            and not is_alive(self.item(queue, number + 1, wait=wait))
+        ):
+            number = self._first(queue, is_alive, low=number + 1, wait=wait)
+        return number
+
+    def offset_by_time(self, queue: BatchConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
+        """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one
+        stored at or before it; the answers at the ends are those of the other queues.
+        """
+        if upper:
+            after = self._first(queue, lambda item: item.stored > timestamp, wait=wait)
+            if after == queue.live_item:
+                return queue.min_offset
+            return self.item(queue, after - 1, wait=wait).end - 1
+        found = self._first(queue, lambda item: item.stored >= timestamp, wait=wait)
+        return self.item(queue, found, wait=wait).base if found < queue.item_count else queue.max_offset
+
+    def _first(
+        self, queue: BatchConsumeQueue, fits: Callable[[BatchItem], bool], *, low: int | None = None, wait: bool
+    ) -> int:
+        """Return the number of the first live item that ``fits``, as all behind it do; the item count without one.
+
+        What has no file yet is looked at first: that is where most readers are, and it takes no call.
+        """
+        low, high = queue.live_item if low is None else low, queue.item_count
+        tail, written = queue.tail, queue.written
+        if tail is not None and written >= low:
+            if not fits(unpack_item(tail)):
+                places = range(0, len(tail), BATCH_ITEM_BYTES)
+                return written + bisect_left(places, True, key=lambda at: fits(unpack_item(tail, at)))
+            high = written
+        return bisect_left(range(high), True, lo=low, key=lambda number: fits(self.item(queue, number, wait=wait)))

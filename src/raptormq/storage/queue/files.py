@@ -1,0 +1,396 @@
+"""The files of the consume queues, and the few of them that are open.
+
+Neighbours: :mod:`~raptormq.storage.queue.consume_queue` and :mod:`~raptormq.storage.queue.batch_queue` have the layouts
+of the items. A file is named by the position of its first byte and has its full size (6,000,000 bytes, 13,800,000 for
+batches) from the start, but takes only the blocks that were written. 40,000 queues share ``max_open`` descriptors: the
+least recently used file is closed, and so it is when the process has no descriptor left.
+
+What of the queues is written and not durable yet: the files, and the folders whose names have changed.
+
+Neighbours: :mod:`~raptormq.storage.queue.files` notes it, :mod:`~raptormq.storage.maintenance.checkpointer` makes it
+durable.
+
+Folders with the queues of deleted topics, and of a type that counts no more: each gets another name at once, below
+``deleted``, and is removed by a thread, as a disk may take seconds for thousands of queues.
+
+Neighbours: :mod:`~raptormq.storage.queue.files` adds them, :mod:`~raptormq.storage.maintenance.maintenance` has the
+timer.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from raptormq.errors import StorageError
+from raptormq.logs import get_logger
+from raptormq.storage.fs import (
+    Buffer,
+    Extent,
+    File,
+    FileSystem,
+    PagesMissing,
+    StorePaths,
+    file_name,
+    file_offsets,
+    is_exhausted,
+    is_out_of_descriptors,
+)
+from raptormq.storage.queue.batch_queue import BATCH_ITEM_BYTES
+from raptormq.storage.queue.consume_queue import FILLER, ITEM_BYTES, ConsumeQueue
+
+logger = get_logger(__name__)
+
+
+class Unsynced:
+    """Paths that a checkpoint has to make durable. Those that one has taken stay until it is :meth:`done`, whether it
+    fails or whoever waits for it is cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+        self._taken_files: set[str] = set()
+        self._taken_folders: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._files or self._folders or self._taken_files or self._taken_folders)
+
+    def written(self, path: str) -> None:
+        """A file has new contents."""
+        self._files.add(path)
+
+    def renamed(self, *folders: str) -> None:
+        """Names in ``folders`` have come or gone."""
+        self._folders.update(folders)
+
+    def removed(self, path: str) -> None:
+        """A file is gone."""
+        self._files.discard(path)
+        self._taken_files.discard(path)
+
+    def take(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return all files and folders, those that were taken in vain before among them."""
+        self._taken_files |= self._files
+        self._taken_folders |= self._folders
+        self._files.clear()
+        self._folders.clear()
+        return frozenset(self._taken_files), frozenset(self._taken_folders)
+
+    def done(self) -> None:
+        """What was taken is durable."""
+        self._taken_files.clear()
+        self._taken_folders.clear()
+
+
+class DeletedFolders:
+    """What is to be removed below ``folder``."""
+
+    def __init__(self, filesystem: FileSystem, folder: str) -> None:
+        self._filesystem = filesystem
+        self._folder = folder
+        self._waiting: list[str] = []
+        self._removing = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def find(self) -> None:
+        """Note what an earlier process has left."""
+        self._waiting = [f"{self._folder}/{name}" for name in self._filesystem.names(self._folder)]
+
+    def add(self, folder: str) -> None:
+        """Give ``folder`` a name that nothing has; one that cannot be renamed is removed at once."""
+        filesystem, number = self._filesystem, len(self._waiting)
+        while filesystem.exists(target := f"{self._folder}/{number}"):
+            number += 1
+        try:
+            filesystem.make_folders(self._folder)
+            filesystem.replace(folder, target)
+        except OSError as error:
+            logger.warning("%s cannot be renamed, and is removed at once: %s", folder, error)
+            filesystem.remove_tree(folder)
+        else:
+            self._waiting.append(target)
+
+    def remove(self) -> None:
+        """In a thread: remove what was added before.
+
+        Raises:
+            OSError: a disk failed; it is tried again with the next call.
+        """
+        with self._removing:
+            while self._waiting:
+                self._filesystem.remove_tree(self._waiting[0])
+                del self._waiting[0]
+
+
+class QueueFormat(NamedTuple):
+    """How the queues of one type are kept."""
+
+    folder: str
+    item_bytes: int
+    file_size: int
+    key: str
+    """Setting of the file size."""
+
+    @property
+    def items_per_file(self) -> int:
+        """How many items a file has."""
+        return self.file_size // self.item_bytes
+
+
+class QueueFiles:
+    """Reads and writes items; a file is known by its queue and the position of its first byte."""
+
+    def __init__(
+        self, filesystem: FileSystem, paths: StorePaths, file_size: int, batch_file_size: int, max_open: int
+    ) -> None:
+        self._filesystem = filesystem
+        self._root = paths.root
+        self._max_open = max_open
+        self._open: OrderedDict[tuple[ConsumeQueue, int], File] = OrderedDict()
+        self._is_shut = False
+        self.deleted = DeletedFolders(filesystem, paths.deleted)
+        self.unsynced = Unsynced()
+        self.formats = (
+            QueueFormat(paths.queues, ITEM_BYTES, file_size, "mappedFileSizeConsumeQueue"),
+            QueueFormat(paths.batch_queues, BATCH_ITEM_BYTES, batch_file_size, "mapperFileSizeBatchConsumeQueue"),
+        )
+        """Of the SimpleCQ and of the BatchCQ queues: ``ConsumeQueue.is_batch`` is the index."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def format(self, queue: ConsumeQueue) -> QueueFormat:
+        """Return how ``queue`` is kept."""
+        return self.formats[queue.is_batch]
+
+    def folder(self, queue: ConsumeQueue) -> str:
+        """Return where the files of a queue are."""
+        return f"{self.formats[queue.is_batch].folder}/{queue.topic}/{queue.queue_id}"
+
+    def offsets(self, queue: ConsumeQueue) -> list[int]:
+        """Return the positions at which the files of a queue start."""
+        return file_offsets(self._filesystem.names(self.folder(queue)))
+
+    def path(self, queue: ConsumeQueue, start: int) -> str:
+        """Name of the file that starts at byte ``start`` of the queue."""
+        return f"{self.folder(queue)}/{file_name(start)}"
+
+    def _file(self, queue: ConsumeQueue, start: int, *, create: bool = False) -> File:
+        key = (queue, start)
+        if self._is_shut:
+            raise OSError(errno.ESHUTDOWN, "the store is closed")
+        file = self._open.get(key)
+        if file is not None:
+            self._open.move_to_end(key)
+            return file
+        path = self.path(queue, start)
+        is_first = create and not queue.written  # nearly always the file of a new queue, which need not be looked for
+        try:
+            file = None if is_first else self._open_file(path)
+        except FileNotFoundError:
+            if not create:
+                raise
+            file = None
+        if file is None:
+            file = self._create(queue, path)
+        file_size = self.formats[queue.is_batch].file_size
+        if file.size() < file_size:  # new, or a crash came between creating and growing it
+            file.truncate(file_size)
+        while len(self._open) >= self._max_open:
+            self._close_oldest()
+        self._open[key] = file
+        return file
+
+    def _open_file(self, path: str, *, create: bool = False) -> File:
+        while True:
+            try:
+                return self._filesystem.open(path, create=create)
+            except OSError as error:
+                if not is_out_of_descriptors(error) or not self._open:
+                    raise
+                self._close_oldest()
+
+    def close_some(self) -> None:
+        """Close half of the open files, the least recently used ones, for others that need descriptors."""
+        for _ in range(-(-len(self._open) // 2)):
+            self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        self._open.popitem(last=False)[1].close()
+
+    def _create(self, queue: ConsumeQueue, path: str) -> File:
+        folder = self.folder(queue)
+        self._filesystem.make_folders(folder)
+        try:
+            file = self._open_file(path, create=True)
+        except OSError:
+            if not self._filesystem.names(folder):  # a start would take that for a queue that has lost its files
+                self._filesystem.remove_tree(folder)
+            raise
+        self._names_changed(queue)
+        return file
+
+    def read(self, queue: ConsumeQueue, offset: int, count: int, *, wait: bool) -> Buffer:
+        """Return up to ``count`` items from the ``offset``-th on, at least one; it ends at the end of a file.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            StorageError: the file is gone, or the disk cannot read it.
+        """
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        if offset >= queue.written:
+            start = (offset - queue.written) * item_bytes
+            return bytes(queue.tail[start : start + count * item_bytes]) if queue.tail else b""
+        at = offset * item_bytes
+        inside = at % file_size
+        size = min(count * item_bytes, queue.written * item_bytes - at, file_size - inside)
+        try:
+            file = self._file(queue, at - inside)
+            data = file.read_at(inside, size) if wait else file.read_cached(inside, size)
+        except OSError as error:
+            path = self.path(queue, at - inside)
+            raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
+        if data is None:
+            raise PagesMissing([Extent(self.path(queue, at - inside), inside, size)])
+        missing = count * item_bytes - size
+        if missing and queue.tail and at + size == queue.written * item_bytes:
+            return bytes(data) + queue.tail[:missing]
+        return data
+
+    def write_tail(self, queue: ConsumeQueue) -> None:
+        """Write the buffered items of ``queue`` to its files.
+
+        Raises:
+            OSError: not everything was written; the tail is kept and written again next time.
+        """
+        tail = queue.tail
+        if tail is None or queue.deleted:
+            return
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        done = 0
+        while done < len(tail):
+            at = queue.written * item_bytes + done
+            inside = at % file_size
+            data = tail[done : done + file_size - inside]
+            self._write(queue, at - inside, inside, data)
+            done += len(data)
+        queue.written += len(tail) // item_bytes
+        queue.tail = None
+
+    def _write(self, queue: ConsumeQueue, start: int, inside: int, data: Buffer) -> None:
+        file = self._file(queue, start, create=True)
+        file.write_at(inside, [data], len(data))
+        self.unsynced.written(self.path(queue, start))
+
+    def rewrite(self, queue: ConsumeQueue, number: int, item: bytes) -> None:
+        """Write an item that is in a file already once more.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        file_size = self.formats[queue.is_batch].file_size
+        at = number * len(item)
+        try:
+            self._write(queue, at - at % file_size, at % file_size, item)
+        except OSError as error:
+            where = self.path(queue, at - at % file_size)
+            raise StorageError(f"cannot write {where}: {error.strerror or error}") from error
+
+    def begin(self, queue: ConsumeQueue, offset: int) -> None:
+        """Start an empty SimpleCQ queue at ``offset``: the items before it in the same file are fillers. On a full
+        volume they wait for room as its tail; else they do not, for they may take megabytes.
+
+        Raises:
+            OSError: the file cannot be written for another reason.
+        """
+        inside = offset % self.formats[0].items_per_file
+        queue.min_offset = queue.max_offset = queue.written = offset
+        if not inside:
+            return
+        try:
+            self._write(queue, (offset - inside) * ITEM_BYTES, 0, FILLER * inside)
+        except OSError as error:
+            if not is_exhausted(error):
+                raise
+            queue.written = offset - inside
+            queue.tail = bytearray(FILLER * inside)
+
+    def truncate(self, queue: ConsumeQueue, starts: Iterable[int]) -> None:
+        """Cut the files of ``queue``, which start at ``starts``, so that nothing follows item ``written - 1``."""
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        end = queue.written * item_bytes
+        for start in starts:
+            if start >= end and start > 0:
+                self._remove(queue, start)
+            elif start + file_size > end:
+                file = self._file(queue, start)
+                file.truncate(end - start)
+                file.truncate(file_size)
+                self.unsynced.written(self.path(queue, start))
+
+    def remove_before(self, queue: ConsumeQueue, offset: int) -> int:
+        """Remove the files that hold only items before the ``offset``-th, except the last file; return how many."""
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        dead = [start for start in self.offsets(queue)[:-1] if start + file_size <= offset * item_bytes]
+        for start in dead:
+            self._remove(queue, start)
+        return len(dead)
+
+    def _remove(self, queue: ConsumeQueue, start: int) -> None:
+        self._forget(queue, start)
+        self._filesystem.remove(self.path(queue, start))
+        self._names_changed(queue)
+
+    def remove_queue(self, queue: ConsumeQueue) -> None:
+        """Remove all files of ``queue``."""
+        for start in self.offsets(queue):
+            self._forget(queue, start)
+        self._filesystem.remove_tree(self.folder(queue))
+        self._names_changed(queue)
+
+    def remove_topic(self, topic: str, queues: Iterable[ConsumeQueue]) -> None:
+        """Take away the folders of ``topic`` with ``queues``; a thread removes them (:attr:`deleted`)."""
+        for queue in queues:
+            self.release(queue)
+        for is_batch in (False, True):
+            self.take_away(topic, is_batch=is_batch)
+
+    def take_away(self, topic: str, *, is_batch: bool) -> None:
+        """The same for the queues of one type, which are released."""
+        parent = self.formats[is_batch].folder
+        folder = f"{parent}/{topic}"
+        if self._filesystem.exists(folder):
+            self.deleted.add(folder)
+            self.unsynced.renamed(self._root, parent)
+
+    def release(self, queue: ConsumeQueue) -> None:
+        """Close the files of ``queue``, which somebody else removes."""
+        _, item_bytes, file_size, _ = self.formats[queue.is_batch]
+        for start in range(0, queue.written * item_bytes + 1, file_size):
+            self._forget(queue, start)
+
+    def _names_changed(self, queue: ConsumeQueue) -> None:
+        root = self.formats[queue.is_batch].folder
+        self.unsynced.renamed(self._root, root, f"{root}/{queue.topic}", self.folder(queue))
+
+    def _forget(self, queue: ConsumeQueue, start: int) -> None:
+        self.unsynced.removed(self.path(queue, start))
+        file = self._open.pop((queue, start), None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def shut(self) -> None:
+        """Close all files and open none any more: the folder may be somebody else's by now."""
+        self.close()
+        self._is_shut = True

@@ -1,0 +1,303 @@
+"""All consume queues of a store: looked up by topic and queue id, filled by dispatch, written to their files in slices.
+
+Neighbours: :mod:`~raptormq.storage.queue.files` (the files), :mod:`~raptormq.storage.recovery.queue_loading` (state
+after a start). Belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from raptormq.logs import get_logger
+from raptormq.protocol.topic_names import SCHEDULE_TOPIC
+from raptormq.storage.queue.append_batches import AppendedLists, AppendResult
+from raptormq.storage.queue.batch_builder import BatchBuilding
+from raptormq.storage.queue.batch_queue import BatchConsumeQueue, BatchItem, message_count
+from raptormq.storage.queue.batch_search import BatchSearch
+from raptormq.storage.queue.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
+from raptormq.storage.queue.files import QueueFiles
+from raptormq.storage.queue.topic_state import Entry
+
+logger = get_logger(__name__)
+
+MAX_GAP_ITEMS = 1_000_000
+"""More missing messages in the middle of a queue than this are taken for a damaged offset."""
+
+
+class QueueTable:
+    """The queues, and which of them have items that no file has yet."""
+
+    def __init__(self, files: QueueFiles, delays_ms: tuple[int, ...] = ()) -> None:
+        """``delays_ms`` are the delays of the queues of SCHEDULE_TOPIC_XXXX
+        (:mod:`~raptormq.storage.queue.delay_levels`)."""
+        self.files = files
+        self._delays_ms = delays_ms
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._dirty: deque[ConsumeQueue] = deque()
+        self._batches = BatchBuilding(files, self._dirty)
+        self.batch_search = BatchSearch(files)
+        self.batch_topics: set[str] = set()
+        """Topics whose queues, when they are made, are those of BatchCQ."""
+        self.conversions: dict[str, Entry] = {}
+        """Topics that have, or may have, files of both types (:mod:`~raptormq.storage.queue.topic_state`)."""
+        self.dead_ends: dict[str, int] = {}
+        """Where records of topics that were deleted end in the log (:mod:`~raptormq.storage.queue.topic_state`)."""
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, None when it never had a message."""
+        queues = self._topics.get(topic)
+        return queues.get(queue_id) if queues is not None else None
+
+    def is_at_end(self, topic: str, queue_id: int, offset: int) -> bool:
+        """True when ``offset`` is that of the next message of a queue that has had some: a read would find nothing."""
+        queues = self._topics.get(topic)
+        queue = queues.get(queue_id) if queues is not None else None
+        return queue is not None and offset == queue.max_offset > 0
+
+    def find_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue, made now when there is none."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            queues = self._topics[topic] = {}
+        queue = queues.get(queue_id)
+        if queue is None:
+            sibling = next(iter(queues.values()), None)
+            field = sibling.topic_field if sibling else encode_topic_field(topic)
+            kind = BatchConsumeQueue if topic in self.batch_topics else ConsumeQueue
+            queue = queues[queue_id] = kind(sibling.topic if sibling else topic, queue_id, field)
+            if topic == SCHEDULE_TOPIC and 0 <= queue_id < len(self._delays_ms):
+                queue.delay_ms = self._delays_ms[queue_id]
+        return queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self._topics.values():
+            yield from queues.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._topics.values()))
+
+    def topics(self) -> list[str]:
+        """Names of all topics that have a queue."""
+        return list(self._topics)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Ids of the queues of ``topic``, ascending."""
+        return sorted(self._topics.get(topic, ()))
+
+    def queues_of(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of ``topic``."""
+        return list(self._topics.get(topic, {}).values())
+
+    def build(self, batch: AppendResult) -> None:
+        """Add the items of ``batch`` to their queues; items that are there already are left alone."""
+        pack, dirty = ITEM.pack, self._dirty
+        for record, queue, offset, physical, size, stored in zip(
+            batch.records, batch.queues, batch.queue_offsets, batch.physical_offsets, batch.sizes,
+            batch.store_timestamps, strict=True,
+        ):  # fmt: skip
+            if queue is None or queue.deleted:
+                continue
+            if isinstance(queue, BatchConsumeQueue):
+                self._batches.add_next(queue, physical, size, record[4], stored, offset, message_count(record))
+                continue
+            tag_code = record[4] if queue.delay_ms is None else stored + queue.delay_ms
+            if offset != queue.max_offset or physical <= queue.max_physical:
+                self._place(queue, offset, physical, size, tag_code)
+                continue
+            tail = queue.tail
+            if tail is None:
+                tail = queue.tail = bytearray()
+                dirty.append(queue)
+            tail += pack(physical, size, tag_code)
+            queue.max_offset = offset + 1
+            queue.max_physical = physical
+
+    def build_lists(self, batch: AppendedLists) -> None:
+        """Add the items of lists that have just been appended to their queues."""
+        for pending, queue, first, after in batch.parts():
+            if queue is None or queue.deleted:
+                continue
+            places, sizes = batch.physical_offsets[first:after], batch.sizes[first:after]
+            offset = batch.queue_offsets[first]
+            if queue.is_batch:
+                for base, place, size, code in zip(
+                    range(offset, offset + len(places)), places, sizes, pending.tag_codes, strict=True
+                ):
+                    self._add_batch(queue, BatchItem(place, size, code, batch.store_timestamp, base, 1))
+                continue
+            if offset != queue.max_offset or places[0] <= queue.max_physical:
+                for item in zip(range(offset, offset + len(places)), places, sizes, pending.tag_codes, strict=True):
+                    self._place(queue, *item)
+                continue
+            if queue.tail is None:
+                queue.tail = bytearray()
+                self._dirty.append(queue)
+            queue.tail += b"".join(map(ITEM.pack, places, sizes, pending.tag_codes))
+            queue.max_offset = offset + len(places)
+            queue.max_physical = places[-1]
+
+    def _add_batch(self, queue: ConsumeQueue, item: BatchItem) -> None:
+        assert isinstance(queue, BatchConsumeQueue)
+        self._batches.add(queue, item)
+
+    def _place(self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int) -> None:
+        """Add an item that is not simply the next one: only recovery meets these."""
+        if physical <= queue.max_physical:
+            return
+        if offset - queue.max_offset > MAX_GAP_ITEMS and queue.max_offset:
+            logger.warning("offset %d of the record at %d does not follow %d", offset, physical, queue.max_offset)
+            return
+        if offset < queue.max_offset:
+            self._cut_back(queue, offset)
+        if queue.max_offset == 0 and offset > 0:
+            self.files.begin(queue, offset)
+            if queue.tail is not None:
+                self._dirty.append(queue)
+        if queue.tail is None:
+            queue.tail = bytearray()
+            self._dirty.append(queue)
+        queue.tail += ITEM.pack(physical, FILLER_SIZE, 0) * (offset - queue.max_offset)
+        queue.tail += ITEM.pack(physical, size, tag_code)
+        queue.max_offset = offset + 1
+        queue.max_physical = physical
+
+    def _cut_back(self, queue: ConsumeQueue, offset: int) -> None:
+        """Make ``offset`` the next item: what the log has later is the truth.
+
+        A topic that was deleted and made again starts at 0; anything else means that one of the records is damaged.
+        """
+        if offset <= queue.min_offset:
+            self.reset(queue)
+            return
+        logger.warning("%s/%d goes back from offset %d to %d", queue.topic, queue.queue_id, queue.max_offset, offset)
+        if offset >= queue.written and queue.tail is not None:
+            del queue.tail[(offset - queue.written) * ITEM_BYTES :]
+        else:
+            queue.tail = None
+            queue.written = offset
+            self.files.truncate(queue, self.files.offsets(queue))
+        queue.max_offset = offset
+
+    def reset(self, queue: ConsumeQueue) -> None:
+        """Make ``queue`` empty again, files included."""
+        if isinstance(queue, BatchConsumeQueue):
+            self._batches.reset(queue)
+            return
+        self.files.remove_queue(queue)
+        queue.tail = None
+        queue.min_offset = queue.max_offset = queue.next_offset = queue.written = 0
+        queue.min_checked_at = 0
+        queue.has_dead_files = False
+        queue.max_physical = -1
+
+    def flush(self, limit: int) -> bool:
+        """Write the tails of up to ``limit`` queues; True when none is left.
+
+        Raises:
+            OSError: a file could not be written; nothing is lost, the queue comes up again.
+        """
+        dirty = self._dirty
+        for _ in range(min(limit, len(dirty))):
+            queue = dirty[0]
+            self.files.write_tail(queue)
+            dirty.popleft()
+        return not dirty
+
+    def add(self, queue: ConsumeQueue, item: BatchItem) -> None:
+        """Add an item, which is of one message where ``queue`` is not of BatchCQ, to a queue that is being converted
+        to; one that is there already is left alone.
+        """
+        if queue.is_batch:
+            self._add_batch(queue, item)
+        else:
+            self._place(queue, item.base, item.physical, item.size, item.tag_code)
+
+    def replace(self, topic: str, queues: dict[int, ConsumeQueue], *, is_batch: bool) -> list[ConsumeQueue]:
+        """Let ``queues``, which hold the same messages, be those of ``topic``, and return the old ones, which count no
+        more; their files stay.
+        """
+        old = self._topics.get(topic, {})
+        for queue_id, queue in old.items():
+            queues[queue_id].next_offset = queue.next_offset
+            queues[queue_id].min_checked_at = -1
+            queue.deleted = True
+            queue.tail = None
+        if queues:
+            self._topics[topic] = queues
+        self.set_type(topic, is_batch=is_batch)
+        return list(old.values())
+
+    def set_type(self, topic: str, *, is_batch: bool) -> None:
+        """Set the type of the queues of ``topic`` that are made from now on."""
+        if is_batch:
+            self.batch_topics.add(topic)
+        else:
+            self.batch_topics.discard(topic)
+
+    def clear(self) -> None:
+        """Forget all queues; their files stay."""
+        self._topics.clear()
+        self._dirty.clear()
+        self.files.close()
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget ``topic`` and take away its files."""
+        queues = self._topics.pop(topic, {}).values()
+        for queue in queues:
+            queue.deleted = True
+            queue.tail = None
+        self.batch_topics.discard(topic)
+        self.files.remove_topic(topic, queues)
+
+    def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool) -> int:
+        """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
+        """
+        if queue.min_checked_at != log_min:
+            before, per_file = queue.first_item, self.files.format(queue).items_per_file
+            if isinstance(queue, BatchConsumeQueue):
+                self._find_live_item(queue, log_min, wait)
+            else:
+                queue.min_offset = self._first_at_or_after(queue, log_min, wait)
+            queue.has_dead_files |= queue.first_item // per_file > before // per_file
+            queue.min_checked_at = log_min
+        return queue.min_offset
+
+    def _find_live_item(self, queue: BatchConsumeQueue, log_min: int, wait: bool) -> None:
+        found = self.batch_search.live_item(queue, log_min, wait=wait)
+        if found == queue.item_count:
+            queue.min_offset = queue.max_offset
+        elif found > queue.live_item:
+            queue.min_offset = self._first_offset(queue, found, wait)
+        queue.live_item = found
+
+    def _first_offset(self, queue: BatchConsumeQueue, number: int, wait: bool) -> int:
+        """Return where item ``number`` begins, or, when it is damaged, where the one before it ends."""
+        item = self.batch_search.item(queue, number, wait=wait)
+        if item.is_sound:
+            return item.base
+        before = self.batch_search.item(queue, number - 1, wait=wait)
+        return before.end if before.is_sound else queue.min_offset
+
+    def _first_at_or_after(self, queue: ConsumeQueue, log_min: int, wait: bool) -> int:
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = self.item(queue, middle, wait=wait)
+            if (size > 0 and 0 <= physical < log_min) or (
+                size == FILLER_SIZE and physical == 0
+            ):  # else alive, or damaged
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def item(self, queue: ConsumeQueue, offset: int, *, wait: bool = True) -> tuple[int, int, int]:
+        """Return physical offset, size and tag code of the item at ``offset``, which must lie between minimum and
+        maximum.
+        """
+        physical, size, tag_code = ITEM.unpack(self.files.read(queue, offset, 1, wait=wait)[:ITEM_BYTES])
+        return physical, size, tag_code

@@ -1,0 +1,21 @@
+"""Reading messages: by queue and offset, out of batches, by their place in the log.
+
+Changes nothing but damaged items of queues, which it writes again from the log.
+"""
+
+from __future__ import annotations
+
+from raptormq.storage.read.message_lookup import KeyQuery, MessageFinder
+from raptormq.storage.read.options import Boundary, GetResult, GetStatus, StoreStats, Wishes
+from raptormq.storage.read.queue_reader import MessageReader
+
+__all__ = [
+    "Boundary",
+    "GetResult",
+    "GetStatus",
+    "KeyQuery",
+    "MessageFinder",
+    "MessageReader",
+    "StoreStats",
+    "Wishes",
+]

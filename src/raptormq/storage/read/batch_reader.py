@@ -1,0 +1,418 @@
+"""Reads messages from a queue of a BatchCQ topic.
+
+A reader that knows inner batches gets them as they are stored, as slices of the log. All others get messages: batches
+are taken apart (:mod:`~raptormq.storage.read.batch_unpacker`) for a reader that cannot do so, for one that begins in
+the middle of a batch, for a filter by properties, and for a filter by tags where the batch has no tag of its own. Those
+that cannot be:
+
+=========  ==========================  =================================  ==============
+Batch      RaptorMQ's clients          others that know inner batches     everybody else
+=========  ==========================  =================================  ==============
+encrypted  whole                       refused                            refused
+too large  whole                       whole                              left out
+damaged    whole: they say what it is  left out                           left out
+=========  ==========================  =================================  ==============
+
+A refusal stops a reader for good. It is for what keys would cure, and a reader without them would miss all of a topic;
+what nobody can cure costs its own messages, is counted, and has a line in the log.
+
+Clients leave out what they have not asked for of a whole one: messages with other tags, and RaptorMQ's also those
+before the offset, which the Java client gets again, as from Apache RocketMQ. A filter by properties is everybody else.
+
+Source of the outcomes: Apache RocketMQ ``DefaultMessageStore.getMessage``, which hands out whole batches only.
+
+What one read of a BatchCQ queue has come to, and whether there is room for more.
+
+Neighbour: :mod:`~raptormq.storage.read.batch_reader` fills it, item by item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from raptormq.protocol.properties import TAGS, find_property
+from raptormq.protocol.record import StoredMessage, decode_record, encode_record
+from raptormq.protocol.tags import tag_hash
+from raptormq.storage.fs import Buffer, Extent, PagesMissing
+from raptormq.storage.log import CommitLog
+from raptormq.storage.queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, BatchSearch, QueueFiles
+from raptormq.storage.read.batch_unpacker import (
+    AT_ONCE_BYTES,
+    MAX_UNPACKED_BYTES,
+    Apart,
+    BatchUnpacker,
+    is_encrypted,
+    is_wrapper,
+    refusal,
+)
+from raptormq.storage.read.item_repair import MAX_ITEMS, ItemMender
+from raptormq.storage.read.left_out import LeftOut
+from raptormq.storage.read.options import SCAN_BYTES, GetResult, GetStatus, PropertyFilter, Wishes
+from raptormq.storage.records import are_intact, is_of, peek_properties
+
+
+class Found:
+    """What a read from ``offset`` on, where item ``number`` is, has come to."""
+
+    def __init__(self, queue: BatchConsumeQueue, offset: int, number: int) -> None:
+        self.queue = queue
+        self.number = number
+        """Item that comes next."""
+        self.is_damaged = False
+        """The record of this item is not where it says."""
+        self.lost = 0
+        """Items that are damaged, or whose records are, and which nobody can mend."""
+        self.closed = 0
+        """Batches that nobody can take apart for this reader."""
+        self.is_mended = False
+        """An item says something else now."""
+        self.buffers: list[Buffer] = []
+        self.next_offset = offset
+        self.messages = 0
+        self.bytes = 0
+        self.scanned = 0
+        """Bytes of records that were taken apart."""
+        self.unpacked = 0
+        """Bytes that came out of them."""
+        self.judged = 0
+        """Messages whose properties were looked at."""
+        self.judged_bytes = 0
+        """Length of these properties."""
+        self.missing: list[Extent] = []
+        self.copied = 0
+        """Bytes of :attr:`buffers` that are copies in memory."""
+        self.is_uncopied = False
+        """Something was left out that only a copy can bring."""
+        self.is_apart = False
+        """What is left out may be a batch to be taken apart, of unknown size."""
+
+    def has_room(self, wishes: Wishes, size: int) -> bool:
+        """True when one more message, or whole batch, of so many bytes fits; the first one always does."""
+        if not self.messages:
+            return True
+        return len(self.buffers) < wishes.max_count and self.bytes + size <= wishes.max_bytes
+
+    def is_enough(self, wanted: PropertyFilter, size: int) -> bool:
+        """True when properties of so many bytes are for the next read to look at; else they are counted."""
+        too_long = self.judged > 0 and self.judged_bytes + size > wanted.max_scanned_bytes
+        if too_long or self.judged >= wanted.max_scanned:
+            return True
+        self.judged += 1
+        self.judged_bytes += size
+        return False
+
+    def count(self, messages: int, size: int, end: int) -> None:
+        """Note that so many messages more are found, up to the offset ``end``."""
+        self.messages += messages
+        self.bytes += size
+        self.next_offset = end
+
+
+SCAN_ITEMS = 347
+"""Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
+_CLOSED = (
+    "%d batches of %s/%d from offset %d on are left out for a reader that wants messages: damaged, or larger than "
+    f"{MAX_UNPACKED_BYTES} bytes once they are taken apart"
+)
+_NO_TAG = 0
+_MAX_SEARCHES = 64
+"""Each but the first has mended an item before."""
+
+
+class BatchReader:
+    """Answers pulls from BatchCQ queues."""
+
+    def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch, left_out: LeftOut) -> None:
+        self._log = log
+        self._files = files
+        self._search = search
+        self._left_out = left_out
+        self._unpacker = BatchUnpacker()
+        self._mender = ItemMender(log, files, search)
+
+    def get(
+        self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], wishes: Wishes, *, wait: bool
+    ) -> GetResult:
+        """Return messages from ``offset`` on, which lies within ``bounds``.
+
+        Raises:
+            PagesMissing: without ``wait``, when the disk would have to be waited for; it names all that will be read.
+            BatchEncrypted: what comes next is an encrypted batch, and the reader wants messages.
+            StorageError: the disk cannot read the records.
+        """
+        number = self._search.with_offset(queue, offset, wait=wait)
+        if wishes.whole and wishes.tags is None and wishes.properties is None:
+            hot = self._hot(queue, number, offset, bounds, wishes, wait)
+            if hot is not None:
+                return hot
+        found = self._found(queue, number, offset, wishes, wait)
+        if found.missing or found.is_uncopied:
+            raise PagesMissing(found.missing, size=0 if found.is_apart else found.bytes)
+        where = queue.topic, queue.queue_id, offset
+        if found.lost:
+            self._left_out.note(found.lost, "%d items or records of %s/%d from offset %d on are damaged", *where)
+        if found.closed:
+            self._left_out.note(found.closed, _CLOSED, *where)
+        if found.next_offset <= offset:  # nothing but damaged items
+            found.number, found.next_offset = self._next_sound(queue, found.number, offset, wait)
+        queue.seen = found.next_offset, found.number
+        if found.next_offset == offset:  # they were those before it, from which the search had to begin
+            return self.get(queue, offset, bounds, wishes, wait=wait)
+        status = GetStatus.FOUND
+        if not found.buffers:
+            filtered = wishes.tags is not None or wishes.properties is not None
+            status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
+        return GetResult(
+            status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes, copied_bytes=found.copied
+        )
+
+    def _hot(
+        self,
+        queue: BatchConsumeQueue,
+        number: int,
+        offset: int,
+        bounds: tuple[int, int],
+        wishes: Wishes,
+        wait: bool,
+    ) -> GetResult | None:
+        """Return whole records from item ``number`` on, up to the first one that is not hot, not the next one, or
+        encrypted and not for this reader; None when that is the first: the way of :meth:`get` for nearly all readers,
+        at a third of its cost.
+        """
+        max_count, max_bytes, _, _, _, takes_encrypted, _ = wishes
+        items = self._files.read(queue, number, max_count, wait=wait)
+        whole = len(items) - len(items) % BATCH_ITEM_BYTES
+        buffers: list[Buffer] = []
+        next_offset, total = offset, 0
+        for physical, size, _, _, base, messages, _, _ in BATCH_ITEM.iter_unpack(memoryview(items)[:whole]):
+            if base != next_offset or messages <= 0:
+                break
+            if buffers and total + size > max_bytes:
+                break
+            record = self._log.hot_record(physical, size)
+            if record is None or (not takes_encrypted and is_encrypted(record)):
+                break
+            buffers.append(record)
+            next_offset += messages
+            total += size
+        if not buffers:
+            return None
+        queue.seen = next_offset, number + len(buffers)
+        return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
+
+    def _found(self, queue: BatchConsumeQueue, number: int, offset: int, wishes: Wishes, wait: bool) -> Found:
+        """Return what there is from item ``number`` on. Where that is nothing because damaged items led there, it is
+        searched again: they are mended by then.
+        """
+        for _ in range(_MAX_SEARCHES):
+            found = Found(queue, offset, number)
+            try:
+                self._take_all(queue, offset, wishes, found, wait)
+            except PagesMissing:
+                if found.next_offset == offset:  # else there is something to hand out; the next read does the rest
+                    raise
+            if not found.is_mended or found.next_offset > offset:
+                break
+            number = self._search.with_offset(queue, offset, wait=wait)
+        return found
+
+    def _take_all(self, queue: BatchConsumeQueue, offset: int, wishes: Wishes, found: Found, wait: bool) -> None:
+        """Add what is wanted from item ``found.number`` on; the log is asked about what does not fit its neighbours."""
+        filtered = wishes.tags is not None or wishes.properties is not None
+        count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count
+        for each, fits in self._with_neighbours(queue, found.number, count, wait):
+            number, item = found.number, each if self._is_sound(each) else None
+            if item is None or not fits:
+                item = self._mender.mended(queue, number, wait=wait) or item
+                if item is not None and item != each:
+                    found.is_mended = True
+                    if item.base > found.next_offset == offset:
+                        return
+            if item is not None and item.end > offset and item.physical >= self._log.min_offset:
+                if not self._take(item, offset, wishes, found, wait):
+                    return
+                if found.is_damaged:
+                    found.is_damaged = False
+                    if self._mender.mended(queue, number, wait=wait) not in (None, item):
+                        found.is_mended = True
+                        return
+                    item = None
+            found.number += 1
+            if item is not None:
+                found.next_offset = max(found.next_offset, item.end)
+                count -= item.end > offset
+            else:
+                found.lost += 1
+            if not count or found.lost == MAX_ITEMS:
+                return
+
+    def _is_sound(self, item: BatchItem) -> bool:
+        """False for an item that cannot have been written so."""
+        end = item.physical + item.size
+        segment_size = self._log.segment_size
+        in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
+        return item.is_sound and in_log
+
+    def _next_sound(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> tuple[int, int]:
+        """Return the first sound item from ``number`` on that begins at ``offset`` or behind it, and where that is."""
+        for each in range(number, queue.item_count):
+            item = self._search.item(queue, each, wait=wait)
+            if self._is_sound(item) and item.base >= offset:
+                return each, item.base
+        return queue.item_count, queue.max_offset
+
+    def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
+        """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
+        number = self._search.with_offset(queue, offset, wait=wait)
+        return [item[:3] for item in islice(self._search.items(queue, number, count, wait=wait), count)]
+
+    def _with_neighbours(
+        self, queue: BatchConsumeQueue, number: int, count: int, wait: bool
+    ) -> Iterator[tuple[BatchItem, bool]]:
+        """Yield the items from ``number`` on, ``count`` with one read, each with whether its messages lie between those
+        of its neighbours.
+        """
+        before = self._search.item(queue, number - 1, wait=wait) if number > queue.live_item else None
+        items = self._search.items(queue, number, count + 1, wait=wait)
+        item = next(items, None)
+        while item is not None:
+            behind = next(items, None)
+            next_base = queue.max_offset if behind is None else behind.base
+            yield item, (before is None or before.end == item.base) and item.end == next_base
+            before, item = item, behind
+
+    def _take(self, item: BatchItem, offset: int, wishes: Wishes, found: Found, wait: bool) -> bool:
+        """Add what is wanted of ``item``; False when the read ends before the end of the item."""
+        tags = wishes.tags
+        is_wanted = tags is None or item.tag_code in tags
+        if not is_wanted and item.tag_code != _NO_TAG:
+            return True
+        if is_wanted and wishes.whole and wishes.properties is None and item.base >= offset:
+            return self._take_whole(item, wishes, found, wait)
+        scanned = max(found.scanned + item.size, found.unpacked, found.closed * MAX_UNPACKED_BYTES)
+        if not found.has_room(wishes, 1) or (found.scanned and scanned > SCAN_BYTES):
+            return False
+        found.scanned += item.size
+        record = self._read(item, wishes, found, wait)
+        if record is None:
+            found.is_apart = True
+            return True
+        if not is_wrapper(record):
+            if is_wanted and (wishes.properties is None or wishes.properties.wants(bytes(peek_properties(record)))):
+                if not found.has_room(wishes, len(record)):
+                    return False
+                self._hand_out(item, record, found)
+                found.count(1, len(record), item.end)
+            return True
+        if is_encrypted(record):
+            return self._take_encrypted(item, record, wishes, found)
+        if not wishes.copies:
+            found.is_uncopied = found.is_apart = True
+            found.count(item.messages, item.size, item.end)
+            return True
+        apart = self._apart(item, record, offset, found, wait)
+        if apart is None:
+            return False
+        if not apart.messages:
+            return self._take_closed(item, record, wishes, found, is_too_large=apart.is_too_large)
+        return self._take_apart(apart.messages, offset, wishes, found)
+
+    def _take_whole(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> bool:
+        if not found.has_room(wishes, item.size):
+            return False
+        record = self._read(item, wishes, found, wait)
+        if record is None:
+            return True
+        if not wishes.encrypted and is_encrypted(record):
+            return self._take_encrypted(item, record, wishes, found)
+        self._hand_out(item, record, found)
+        found.count(item.messages, item.size, item.end)
+        return True
+
+    def _hand_out(self, item: BatchItem, record: Buffer, found: Found) -> None:
+        """Add the record as it is stored."""
+        found.buffers.append(record)
+        if not self._log.is_hot(item.physical):
+            found.copied += len(record)
+
+    def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
+        """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
+        if wishes.whole and wishes.encrypted and wishes.properties is None:
+            return self._take_as_it_is(item, record, wishes, found)
+        if found.messages:
+            return False
+        raise refusal(decode_record(record, check_crc=False).body, item.base, item.messages)
+
+    def _take_closed(
+        self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found, *, is_too_large: bool
+    ) -> bool:
+        """Hand out whole, from its first message on, what cannot be taken apart here, to who may do better; leave it
+        out for all others, whom it would stop for good.
+        """
+        if wishes.whole and wishes.properties is None and (is_too_large or wishes.encrypted):
+            return self._take_as_it_is(item, record, wishes, found)
+        found.closed += 1
+        return True
+
+    def _take_as_it_is(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
+        if not found.has_room(wishes, item.size):
+            return False
+        self._hand_out(item, record, found)
+        found.count(item.messages, item.size, item.end)
+        return True
+
+    def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: Found) -> bool:
+        for message in messages:
+            if message.queue_offset < offset:
+                continue
+            if wishes.properties is not None and found.is_enough(wishes.properties, len(message.properties)):
+                found.next_offset = message.queue_offset
+                return False
+            if not _wants(wishes, message.properties):
+                continue
+            record = encode_record(message)
+            if not found.has_room(wishes, len(record)):
+                found.next_offset = message.queue_offset
+                return False
+            found.buffers.append(record)
+            found.copied += len(record)
+            found.count(1, len(record), message.queue_offset + 1)
+        return True
+
+    def _apart(self, item: BatchItem, record: Buffer, offset: int, found: Found, wait: bool) -> Apart | None:
+        """Take a batch apart; None when that is for the next read, since this one has come to something."""
+        try:
+            room = AT_ONCE_BYTES - found.unpacked
+            apart = self._unpacker.take_apart(record, item.physical, wait=wait, room=room)
+        except PagesMissing:
+            if found.next_offset > offset:
+                return None
+            raise
+        found.unpacked += apart.unpacked
+        return apart
+
+    def _read(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> Buffer | None:
+        """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""
+        log = self._log
+        if not wishes.copies and not log.is_hot(item.physical):
+            found.is_uncopied = True
+            found.count(item.messages, item.size, item.end)
+            return None
+        try:
+            record = log.read(item.physical, item.size, wait=wait)
+        except PagesMissing as error:
+            found.missing += error.extents
+            found.count(item.messages, item.size, item.end)
+            return None
+        is_whole = log.is_hot(item.physical) or are_intact(record, item.physical)
+        if is_whole and is_of(record, found.queue.topic_field, found.queue.queue_id, item.base):
+            return record
+        found.is_damaged = True
+        return None
+
+
+def _wants(wishes: Wishes, properties: str) -> bool:
+    if wishes.properties is not None:
+        return wishes.properties.wants(properties.encode())
+    return wishes.tags is None or tag_hash(find_property(properties, TAGS)) in wishes.tags

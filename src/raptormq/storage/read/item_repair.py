@@ -1,0 +1,190 @@
+"""Finds out from the log what a damaged item of a BatchCQ queue said, and writes it again.
+
+The nearest items before and behind it whose records are there bound the part of the log that its record must be in; as
+every record of a queue has one item, counting says which record it is. A walk through that part takes a thread: 1 GiB
+of it at most, and with descriptors of its own, as the log may lose its first files meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from raptormq.errors import StorageError
+from raptormq.logs import get_logger
+from raptormq.storage.fs import PagesMissing
+from raptormq.storage.log import CommitLog
+from raptormq.storage.queue import BatchConsumeQueue, BatchItem, BatchSearch, QueueFiles, message_count
+from raptormq.storage.records import NOT_IN_QUEUE, LogScanner
+
+logger = get_logger(__name__)
+
+MAX_BYTES = 1 << 30
+MAX_ITEMS = 1024
+"""How far away the next sound item is looked for; a damaged page has 90."""
+_KEPT = 8192
+
+
+class _Neighbour(NamedTuple):
+    number: int
+    item: BatchItem
+
+
+class _Bounds(NamedTuple):
+    """What a queue is like when a walk begins, None where it was not looked at as far as that."""
+
+    live_item: int | None
+    item_count: int | None
+    max_offset: int
+
+
+_Key = tuple[BatchConsumeQueue, int]
+
+
+class ItemMender:
+    """Mends items of the queues in ``files``."""
+
+    def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch) -> None:
+        self._log = log
+        self._files = files
+        self._search = search
+        self._walked: OrderedDict[_Key, dict[int, BatchItem]] = OrderedDict()
+        """What the walk for an item has found; kept where it changed nothing, so that nobody walks there again."""
+
+    def mended(self, queue: BatchConsumeQueue, number: int, *, wait: bool) -> BatchItem | None:
+        """Return what item ``number`` must say, None when the log does not tell. It is written again, and so are those
+        that are damaged with it.
+
+        Raises:
+            PagesMissing: its work is the walk, whatever ``wait`` says.
+            StorageError: the items cannot be read or written.
+        """
+        key = queue, number
+        if number >= queue.written:
+            return None  # no disk has seen it yet
+        items = self._walked.get(key)
+        if items is None:
+            before = self._before(queue, number, wait)
+            behind = self._behind(queue, number, wait)
+            bounds = _Bounds(
+                queue.live_item if number - MAX_ITEMS <= queue.live_item else None,
+                queue.item_count if number + MAX_ITEMS + 1 >= queue.item_count else None,
+                queue.max_offset,
+            )
+            raise PagesMissing([], [partial(self._walk, key, before, behind, bounds, self._log.detached())])
+        changed = [each for each, item in items.items() if self._rewrite(queue, each, item, wait)]
+        if changed:
+            del self._walked[key]
+            where = queue.topic, queue.queue_id, changed[0], changed[-1]
+            logger.warning("%d items of %s/%d, %d to %d, were damaged and are written again", len(changed), *where)
+        while len(self._walked) > _KEPT:
+            self._walked.popitem(last=False)
+        return items.get(number)
+
+    def _rewrite(self, queue: BatchConsumeQueue, number: int, item: BatchItem, wait: bool) -> bool:
+        """Write an item unless it says the same already."""
+        if number >= queue.written or self._search.item(queue, number, wait=wait) == item:
+            return False
+        self._files.rewrite(queue, number, item.pack())
+        return True
+
+    def _before(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
+        """Return the items before ``number``, the nearest first, that are sound and follow the one before them: another
+        item in the place of one would pass for sound.
+        """
+        first = max(queue.live_item, number - MAX_ITEMS)
+        items = self._items(queue, first, number, wait)
+        follow = [first == queue.live_item, *(left.end == right.base for left, right in pairwise(items))]
+        return self._sound(items, follow, first)[::-1]
+
+    def _behind(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
+        """The same behind ``number``, whose end is where the next one begins."""
+        first, end = number + 1, min(queue.item_count, number + 1 + MAX_ITEMS)
+        items = self._items(queue, first, end, wait)
+        is_last = end == queue.item_count and bool(items) and items[-1].end == queue.max_offset
+        precede = [*(left.end == right.base for left, right in pairwise(items)), is_last]
+        return self._sound(items, precede, first)
+
+    def _items(self, queue: BatchConsumeQueue, first: int, end: int, wait: bool) -> list[BatchItem]:
+        return list(islice(self._search.items(queue, first, end - first, wait=wait), end - first))
+
+    def _sound(self, items: list[BatchItem], fit: list[bool], first: int) -> list[_Neighbour]:
+        return [
+            _Neighbour(number, item)
+            for number, (item, fits) in enumerate(zip(items, fit, strict=False), first)
+            if fits and item.is_sound and self._log.holds(item.physical, item.size)
+        ]
+
+    def _walk(
+        self, key: _Key, before: list[_Neighbour], behind: list[_Neighbour], bounds: _Bounds, log: CommitLog
+    ) -> None:
+        """In a thread: find out what item ``key`` says, and those that are damaged with it. The nearest neighbours come
+        first.
+
+        Raises:
+            StorageError: the log cannot be read, now; the next reader tries again.
+        """
+        queue, number = key
+        if key in self._walked:
+            return  # another reader came first
+        try:
+            scanner = LogScanner(log, 0)
+            last = next((each for each in before if _has_record(scanner, queue, each.item)), None)
+            first = next((each for each in behind if _has_record(scanner, queue, each.item)), None)
+            found = _items_around(log, queue, last, first, bounds)
+        except OSError as error:
+            raise StorageError(f"cannot walk through the log: {error.strerror or error}") from error
+        finally:
+            log.close()
+        self._walked[key] = found
+        if not found:  # nor for the others between the same neighbours
+            begin = last.number + 1 if last is not None else max(0, number - MAX_ITEMS)
+            end = first.number if first is not None else number + 1 + MAX_ITEMS
+            self._walked.update(((queue, each), found) for each in range(begin, end))
+
+
+def _items_around(
+    log: CommitLog, queue: BatchConsumeQueue, last: _Neighbour | None, first: _Neighbour | None, bounds: _Bounds
+) -> dict[int, BatchItem]:
+    """Return the items between the ``last`` sound one before and the ``first`` one behind; none when the log does not
+    tell: they have to be as many, and each to begin where the one before it ends.
+    """
+    begin = last.number + 1 if last is not None else bounds.live_item
+    end = first.number if first is not None else bounds.item_count
+    if begin is None or end is None or (last is None and first is None):
+        return {}
+    low = last.item.physical + last.item.size if last is not None else log.min_offset
+    high = first.item.physical if first is not None else log.end_offset
+    if not 0 < high - low <= MAX_BYTES:
+        return {}
+    scanner = LogScanner(log, low)
+    items = list(_items_between(scanner, queue, high))
+    if last is None:
+        if scanner.damaged:
+            return {}
+        items = items[begin - end :]  # what comes first may be of a topic that had the same name
+    items = items[: end - begin]  # what comes last may not be in the queue yet
+    ends = [last.item.end if last is not None else items[0].base if items else 0, *(item.end for item in items)]
+    bases = [*(item.base for item in items), first.item.base if first is not None else bounds.max_offset]
+    return dict(enumerate(items, begin)) if len(items) == end - begin and ends == bases else {}
+
+
+def _has_record(scanner: LogScanner, queue: BatchConsumeQueue, item: BatchItem) -> bool:
+    record = scanner.record_at(item.physical)
+    where = (queue.topic, queue.queue_id, item.base, item.size)
+    return record is not None and (record.topic, record.queue_id, record.queue_offset, record.size) == where
+
+
+def _items_between(scanner: LogScanner, queue: BatchConsumeQueue, high: int) -> Iterable[BatchItem]:
+    """The items of all records of ``queue`` from where ``scanner`` is to before ``high``."""
+    for group in scanner.batches():
+        columns = (group.physical_offsets, group.sizes, group.store_timestamps, group.queue_offsets)
+        for record, physical, size, stored, base in zip(group.records, *columns, strict=True):
+            if physical >= high:
+                return
+            is_its = record.topic == queue.topic and record.queue_id == queue.queue_id
+            if is_its and not record.sys_flag & NOT_IN_QUEUE:
+                yield BatchItem(physical, size, record.tag_code, stored, base, message_count(record))

@@ -1,0 +1,259 @@
+"""Finds single messages: by their place in the log, or by a key once the index has told where one may be.
+
+Messages of a batch that is stored whole are found like any other: by the places that
+:mod:`~raptormq.storage.read.batch_unpacker` gives them, by their own unique keys and words as far as the index has
+them, and by the unique key of the batch, which all of them share. A wrapper is returned only to who takes batches
+apart, and only where its messages would not be what they are: it is encrypted, or asked for by its own unique key.
+Nothing here returns a message of a topic that was deleted, but to who asks for those, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from raptormq.errors import BatchEncrypted, RecordError
+from raptormq.protocol.copied_properties import fitted
+from raptormq.protocol.inner_batch import inner_count
+from raptormq.protocol.inner_ids import unpack_ids
+from raptormq.protocol.properties import (
+    MAX_PROPERTIES_BYTES,
+    PAIR_SEPARATOR,
+    UNIQUE_KEY,
+    decode_properties,
+    find_property,
+    has_key,
+)
+from raptormq.protocol.record import (
+    BLANK_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    StoredMessage,
+    decode_record,
+    encode_record,
+)
+from raptormq.storage.fs import Buffer
+from raptormq.storage.log import CommitLog
+from raptormq.storage.queue import QueueTable
+from raptormq.storage.read.batch_unpacker import (
+    AT_ONCE_BYTES,
+    MAX_DISTANCE,
+    BatchUnpacker,
+    is_encrypted,
+    is_wrapper,
+    refusal,
+)
+from raptormq.storage.records import peek, peek_physical_offset, peek_store_timestamp
+
+_MAGIC_AT = 4
+_MAGICS = [magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2)]
+
+
+class KeyQuery(NamedTuple):
+    """What a query by key is for."""
+
+    topic: str
+    key: str
+    """A unique key, or a word of KEYS."""
+    begin: int
+    end: int
+    """Store times in ms, both included."""
+    takes_batches: bool = False
+    """Batches that are encrypted as a whole, or whose own unique key it is, are answered as they are; else the former
+    are refused, and the messages of the latter get the key in place of their own.
+    """
+
+
+class MessageFinder:
+    """Looks messages up in ``log``, of which ``queues`` know what is dead; without ``wait``, methods raise PagesMissing
+    where the disk would have to be waited for.
+    """
+
+    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
+        self._log = log
+        self._queues = queues
+        self._unpacker = BatchUnpacker()
+
+    def message_at(
+        self,
+        physical: int,
+        unique_key: str | None = None,
+        *,
+        takes_encrypted: bool = False,
+        takes_dead: bool = False,
+        whole: bool = False,
+        wait: bool,
+    ) -> Buffer | None:
+        """Return the record of the message at a log offset, None when there is none.
+
+        At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for. Who
+        ``takes_encrypted`` ones gets all of an encrypted batch for each of its messages, who wants the ``whole`` that
+        of any batch. One of a topic that was deleted is for who ``takes_dead`` ones.
+
+        Raises:
+            BatchEncrypted: the message is in a batch that is encrypted.
+        """
+        record = self._record_at(physical, wait)
+        if record is None:
+            return self._inside(physical, wait, takes_encrypted=takes_encrypted, takes_dead=takes_dead, whole=whole)
+        if not takes_dead and self._is_dead(record, physical):
+            return None
+        if whole or not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
+            return record
+        if (closed := _closed(record)) is not None:
+            raise _refusal(closed)
+        messages = self._unpacker.take_apart(record, physical, wait=wait).messages
+        if unique_key is not None and len(messages) > 1:
+            messages = [each for each in messages if find_property(each.properties, UNIQUE_KEY) == unique_key]
+        return encode_record(messages[0]) if messages else None
+
+    def _record_at(self, physical: int, wait: bool) -> Buffer | None:
+        log = self._log
+        if not log.min_offset <= physical <= log.end_offset - MIN_RECORD_BYTES:
+            return None
+        size, magic = peek(log.read(physical, BLANK_BYTES, wait=wait), 0)
+        room = self._room_end(physical) - physical
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= room:
+            return None
+        record = log.read(physical, size, wait=wait)
+        return record if peek_physical_offset(record) == physical else None
+
+    def _room_end(self, physical: int) -> int:
+        """Return where the log, or the segment of ``physical``, ends."""
+        size = self._log.segment_size
+        return min(self._log.end_offset, physical - physical % size + size)
+
+    def _is_dead(self, record: Buffer, place: int) -> bool:
+        """Whether a record is of a topic that was deleted when the log was longer than ``place``."""
+        dead_ends = self._queues.dead_ends
+        if any(place < end for end in dead_ends.values()):  # hardly ever
+            with suppress(RecordError):  # damaged, which who decodes it learns
+                return place < dead_ends.get(decode_record(record, check_crc=False).topic, 0)
+        return False
+
+    def _inside(
+        self, physical: int, wait: bool, *, takes_encrypted: bool, takes_dead: bool, whole: bool
+    ) -> Buffer | None:
+        """Return the message of the wrapper that begins up to :data:`MAX_DISTANCE` before ``physical``."""
+        log = self._log
+        begin = max(log.min_offset, physical - physical % log.segment_size, physical - MAX_DISTANCE)
+        if not begin < physical < log.end_offset:
+            return None
+        end = min(physical + _MAGIC_AT + 3, self._room_end(physical))
+        window = bytes(log.read(begin, end - begin, wait=wait))
+        at = len(window)
+        while (at := max(window.rfind(magic, 0, at) for magic in _MAGICS)) >= _MAGIC_AT:
+            start = begin + at - _MAGIC_AT
+            record = self._record_at(start, wait)
+            if record is not None:
+                if not is_wrapper(record) or start + len(record) <= physical:
+                    return None
+                if not takes_dead and self._is_dead(record, start):
+                    return None
+                if whole:
+                    return record
+                if (closed := _closed(record, physical - start)) is not None:
+                    if takes_encrypted:
+                        return record
+                    raise _refusal(closed)
+                messages = self._unpacker.take_apart(record, start, wait=wait).messages
+                index = physical - start - 1
+                return encode_record(messages[index]) if index < len(messages) else None
+            at += _MAGIC_AT - 1
+        return None
+
+    def with_key(self, offsets: Iterable[int], query: KeyQuery, limit: int, *, wait: bool) -> list[Buffer]:
+        """Return up to ``limit`` of the messages at ``offsets`` that really have the key, once each.
+
+        Raises:
+            BatchEncrypted: nothing but encrypted batches has it.
+        """
+        found: list[Buffer] = []
+        refused: BatchEncrypted | None = None
+        seen: set[int] = set()
+        key, dead_end = query.key, self._queues.dead_ends.get(query.topic, 0)
+        room = AT_ONCE_BYTES
+        for offset in offsets:
+            if len(found) >= limit:
+                break
+            if offset < dead_end or offset in seen or (data := self._record_at(offset, wait)) is None:
+                continue
+            seen.add(offset)
+            try:
+                message = decode_record(data, check_crc=False)
+            except RecordError:
+                continue
+            if message.topic == query.topic and query.begin <= message.store_timestamp <= query.end:
+                if is_encrypted(data):
+                    if not (has_key(message.properties, key) or _holds(message, key)):
+                        continue
+                    if query.takes_batches:
+                        found.append(data)
+                        continue
+                    with suppress(RecordError):
+                        refused = _refusal(message)
+                elif is_wrapper(data):
+                    apart = self._unpacker.take_apart(data, offset, wait=wait, room=room)
+                    room -= apart.unpacked
+                    found += _in_batch(data, message, apart.messages, query)
+                elif has_key(message.properties, key):
+                    found.append(data)
+        if refused is not None and not found:
+            raise refused
+        return found[:limit]
+
+    def stored_at(self, physical: int, size: int | None = None, *, wait: bool) -> int | None:
+        """Return the store time (ms) of the record at a log offset, batch or message; None when there is none, or not
+        one of ``size`` bytes, as a damaged item of a queue may say.
+        """
+        record = self._record_at(physical, wait)
+        return None if record is None or size not in (None, len(record)) else peek_store_timestamp(record)
+
+
+def _closed(wrapper: Buffer, place: int = 0) -> StoredMessage | None:
+    """Return a wrapper, decoded, that has a message at a place and is encrypted, so that it cannot be taken out."""
+    if is_encrypted(wrapper):
+        with suppress(RecordError):  # damaged, which taking it apart will tell
+            message = decode_record(wrapper, check_crc=False)
+            if place <= inner_count(message.properties):
+                return message
+    return None
+
+
+def _refusal(wrapper: StoredMessage) -> BatchEncrypted:
+    return refusal(wrapper.body, wrapper.queue_offset, inner_count(wrapper.properties))
+
+
+def _holds(wrapper: StoredMessage, key: str) -> bool:
+    """Whether a batch that cannot be looked into says that a message of it has the unique key."""
+    return key in unpack_ids(wrapper.properties)
+
+
+def _in_batch(data: Buffer, wrapper: StoredMessage, messages: list[StoredMessage], query: KeyQuery) -> list[Buffer]:
+    """Return what a query gets of a batch with the record ``data``: the messages with its key, else all of them when
+    the batch has it.
+    """
+    key = query.key
+    found = [message for message in messages if has_key(message.properties, key)]
+    if not found and has_key(wrapper.properties, key):
+        found = messages
+        if key == find_property(wrapper.properties, UNIQUE_KEY):
+            if messages and query.takes_batches:
+                return [data]
+            found = [_with_key(message, key) for message in messages]
+    return list(map(encode_record, found))
+
+
+def _with_key(message: StoredMessage, key: str) -> StoredMessage:
+    """Return a message with the id of its batch behind its own: clients drop what does not have the id that they ask
+    for. One that has no room for it goes without what `copied_properties` leaves out.
+    """
+    text = message.properties
+    between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""
+    longer = f"{text}{between}{UNIQUE_KEY}\x01{key}\x02"
+    if len(longer.encode()) > MAX_PROPERTIES_BYTES:
+        longer = fitted(decode_properties(text), {UNIQUE_KEY: key}).text
+    return replace(message, properties=longer)

@@ -1,0 +1,44 @@
+"""Messages to log bytes and back: packing and appending, parsing, scanning, dispatch to the queues.
+
+Knows the record layout; who reads queues, and how answers are made, it does not know.
+"""
+
+from __future__ import annotations
+
+from raptormq.storage.records.appender import NOT_IN_QUEUE, Appender
+from raptormq.storage.records.dispatcher import Dispatcher, Lag
+from raptormq.storage.records.parser import (
+    ParsedRecord,
+    TimerCode,
+    are_intact,
+    is_of,
+    peek,
+    peek_body_at,
+    peek_physical_offset,
+    peek_properties,
+    peek_store_timestamp,
+    read_timer_code,
+    timer_code,
+)
+from raptormq.storage.records.scanner import ConcurrentScanner, DamagedRange, LogScanner
+
+__all__ = [
+    "NOT_IN_QUEUE",
+    "Appender",
+    "ConcurrentScanner",
+    "DamagedRange",
+    "Dispatcher",
+    "Lag",
+    "LogScanner",
+    "ParsedRecord",
+    "TimerCode",
+    "are_intact",
+    "is_of",
+    "peek",
+    "peek_body_at",
+    "peek_physical_offset",
+    "peek_properties",
+    "peek_store_timestamp",
+    "read_timer_code",
+    "timer_code",
+]

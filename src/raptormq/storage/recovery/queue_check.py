@@ -1,0 +1,215 @@
+"""Whether the queues that a start has found hold all that the log has before the place where it is walked from.
+
+Two witnesses: :mod:`~raptormq.storage.recovery.queue_check` says how far each queue was at the last checkpoint, idle
+ones too; and the first record of a queue in the walk has to go on where the queue ends. The second one is all there is
+in a store that another program has written. Neighbour: :mod:`~raptormq.storage.recovery.recovery`.
+
+How far every queue was at the last checkpoint: the file ``queueEnds``, ours alone; RocketMQ leaves it unread.
+
+Queues are built again from the log, but a queue whose files are gone leaves nothing behind that says so, and one that
+has been idle has no record in the part of the log that a start walks. This file says which queues there have to be::
+
+     0  "RQE1"
+     4  CRC32 u32              of all that follows
+     8  offset i64             of the log: queues are listed with all records before it
+    16  entries, one for each queue that ever had a message:
+         length u16            of the topic, 0: the topic of the entry before
+         topic
+         queue id i32
+         min offset i64        the first message, as far as known
+         max offset i64        behind the last message
+         physical offset i64   of the last item
+
+It is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of it, unless another
+program has gone on with the store: then nothing in it counts. Neighbour: :mod:`~raptormq.storage.recovery.queue_check`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import islice
+from typing import NamedTuple
+from zlib import crc32
+
+from raptormq.files import read_file
+from raptormq.logs import get_logger
+from raptormq.storage.fs import FileSystem
+from raptormq.storage.queue import AppendResult, BatchConsumeQueue, ConsumeQueue, QueueTable
+from raptormq.storage.recovery.queue_loading import QueueFilesMissing
+
+logger = get_logger(__name__)
+
+
+_MAGIC = b"RQE1"
+_HEAD = struct.Struct(">4sIq")
+_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">H")
+_ENTRY = struct.Struct(">iqqq")
+_BODY_AT = 8
+
+
+class QueueEnd(NamedTuple):
+    """One entry."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    max_physical: int
+
+
+class QueueEnds(NamedTuple):
+    """Contents of the file."""
+
+    offset: int
+    queues: list[QueueEnd]
+
+
+class EndsPacker:
+    """Packs the contents, some queues at a time: others may have turns, and queues may grow, in between."""
+
+    def __init__(self, offset: int, queues: Iterable[ConsumeQueue]) -> None:
+        """``offset`` is where in the log the next record to dispatch is."""
+        self._parts = [_OFFSET.pack(offset)]
+        self._queues = iter(list(queues))
+        self._topic = ""
+
+    def add(self, limit: int) -> bool:
+        """Pack up to ``limit`` queues; True when none is left."""
+        parts, pack = self._parts, _ENTRY.pack
+        queues = list(islice(self._queues, limit))
+        for queue in queues:
+            if not queue.max_offset or queue.deleted:
+                continue
+            name = queue.topic.encode() if queue.topic != self._topic else b""
+            self._topic = queue.topic
+            entry = pack(queue.queue_id, queue.min_offset, queue.max_offset, queue.max_physical)
+            parts.append(_LENGTH.pack(len(name)) + name + entry)
+        return len(queues) < limit
+
+    def packed(self) -> bytes:
+        """Return the whole file."""
+        body = b"".join(self._parts)
+        return _MAGIC + crc32(body).to_bytes(4, "big") + body
+
+
+def load_ends(filesystem: FileSystem, path: str) -> QueueEnds | None:
+    """Return the contents, None without a file or with one that is damaged."""
+    try:
+        data = read_file(filesystem, path)
+    except FileNotFoundError:
+        return None
+    if len(data) < _HEAD.size or data[:4] != _MAGIC or crc32(data[_BODY_AT:]) != int.from_bytes(data[4:_BODY_AT]):
+        logger.warning("%s is damaged, and is not used", path)
+        return None
+    queues: list[QueueEnd] = []
+    topic, at = "", _HEAD.size
+    while at < len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        if length:
+            topic = data[at : at + length].decode()
+            at += length
+        queues.append(QueueEnd(topic, *_ENTRY.unpack_from(data, at)))
+        at += _ENTRY.size
+    return QueueEnds(_HEAD.unpack_from(data)[2], queues)
+
+
+class QueueCheck:
+    """The queues of ``table`` as they were loaded, before a walk from ``start`` of a log that begins at ``log_min``."""
+
+    def __init__(
+        self, table: QueueTable, log_min: int, start: int, ends: QueueEnds | None, topics: frozenset[str] | None
+    ) -> None:
+        """``topics`` are those that the broker knows, None without its table."""
+        self._table = table
+        self._log_min = log_min
+        self._start = start
+        if ends is None or ends.offset < start:  # another program has gone on with the store
+            ends = QueueEnds(start, [])
+        self._ends = ends
+        self._listed = {(end.topic, end.queue_id) for end in ends.queues if end.max_physical >= start}
+        self._topics = topics
+        self._loaded = frozenset(table.topics())
+        self._met: set[ConsumeQueue] = set()
+
+    def compare_with_ends(self) -> None:
+        """Compare the queues with what they were like at the last checkpoint.
+
+        Raises:
+            QueueFilesMissing: one is not as long as it was.
+        """
+        dead = self._table.dead_ends
+        for end in self._ends.queues:
+            if end.max_physical < dead.get(end.topic, 0):
+                continue  # of a topic that was deleted; another one may have its name
+            lacks = self._lack(end)
+            if lacks and not self._is_deleted(end.topic):
+                raise QueueFilesMissing(f"{end.topic}/{end.queue_id} {lacks}")
+
+    def look_for_the_dead(self) -> None:
+        """See whether queues have messages of topics that were deleted: another program that recovers from a crash
+        brings them back, and then leaves out those of a topic that was made again.
+
+        Raises:
+            QueueFilesMissing: one has.
+        """
+        for topic, dead in self._table.dead_ends.items():
+            for queue in self._table.queues_of(topic):
+                is_alive = self._table.min_offset(queue, self._log_min, wait=True) < queue.max_offset
+                if is_alive and self._first_place(queue) < dead:
+                    raise QueueFilesMissing(f"{topic}/{queue.queue_id} has messages of a topic that was deleted")
+
+    def _lack(self, end: QueueEnd) -> str:
+        """Return what a queue lacks of ``end``, the empty string where the walk gives it all."""
+        if end.max_physical < self._log_min:
+            return ""  # no walk brings it back
+        queue = self._table.get(end.topic, end.queue_id)
+        is_walked = end.max_physical >= self._start
+        if queue is None or not queue.max_offset:
+            return "" if is_walked else "has no item"
+        if queue.max_offset < end.max_offset and not is_walked:
+            return f"ends at offset {queue.max_offset} instead of {end.max_offset}"
+        if queue.min_offset > end.min_offset and not self._begins_dead(queue):
+            return f"begins at offset {queue.min_offset} instead of {end.min_offset}"
+        return ""
+
+    def _begins_dead(self, queue: ConsumeQueue) -> bool:
+        """True when the record of the first item is gone, or the first in the log, and those before it were gone when
+        their files were removed; without an item, when all that the log has comes with the walk.
+        """
+        if queue.max_physical < 0:
+            return self._start <= self._log_min
+        return self._first_place(queue) <= self._log_min
+
+    def _first_place(self, queue: ConsumeQueue) -> int:
+        """Return where in the log the record of the first item is."""
+        if isinstance(queue, BatchConsumeQueue):
+            return self._table.batch_search.item(queue, queue.live_item).physical
+        return self._table.item(queue, queue.min_offset)[0]
+
+    def _is_deleted(self, topic: str) -> bool:
+        """True for a topic that the broker does not know, and that has no queue: deleted shortly before a crash."""
+        return self._topics is not None and topic not in self._topics and topic not in self._loaded
+
+    def check(self, batch: AppendResult) -> None:
+        """See whether queues go on where they end, before ``batch``, the next one of the walk, is added to them.
+
+        Later gaps of a queue are of damaged records, which a walk through the whole log would not find either.
+
+        Raises:
+            QueueFilesMissing: one does not.
+        """
+        for queue, offset, physical in zip(batch.queues, batch.queue_offsets, batch.physical_offsets, strict=True):
+            if queue is None or queue in self._met:
+                continue
+            self._met.add(queue)
+            if offset > queue.max_offset and not self._was_deleted(queue, physical):
+                where = f"{queue.topic}/{queue.queue_id} ends at offset {queue.max_offset}"
+                raise QueueFilesMissing(f"{where}, and the log goes on at {offset}")
+
+    def _was_deleted(self, queue: ConsumeQueue, physical: int) -> bool:
+        """True for a queue with a record at ``physical`` that was gone at the last checkpoint, or has gone since."""
+        listed = physical >= self._ends.offset or (queue.topic, queue.queue_id) in self._listed
+        return not listed or self._is_deleted(queue.topic)

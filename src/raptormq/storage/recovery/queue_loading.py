@@ -1,0 +1,225 @@
+"""State of the consume queues after a start, read from their files with a few small reads each.
+
+Items are in the order of the log and zeros follow the last one, so the end of a queue is found by bisection. After a
+crash only items that point below the place where the replay of the log begins are believed (they were made durable
+before the checkpoint said so); the rest is cut and comes again from the log.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+from raptormq.errors import StoreDamaged
+from raptormq.storage.fs import Buffer, FileSystem
+from raptormq.storage.queue import FILLER_SIZE, SWITCHED, BatchConsumeQueue, ConsumeQueue, QueueTable
+
+BLOCK_ITEMS = 200
+"""Items read at once, about a page."""
+_NO_LIMIT = 1 << 62
+_PLACE = struct.Struct(">qi")
+
+
+class QueueFilesMissing(Exception):
+    """Not an error: a queue lacks a file or items that the log has, so that all queues have to be built again from it;
+    the text says what is missing.
+    """
+
+
+def load_queues(
+    filesystem: FileSystem, table: QueueTable, log_min: int, replay_from: int | None, *, rebuild: bool = False
+) -> None:
+    """Fill ``table`` with the queues on disk; ``replay_from`` is the log offset of the replay after a crash, None
+    after a clean stop. With ``rebuild`` the replay covers the whole log, which begins at ``log_min``.
+
+    Raises:
+        StoreDamaged: a file does not start at a multiple of the configured size.
+        QueueFilesMissing: without ``rebuild``, when a file is missing, or a topic has queues of the wrong type.
+    """
+    simple, batch = (each.folder for each in table.files.formats)
+    for topic in filesystem.names(batch):
+        if topic not in filesystem.names(simple) and topic not in table.conversions:
+            table.batch_topics.add(topic)
+    for folder in (simple, batch):
+        for topic in filesystem.names(folder):
+            if (topic in table.batch_topics) is not (folder == batch):
+                conversion = table.conversions.get(topic)
+                if conversion is not None and conversion.state != SWITCHED:
+                    continue  # whoever makes them loads them
+                if conversion is None and not rebuild:
+                    raise QueueFilesMissing(f"{folder}/{topic} are not the queues of the topic's type")
+                filesystem.remove_tree(f"{folder}/{topic}")
+            for queue_id in queue_ids(filesystem, f"{folder}/{topic}"):
+                queue = table.find_or_make(topic, queue_id)
+                load_queue(table, queue, replay_from, rebuild=rebuild)
+                if not rebuild:
+                    _check_files(table, queue, log_min, replay_from if replay_from is not None else _NO_LIMIT)
+
+
+def queue_ids(filesystem: FileSystem, folder: str) -> list[int]:
+    """Return the ids of the queues whose files are in the folder of a topic."""
+    return [int(name) for name in filesystem.names(folder) if name.isascii() and name.isdigit()]
+
+
+def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, *, rebuild: bool) -> None:
+    """Set the state of ``queue``, which is new, by what is in its files; arguments and errors are those of
+    :func:`load_queues`.
+    """
+    files = table.files
+    starts = files.offsets(queue)
+    if not starts:  # a queue's folder comes with its first file
+        if not rebuild:
+            raise QueueFilesMissing(f"{files.folder(queue)} has no file")
+        files.remove_queue(queue)
+        return
+    _, item_bytes, file_size, key = files.format(queue)
+    if any(start % file_size for start in starts):
+        raise StoreDamaged(f"{files.path(queue, starts[-1])} does not start at a multiple of {key}={file_size}")
+    if starts[-1] - starts[0] != (len(starts) - 1) * file_size:
+        if not rebuild:
+            raise QueueFilesMissing(f"{files.folder(queue)} lacks a file in the middle")
+        table.reset(queue)
+        return
+    first = starts[0] // item_bytes
+    limit = replay_from if replay_from is not None else _NO_LIMIT
+    _find_end(table, queue, starts, limit, strict=limit == _NO_LIMIT or not rebuild)
+    if replay_from is None and queue.written == first:  # and a file with its first item
+        raise QueueFilesMissing(f"{files.folder(queue)} has files, but no item")
+    if replay_from is not None:
+        files.truncate(queue, starts)
+    _set_bounds(table, queue, first)
+    if queue.max_offset == 0:
+        table.reset(queue)
+
+
+def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: int) -> None:
+    """Look at both ends of every file that has items of living records: all but the last one are full, and none has
+    lost its beginning. A queue of one file has been looked at by :func:`load_queue`.
+
+    Raises:
+        QueueFilesMissing: a file has been emptied or cut.
+    """
+    files = table.files
+    _, item_bytes, file_size, _ = files.format(queue)
+    per_file = files.format(queue).items_per_file
+    first = queue.first_item
+
+    def item(number: int) -> tuple[int, int]:
+        found = _item_of(files.read(queue, number, 1, wait=True), item_bytes, 0)
+        if not _is_believed(found, limit):
+            path = files.path(queue, number // per_file * file_size)
+            raise QueueFilesMissing(f"{path} lacks item {number}, and others follow")
+        return found
+
+    start = (queue.written - 1) // per_file * per_file
+    while start > first and item(start)[0] >= log_min:
+        item(start - 1)
+        start -= per_file
+        if start <= first:
+            item(start)
+
+
+def _set_bounds(table: QueueTable, queue: ConsumeQueue, first: int) -> None:
+    """Set the offsets of ``queue``, which has the items from ``first`` up to ``written``."""
+    queue.min_offset, queue.max_offset = first, queue.written
+    if isinstance(queue, BatchConsumeQueue):
+        queue.live_item = first
+        queue.min_offset = queue.max_offset = 0
+        if queue.written > first:
+            queue.min_offset = table.batch_search.item(queue, first).base
+            queue.max_offset = table.batch_search.item(queue, queue.written - 1).end
+    queue.next_offset = queue.max_offset
+    queue.min_checked_at = -1
+
+
+def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: int, *, strict: bool) -> None:
+    """Set how many items ``queue`` has and what the last one points to.
+
+    Raises:
+        QueueFilesMissing: when ``strict``, items around the last one are damaged.
+    """
+    _, item_bytes, file_size, _ = table.files.format(queue)
+    queue.written = (starts[-1] + file_size) // item_bytes
+    end = starts[0] // item_bytes
+    for start in reversed(starts):
+        first = start // item_bytes
+        block, items = _last_block(table, queue, first, limit)
+        item = partial(_item_of, items, item_bytes)
+        count = _first_over(0, len(items) // item_bytes, item, limit)
+        if strict and not (
+            _is_whole(items, item_bytes, count, limit)
+            and (count < BLOCK_ITEMS or _ends_after(table, queue, first, block, limit))
+        ):
+            raise QueueFilesMissing(f"{table.files.path(queue, start)} has damaged items at its end")
+        if count:
+            physical, size = item(count - 1)
+            queue.max_physical = physical if size != FILLER_SIZE else -1
+            end = first + block * BLOCK_ITEMS + count
+            break
+    queue.written = end
+
+
+def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, limit: int) -> bool:
+    """False when a full block was taken for the last one because the first item behind it has been damaged."""
+    files = table.files
+    at = (block + 1) * BLOCK_ITEMS
+    wanted = min(BLOCK_ITEMS, files.format(queue).items_per_file - at)
+    if wanted <= 0:
+        return True
+    return _is_whole(files.read(queue, first + at, wanted, wait=True), files.format(queue).item_bytes, 0, limit)
+
+
+def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> tuple[int, Buffer]:
+    """Return the last block with a believed item of the file that starts with item ``first``; most end in the first."""
+    files = table.files
+    _, item_bytes, _, _ = files.format(queue)
+    per_file = files.format(queue).items_per_file
+
+    def read(block: int, count: int) -> Buffer:
+        wanted = min(count, per_file - block * BLOCK_ITEMS)
+        return files.read(queue, first + block * BLOCK_ITEMS, wanted, wait=True)
+
+    def first_item(block: int) -> tuple[int, int]:
+        return _item_of(read(block, 1), item_bytes, 0)
+
+    items = read(0, BLOCK_ITEMS)
+    if not _is_believed(_item_of(items, item_bytes, len(items) // item_bytes - 1), limit):
+        return 0, items
+    blocks = -(-per_file // BLOCK_ITEMS)
+    block = _first_over(0, blocks, first_item, limit) - 1
+    return block, read(block, BLOCK_ITEMS)
+
+
+def _first_over(low: int, high: int, item: Callable[[int], tuple[int, int]], limit: int) -> int:
+    """Return the first number of ``[low, high)`` whose item is not believed, ``high`` when there is none."""
+    return low + bisect_left(range(low, high), True, key=lambda number: not _is_believed(item(number), limit))
+
+
+def _item_of(items: Buffer, item_bytes: int, index: int) -> tuple[int, int]:
+    """Return physical offset and size, with which items of both types begin."""
+    physical, size = _PLACE.unpack_from(items, index * item_bytes)
+    return physical, size
+
+
+def _is_whole(items: Buffer, item_bytes: int, count: int, limit: int) -> bool:
+    """False when one of the first ``count`` items has been damaged by a disk, or what was taken for the end has."""
+    places = _places(item_bytes, count).unpack_from(items)
+    if count and not (min(places[1::2]) > 0 and min(places[::2]) >= 0 and max(places[::2]) < limit):
+        return False
+    behind = bytes(items[count * item_bytes :])
+    return behind.count(0) == len(behind) or not any(
+        _is_believed(_item_of(behind, item_bytes, each), limit) for each in range(len(behind) // item_bytes)
+    )
+
+
+@lru_cache(maxsize=512)
+def _places(item_bytes: int, count: int) -> struct.Struct:
+    """Physical offset and size of ``count`` items of either type; 400 of them cost as much as 20 taken one by one."""
+    return struct.Struct(">" + f"qi{item_bytes - _PLACE.size}x" * count)
+
+
+def _is_believed(item: tuple[int, int], limit: int) -> bool:
+    physical, size = item
+    return size > 0 and 0 <= physical < limit

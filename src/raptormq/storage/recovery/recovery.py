@@ -1,0 +1,344 @@
+"""What happens between opening the files and taking writes (Apache RocketMQ ``CommitLog.recoverNormally`` and
+``recoverAbnormally``).
+
+After a clean stop the queues are complete: the log is walked from the last item that any of them has. After a crash it
+is walked from the last segment whose first record is older than the checkpoint, and everything younger than the
+checkpoint is checked and dispatched again. Whether the queues have all that is before the place where the walk begins
+is told by :mod:`~raptormq.storage.recovery.queue_check`; where they have not, all are built again from the whole log.
+So they are where the checkpoint contradicts the log: it names the time of a durable record, and the walk, which begins
+3 seconds before that time, has to come by that record. The walk ends at the last valid record; what follows is a torn
+tail and becomes zeros, so that old bytes cannot come back behind new ones.
+
+The two files that say that a store is in use: ``lock`` (held while the process lives) and ``abort`` (left behind by
+a crash).
+
+Source: Apache RocketMQ ``DefaultMessageStore``; as there, ``abort`` holds the process id as text.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from raptormq.errors import DiskFull, OutOfResources, StoreLocked
+from raptormq.files import read_file, write_file
+from raptormq.logs import get_logger
+from raptormq.protocol.record import SysFlag
+from raptormq.storage.fs import FileSystem, StorePaths, is_exhausted, is_no_room
+from raptormq.storage.log import CommitLog
+from raptormq.storage.queue import SWITCHED, AppendResult, QueueTable
+from raptormq.storage.records import NOT_IN_QUEUE, DamagedRange, Dispatcher, LogScanner
+from raptormq.storage.recovery.checkpoint_file import Checkpoint, CheckpointFile
+from raptormq.storage.recovery.queue_check import QueueCheck, QueueEnd, QueueEnds, load_ends
+from raptormq.storage.recovery.queue_loading import QueueFilesMissing, load_queues
+
+if TYPE_CHECKING:
+    from raptormq.storage.records import ConcurrentScanner
+
+logger = get_logger(__name__)
+
+
+class RunningMarker:
+    """Holds the lock from construction to ``release``.
+
+    Raises:
+        StoreLocked: another process has the lock; the text names it where ``abort`` tells.
+    """
+
+    def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
+        self._filesystem = filesystem
+        self._paths = paths
+        try:
+            self._lock = filesystem.lock(paths.lock)
+        except BlockingIOError as error:
+            raise StoreLocked(f"{paths.root} is in use by another process{self._holder()}") from error
+        self.crashed = filesystem.exists(paths.abort)
+        """The last run did not end cleanly."""
+
+    def _holder(self) -> str:
+        if not self._filesystem.exists(self._paths.abort):
+            return ""
+        text = read_file(self._filesystem, self._paths.abort)[:20].decode("ascii", "replace").strip()
+        return f" (pid {text})" if text.isdigit() else ""
+
+    def mark(self) -> None:
+        """Write ``abort``: from now on an end without ``clear`` is a crash. That it is there says so; the number of the
+        process is for people, and may find no room.
+
+        Raises:
+            OSError: there is no room even for the name, or the disk failed.
+        """
+        try:
+            write_file(self._filesystem, self._paths.abort, str(os.getpid()).encode())
+        except OSError as error:
+            if not (is_no_room(error) and self._filesystem.exists(self._paths.abort)):
+                raise
+        self._filesystem.sync_directory(self._paths.root)
+
+    def clear(self) -> None:
+        """Remove ``abort``, once everything is durable."""
+        self._filesystem.remove(self._paths.abort)
+        self._filesystem.sync_directory(self._paths.root)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+
+_FLUSH_EVERY_BATCHES = 64
+_WAITING_AT_MOST = 1 << 23
+"""Records whose items wait in memory for room on the disk: 168 MB, and more than come between two checkpoints."""
+_END = 1 << 62
+"""Behind everything."""
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found and did."""
+
+    clean: bool
+    """The last run ended cleanly, and its queues were complete."""
+    rebuilt: bool = False
+    """All queues were built again."""
+    start_offset: int = 0
+    """Where the walk through the log began."""
+    end_offset: int = 0
+    """Where the log ends and the next record goes."""
+    records: int = 0
+    """Records read and dispatched (again)."""
+    damaged: list[DamagedRange] = field(default_factory=list)
+    """Places without a valid record in the middle of the log; the messages that were there are lost."""
+    milliseconds: int = 0
+
+    def lines(self) -> list[str]:
+        """Return the report as lines for the log, the most important first."""
+        lines = [
+            f"the commit log is damaged: {each.size} bytes at offset {each.offset} hold no valid record ({each.reason})"
+            for each in self.damaged
+        ]
+        how = "loss of queue files" if self.rebuilt else "clean stop" if self.clean else "crash"
+        work = f"{self.records} records from offset {self.start_offset} to {self.end_offset}"
+        return [*lines, f"recovered after a {how} in {self.milliseconds} ms: {work}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The parts of a store that a recovery brings into agreement."""
+
+    filesystem: FileSystem
+    paths: StorePaths
+    log: CommitLog
+    queues: QueueTable
+    dispatcher: Dispatcher
+    checkpoint_file: CheckpointFile
+    marker: RunningMarker
+    topics: frozenset[str] | None
+    """Those that the broker knows, None without its table."""
+    concurrent: bool = False
+    """Other processes parse the log."""
+    _misjudged: set[str] = field(default_factory=set)
+    """Topics that have batches, and queues of SimpleCQ because no file says that they are of BatchCQ."""
+
+    def run(self) -> RecoveryReport:
+        """Recover; on return the log takes writes at its end and the queues agree with it.
+
+        Raises:
+            StoreDamaged: files are missing or of another size than configured.
+            OSError: the disk failed.
+        """
+        self.log.load()
+        self.dispatcher.expected_end = self.dispatcher.dispatched_offset = self.log.estimated_end()
+        if not self.log.segments:
+            self.filesystem.remove_tree(self.paths.queues)
+            self.filesystem.remove_tree(self.paths.batch_queues)
+            self.filesystem.make_folders(self.paths.queues)
+        try:
+            report = self._complete()
+        except QueueFilesMissing as missing:
+            report = self._rebuild(missing)
+        if not report.clean:
+            self.log.sync_from(report.start_offset)
+        self.log.start_at(report.end_offset, cut=not report.clean or self.log.has_bytes_at(report.end_offset))
+        self.dispatcher.dispatched_offset = report.end_offset
+        for queue in self.queues:
+            queue.next_offset = queue.max_offset
+        return report
+
+    def _complete(self) -> RecoveryReport:
+        """Load the queues and add what they do not have yet.
+
+        Raises:
+            QueueFilesMissing: they lack more than that.
+        """
+        log_min, crashed = self.log.min_offset, self.marker.crashed
+        replay_from, checkpoint = None, Checkpoint()
+        if crashed:
+            checkpoint = self.checkpoint_file.load()
+            replay_from = min(self._replay_start(checkpoint), self._switched_at())
+        load_queues(self.filesystem, self.queues, log_min, replay_from)
+        ends = load_ends(self.filesystem, self.paths.queue_ends)
+        if replay_from is None:
+            start = min(self._end_of_queues(ends), self._switched_at())
+            self._compare_with_checkpoint(
+                start
+            )  # which a clean stop brings up to date, else somebody removed the marker
+        else:
+            start = replay_from
+        check = QueueCheck(self.queues, log_min, start, ends, self.topics)
+        check.compare_with_ends()
+        check.look_for_the_dead()
+        report = RecoveryReport(clean=not crashed, start_offset=start)
+        newest = self._replay(report, check if start > log_min else None)
+        if newest < checkpoint.durable_ms:
+            until = f"messages stored up to {checkpoint.durable_ms} (ms since 1970) are durable"
+            raise QueueFilesMissing(f"the checkpoint says that {until}, and the log's last ones are of {newest}")
+        return report
+
+    def _rebuild(self, missing: QueueFilesMissing) -> RecoveryReport:
+        """Build all queues from the whole log; a second time where that tells of topics that are of BatchCQ."""
+        logger.warning("all queues are built again from the log: %s", missing)
+        # Should this process die, half of them would look like all of them to a start that believes the checkpoint.
+        self.checkpoint_file.save(Checkpoint())
+        self.marker.mark()
+        self.queues.clear()
+        report = RecoveryReport(clean=False, rebuilt=True, start_offset=self.log.min_offset)
+        load_queues(self.filesystem, self.queues, report.start_offset, report.start_offset, rebuild=True)
+        try:
+            self._replay(report, None)
+        except QueueFilesMissing as misjudged:
+            return self._rebuild(misjudged)
+        return report
+
+    def _switched_at(self) -> int:
+        """Return from where queues of a new type may lack something the log still has."""
+        switches = [each.offset for each in self.queues.conversions.values() if each.state == SWITCHED]
+        return max(self.log.min_offset, min(switches, default=_END))
+
+    def _end_of_queues(self, ends: QueueEnds | None) -> int:
+        """Return where the record ends that the last item of all queues points to; where no queue has an item, and had
+        one at the last checkpoint, where the log was then.
+
+        Raises:
+            QueueFilesMissing: there is none, and there was.
+        """
+        last = max((queue.max_physical for queue in self.queues), default=-1)
+        if last < 0:
+            log_min, log_end = self.log.min_offset, self.log.estimated_end()
+            if log_end <= log_min:
+                return log_min
+            if ends is None or ends.offset > log_end or any(map(self._is_alive, ends.queues)):
+                raise QueueFilesMissing("no queue has an item")
+            return max(ends.offset, log_min)
+        record = LogScanner(self.log, last).record_at(last)
+        if record is None:
+            raise QueueFilesMissing(f"they point to offset {last}, where the log has no record")
+        self.dispatcher.last_timestamp = record.store_timestamp
+        return last + record.size
+
+    def _is_alive(self, end: QueueEnd) -> bool:
+        return end.max_physical >= max(self.queues.dead_ends.get(end.topic, 0), self.log.min_offset)
+
+    def _replay_start(self, checkpoint: Checkpoint) -> int:
+        """Return the offset of the first record that is younger than the checkpoint, or of what is no record.
+
+        Raises:
+            QueueFilesMissing: its times lead further than the queues were then.
+        """
+        until = checkpoint.replay_from_ms
+        for segment in reversed(self.log.segments):
+            scanner = LogScanner(self.log, segment.base)
+            first = scanner.record_at(segment.base)
+            if first is not None and first.store_timestamp <= until:
+                scanner.skip(until)
+                self._compare_with_checkpoint(scanner.end_offset)
+                return scanner.end_offset
+        return self.log.min_offset
+
+    def _compare_with_checkpoint(self, start: int) -> None:
+        """See whether the queues can be complete before ``start``.
+
+        Raises:
+            QueueFilesMissing: the last checkpoint, one of ours, does not know of all that is before.
+        """
+        checkpoint = self.checkpoint_file.sealed()
+        if checkpoint is not None and start > checkpoint.confirmed_offset:
+            raise QueueFilesMissing(f"the checkpoint knows them up to {checkpoint.confirmed_offset}, not up to {start}")
+
+    def _replay(self, report: RecoveryReport, check: QueueCheck | None) -> int:
+        """Walk the log from ``report.start_offset`` on, and return the newest store time met, 0 without a record.
+
+        Raises:
+            QueueFilesMissing: ``check``, None for a walk through the whole log, has found a queue that lacks something,
+                or there are batches in queues that cannot hold them.
+        """
+        self.dispatcher.dispatched_offset = report.start_offset
+        self.dispatcher.expected_end = self.log.estimated_end()
+        scanner = self._scanner(report.start_offset)
+        written = newest = 0
+        try:
+            for number, batch in enumerate(scanner.batches(), 1):
+                self._find_queues(batch)
+                if check is not None:
+                    check.check(batch)
+                self.dispatcher.apply(batch)
+                report.records += len(batch.sizes)
+                newest = max(newest, *batch.store_timestamps)
+                if number % _FLUSH_EVERY_BATCHES == 0 and self._write_tails(report.records - written):
+                    written = report.records
+        finally:
+            self.dispatcher.expected_end = 0
+        if self._misjudged:
+            self.queues.batch_topics |= self._misjudged
+            topics = ", ".join(sorted(self._misjudged))
+            self._misjudged.clear()
+            raise QueueFilesMissing(f"batches tell that topics are of BatchCQ: {topics:.200}")
+        report.end_offset = scanner.end_offset
+        report.damaged = scanner.damaged
+        return newest
+
+    def _write_tails(self, waiting: int) -> bool:
+        """Write the items of the last ``waiting`` records to the files of their queues; False when they have to wait.
+
+        Raises:
+            OutOfResources: too many would.
+        """
+        try:
+            self.queues.flush(len(self.queues))
+        except OSError as error:
+            if not is_exhausted(error):
+                raise
+            if waiting > _WAITING_AT_MOST:
+                where = f"cannot write to the consume queues in {self.paths.queues}"
+                kind = DiskFull if is_no_room(error) else OutOfResources
+                raise kind(f"{where}: {error.strerror}, and {waiting} messages wait for it") from error
+            return False
+        return True
+
+    def _scanner(self, start: int) -> LogScanner | ConcurrentScanner:
+        if not self.concurrent:
+            return LogScanner(self.log, start)
+        from raptormq.storage.records import ConcurrentScanner
+
+        return ConcurrentScanner(self.log, start)
+
+    def _find_queues(self, batch: AppendResult) -> None:
+        find, dead = self.queues.find_or_make, self.queues.dead_ends
+        for record, place in zip(batch.records, batch.physical_offsets, strict=True):
+            if record.sys_flag & _INNER_BATCH and place >= dead.get(record.topic, 0):
+                self._judge(record.topic)
+        batch.queues = [
+            None
+            if record.sys_flag & NOT_IN_QUEUE or place < dead.get(record.topic, 0)
+            else find(record.topic, record.queue_id)
+            for record, place in zip(batch.records, batch.physical_offsets, strict=True)
+        ]
+
+    def _judge(self, topic: str) -> None:
+        """``topic``, which has a batch, is of BatchCQ, also where no file says so: it was made shortly before a crash,
+        or the table was lost, or is an older one.
+        """
+        queues = self.queues
+        if topic not in queues.batch_topics and topic not in queues.conversions:
+            (self._misjudged if queues.queue_ids(topic) else queues.batch_topics).add(topic)

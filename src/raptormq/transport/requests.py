@@ -1,0 +1,209 @@
+"""The requests that this end of a connection makes: numbered, signed, matched with their answers, given up in time.
+
+One timer serves all that wait (:mod:`~raptormq.transport.requests`). `connection` sends them and tells of what
+came.
+
+Our own requests that wait for their answers: a consumer of 10,000 queues has one for each of them.
+
+A request sits in a bucket of time, which its opaque leads to: an answer finds it at once, and when its time is over it
+is found with its bucket. Nothing is ever scanned. The times are those of the loop, in seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import Protocol
+
+from raptormq.errors import BufferFull, CommandError, ConnectionClosed, RequestTimeout
+from raptormq.logs import get_logger
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.full_signature import Moment, sign_fully
+from raptormq.transport.limits import ConnectionLimits
+
+logger = get_logger(__name__)
+
+
+BUCKET_S = 0.1
+"""Width of a bucket: a request is given up at most so much later than its time-out says."""
+
+Answer = asyncio.Future[RemotingCommand]
+_Bucket = dict[int, Answer]
+
+
+class PendingRequests:
+    """The futures of the requests of one connection, by opaque and by deadline."""
+
+    __slots__ = ("_bucket_of", "_buckets")
+
+    def __init__(self) -> None:
+        self._bucket_of: dict[int, _Bucket] = {}
+        self._buckets: dict[int, _Bucket] = {}
+
+    def add(self, opaque: int, future: Answer, deadline: float) -> float:
+        """Keep ``future`` until it is taken; returns the time from which ``take_overdue`` hands it out."""
+        number = int(deadline / BUCKET_S) + 1
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = {}
+        bucket[opaque] = future
+        self._bucket_of[opaque] = bucket
+        return number * BUCKET_S
+
+    def take(self, opaque: int) -> Answer | None:
+        """Take out the request that an answer belongs to; None when nobody waits for it."""
+        bucket = self._bucket_of.pop(opaque, None)
+        return None if bucket is None else bucket.pop(opaque)
+
+    def take_overdue(self, now: float) -> list[Answer]:
+        """Take out the requests whose buckets are over."""
+        overdue: list[Answer] = []
+        for number in [number for number in self._buckets if number * BUCKET_S <= now]:
+            bucket = self._buckets.pop(number)
+            overdue += bucket.values()
+            for opaque in bucket:
+                del self._bucket_of[opaque]
+        return overdue
+
+    def take_all(self) -> list[Answer]:
+        """Take out every request."""
+        everything = [future for bucket in self._buckets.values() for future in bucket.values()]
+        self._buckets.clear()
+        self._bucket_of.clear()
+        return everything
+
+    @property
+    def next_due(self) -> float | None:
+        """When to look for overdue ones again; None when there is nothing to look for."""
+        return min(self._buckets) * BUCKET_S if self._buckets else None
+
+
+_MAX_OPAQUE = 0x7FFFFFFF
+_LONGEST_WAIT_S = 86_400.0
+_STOPPED_S = 0.5
+"""So late comes the timer of a process that was stopped, throttled or busy: the peer may have answered in time."""
+_GRACE_S = 0.5
+"""How long such a process reads, and lets a peer that was stopped with it answer, before it gives anything up."""
+
+
+class Carrier(Protocol):
+    """What requests have to know about their connection."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing can be sent any more."""
+
+    @property
+    def peer_name(self) -> str:
+        """Who is asked, for errors and the log."""
+
+    def send(self, message: RemotingCommand) -> None:
+        """Queue a request; it is encoded before this returns."""
+
+    def abort(self) -> None:
+        """End it at once."""
+
+
+class OwnRequests:
+    """The requests of one connection."""
+
+    def __init__(self, connection: Carrier, limits: ConnectionLimits) -> None:
+        self.owed_since: float | None = None
+        """Loop time of the first request since the peer was last heard; the connection takes it back."""
+        self.pending = PendingRequests()
+        self._connection = connection
+        self._limits = limits
+        self._next_opaque = 1
+        self._session = secrets.token_hex(8)
+        """Of full signatures (:mod:`raptormq.protocol.full_signature`)."""
+        self._signed_count = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
+        self._is_grace = False
+
+    def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
+        """Send a request; the future gets the answer, or why there is none: see ``Connection.request``."""
+        connection, loop = self._connection, asyncio.get_running_loop()
+        future: asyncio.Future[RemotingCommand] = loop.create_future()
+        if connection.is_closed:
+            future.set_exception(ConnectionClosed(f"the connection to {connection.peer_name} is closed"))
+            return future
+        opaque = self._prepare(message)
+        now = loop.time()
+        due = self.pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_S)))
+        if self._sweeper is None or (due < self._sweep_at and not self._is_grace):
+            self._sweep_later(due)
+        try:
+            connection.send(message)
+        except BaseException:
+            self.pending.take(opaque)  # the peer owes no answer
+            raise
+        if self.owed_since is None:
+            self.owed_since = now
+        return future
+
+    def oneway(self, message: RemotingCommand) -> None:
+        """Send a request that is not answered."""
+        self._prepare(message)
+        self._connection.send(message)
+
+    def _prepare(self, message: RemotingCommand) -> int:
+        message.opaque = opaque = self._next_opaque
+        self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
+        if self._limits.credentials is not None:
+            self._signed_count += 1
+            moment = Moment(time.time_ns() // 1_000_000, self._session, self._signed_count)
+            sign_fully(message, self._limits.credentials, moment)
+        return opaque
+
+    def answered(self, response: RemotingCommand) -> None:
+        """Hand an answer to who waits for it."""
+        future = self.pending.take(response.opaque)
+        if future is not None and not future.done():  # else it timed out or was cancelled: nobody waits
+            future.set_result(response)
+
+    def failed(self, opaque: int, error: CommandError) -> None:
+        """Tell who waits for an answer that it came and cannot be read."""
+        future = self.pending.take(opaque)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def fail(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
+        """Give everything up."""
+        for future in self.pending.take_all():
+            if not future.done():
+                future.set_exception(error(text))
+
+    def close(self) -> None:
+        """Let nothing time out any more."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def _sweep_later(self, due: float) -> None:
+        self.close()
+        self._sweeper, self._sweep_at = asyncio.get_running_loop().call_at(due, self._sweep), due
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = asyncio.get_running_loop().time()
+        # Once: a process that is always busy must come to an end, too.
+        self._is_grace = not self._is_grace and now - self._sweep_at >= _STOPPED_S
+        if self._is_grace:
+            self._sweep_later(now + _GRACE_S)
+            return
+        now = max(now, self._sweep_at)  # timers have whole milliseconds and may come early
+        for future in self.pending.take_overdue(now):
+            if not future.done():
+                future.set_exception(RequestTimeout(f"no answer from {self._connection.peer_name} in time"))
+                self._drop_if_silent(now)
+        due = self.pending.next_due
+        if due is not None:  # also when it is closing: a peer that does not read keeps it from coming to an end
+            self._sweep_later(due)
+
+    def _drop_if_silent(self, now: float) -> None:
+        limit, since, connection = self._limits.silence_seconds, self.owed_since, self._connection
+        if limit is not None and since is not None and now - since >= limit and not connection.is_closed:
+            logger.warning("dropping %s: nothing came from it for %.1f s", connection.peer_name, now - since)
+            self.fail(ConnectionClosed, f"no answer: nothing came from {connection.peer_name} for {now - since:.1f} s")
+            connection.abort()

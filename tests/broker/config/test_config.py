@@ -1,0 +1,174 @@
+"""broker.conf: RocketMQ's keys, what is warned about and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.config.config import BrokerConfig, load_broker_config, warnings_for
+from raptormq.broker.config.ignored_keys import FOREIGN_KEYS
+from raptormq.config_file import known_keys, parse_properties
+from raptormq.errors import ConfigError
+from tests.broker.harness import bodies, connected, running
+
+SAMPLE = """
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = SYNC_FLUSH
+mapedFileSizeCommitLog=64M
+storePathRootDir=/data/store
+sendMessageThreadPoolNums=4
+"""
+
+
+def test_the_sample_file_of_apache_rocketmq_loads_without_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(SAMPLE, encoding="utf-8")
+    config, warnings = load_broker_config(path, {"listenPort": "0"})
+    assert warnings == []
+    assert config.identity.broker_name == "broker-a"
+    assert config.network.listen_port == 0
+    assert config.keeping.flush_disk_type == "SYNC_FLUSH"
+    assert config.keeping.retention_hours == 48
+    assert config.keeping.segment_bytes == 64 << 20
+
+
+def test_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "ns-0:9876;ns-1:9876")
+    config = BrokerConfig.from_pairs({})
+    assert config.identity.cluster_name == "DefaultCluster"
+    assert config.identity.name_servers == "ns-0:9876;ns-1:9876"
+    assert config.network.listen_port == 10_911
+    assert config.policies.max_message_bytes == 4 << 20
+    assert config.policies.default_queue_count == 8
+    assert config.keeping.segment_bytes == 1 << 30
+    assert config.keeping.queue_file_bytes == 6_000_000
+
+
+def test_transfers_are_as_large_as_an_answer_at_most() -> None:
+    pulling = BrokerConfig.from_pairs(
+        {
+            "maxTransferBytesOnMessageInMemory": "256M",
+            "maxTransferBytesOnMessageInDisk": "64K",
+            "maxTransferBytesAsked": "1G",
+        }
+    ).pulling
+    assert (pulling.memory_bytes, pulling.disk_bytes, pulling.asked_bytes) == (15 << 20, 1 << 16, 8 << 20)
+
+
+PUBLISHED_FOR_BATCHES = """\
+enableBuildConsumeQueueConcurrently=true
+maxTransferBytesOnMessageInMemory=256M
+maxTransferCountOnMessageInMemory=32K
+maxTransferBytesOnMessageInDisk=64M
+maxTransferCountOnMessageInDisk=32K
+"""
+
+
+def test_the_published_lines_for_batches_have_an_effect(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(PUBLISHED_FOR_BATCHES, encoding="utf-8")
+    config, warnings = load_broker_config(path)
+    pulling, most = config.pulling, 15 << 20
+    assert (pulling.memory_bytes, pulling.memory_count) == (most, 32_768)
+    assert (pulling.disk_bytes, pulling.disk_count) == (most, 32_768)
+    assert config.keeping.concurrent_build
+    assert warnings == [
+        f"setting maxTransferBytesOnMessageIn{where} = '{size}' counts as 15M, since clients take frames of 16M"
+        for where, size in (("Memory", "256M"), ("Disk", "64M"))
+    ]
+
+
+async def test_a_broker_with_the_published_lines_answers_a_pull_with_thousands(tmp_path: Path) -> None:
+    async with running(tmp_path, parse_properties(PUBLISHED_FOR_BATCHES)) as broker, connected(broker) as peer:
+        assert broker._store.config.concurrent_build
+        await peer.send_list("t", [b"%d" % number for number in range(2_000)])
+        assert bodies(await peer.pull("t", 0, count=40_000)) == [b"%d" % number for number in range(2_000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("32K", 32 << 10), ("1m", None), ("32k", 32 << 10), ("976K", 976 << 10), ("7", 7), ("0", None), ("-1", None)]
+    + [(text, None) for text in ("977K", "1G", "32KB", "K", "", "3.5K", "32 K")],
+)
+def test_counts_take_k_and_m(text: str, number: int | None) -> None:
+    pairs = {"maxTransferCountOnMessageInMemory": text}
+    if number is not None:
+        assert BrokerConfig.from_pairs(pairs).pulling.memory_count == number
+        return
+    with pytest.raises(ConfigError, match=r"expected a whole number from 1 to 1000000, with K \(1024\) or M"):
+        BrokerConfig.from_pairs(pairs)
+
+
+def test_a_count_of_millions() -> None:
+    assert BrokerConfig.from_pairs({"maxHashSlotNum": "5M"}).keeping.index_slots == 5 << 20
+
+
+def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
+    assert warnings_for({"flushDiskTyp": "SYNC_FLUSH"}) == [
+        "unknown setting flushDiskTyp is ignored, did you mean flushDiskType?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "complaint"),
+    [
+        ({"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
+        *(
+            ({key: value}, f"{key} = {value!r} is not supported by this version")
+            for key in ("enableDLegerCommitLog", "enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
+            for value in ("true", "True", "TRUE")
+        ),
+        *(
+            ({key: value}, f"{key} = {value!r} is not usable: expected true or false")
+            for key in ("enableDLegerCommitLog", "aclEnable", "authenticationEnabled", "tls.test.mode.enable")
+            for value in ("yes", "1", "on", "tru")
+        ),
+        *(
+            ({"brokerRole": role}, f"brokerRole = '{role}' is not supported by this version")
+            for role in ("slave", "Slave", "SYNC_MASTER", "sync_master")
+        ),
+        *(
+            ({"brokerRole": role}, f"brokerRole = '{role}' is not usable: expected one of ASYNC_MASTER")
+            for role in ("FOO", "", "async_master", "MASTER")
+        ),
+        ({"flushDiskType": "sync_flush"}, "expected one of ASYNC_FLUSH, SYNC_FLUSH"),
+        ({"tls.server.mode": "strict"}, "tls.server.mode = 'strict' is not usable"),
+        ({"initAuthenticationUser": "{}"}, "initAuthenticationUser: its credentials are not usable"),
+        ({"authenticationWhitelist": "a,b"}, "expected request codes separated by commas"),
+        ({"brokerPermission": "7"}, "expected 2 (write), 4 (read) or 6 (both)"),
+        ({"deleteWhen": "4;25"}, "expected hours from 00 to 23"),
+        ({"storePathRootDir": ""}, "storePathRootDir = '' is not usable: expected a path"),
+        ({"maxMessageSize": "1T"}, "maxMessageSize = '1T'"),
+    ],
+)
+def test_refused_settings(pairs: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_pairs(pairs)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [{"brokerRole": "ASYNC_MASTER"}, *({"enableDLegerCommitLog": value} for value in ("false", "False", "FALSE"))],
+)
+def test_the_harmless_value_of_a_refused_setting_passes(pairs: dict[str, str]) -> None:
+    assert BrokerConfig.from_pairs(pairs) == BrokerConfig.from_pairs({})
+    assert warnings_for(pairs) == []
+
+
+def test_a_broker_that_enforces_tls_in_any_spelling_connects_by_it() -> None:
+    for mode in ("enforcing", "ENFORCING"):
+        config = BrokerConfig.from_pairs({"tls.server.mode": mode, "tls.test.mode.enable": "TRUE"})
+        assert config.tls is not None
+        assert config.tls.enforcing
+        assert config.own_tls is not None
+
+
+def test_no_key_is_both_ours_and_foreign() -> None:
+    assert known_keys(BrokerConfig) & FOREIGN_KEYS == set()

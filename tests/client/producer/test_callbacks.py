@@ -1,0 +1,55 @@
+"""Those who wait for a send: each is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from raptormq.client.producer.callbacks import fail, is_given_up, tell
+from raptormq.client.results import SendResult, SendStatus
+from raptormq.errors import ClientClosed
+from raptormq.protocol.message import MessageQueue
+
+RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("t", "b", 0), 7)
+
+
+async def test_futures_and_callbacks_are_told() -> None:
+    future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+    told: list[SendResult | BaseException] = []
+    error = ClientClosed("closed")
+    tell(future, RESULT)
+    tell(told.append, RESULT)
+    fail([future, told.append], error)  # the future knows already
+    assert await future is RESULT
+    assert told == [RESULT, error]
+    failed: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+    tell(failed, error)
+    with pytest.raises(ClientClosed):
+        await failed
+
+
+async def test_only_futures_are_given_up() -> None:
+    future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+    assert not is_given_up(future)
+    future.cancel()
+    assert is_given_up(future)
+    tell(future, RESULT)
+    assert not is_given_up(print)
+    assert not is_given_up(None)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+async def test_an_error_of_a_callback_is_logged_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    told: list[SendResult | BaseException] = []
+
+    def broken(_outcome: SendResult | BaseException) -> None:
+        raise error
+
+    with caplog.at_level(logging.ERROR):
+        fail([broken, told.append], ClientClosed("closed"))
+    assert len(told) == 1
+    assert "a callback of a send has failed" in caplog.text
