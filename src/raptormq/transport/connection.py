@@ -1,14 +1,14 @@
 """One TCP connection that carries requests and responses in both directions.
 
-Apache RocketMQ multiplexes: either end may send requests at any time, and a response is matched by its opaque. This
-class is the shell of that: it feeds bytes to the frame decoder, resolves the futures of our own requests, and hands
-the peer's requests, *all that one read brought*, to a :class:`RequestHandler` as one group - that is where a Python
-broker gets its speed. What is sent within one turn of the loop leaves with one write.
+Apache RocketMQ multiplexes: either end may send requests at any time, and a response is matched by its opaque.
+:class:`Connection` is the shell of that. It feeds bytes to the frame decoder, resolves the futures of our own requests
+(:mod:`~raptormq.transport.requests`), and hands the peer's requests, *all that one read brought*, to a
+:class:`RequestHandler` as one group - that is where a Python broker gets its speed. What is sent within one turn of the
+loop leaves with one write.
 
-Limits: every request has a time-out, a peer that does not read what it is owed is not read from either
-(``hold_reading``) and is dropped beyond ``max_owed_bytes``.
-
-What the kernel has taken for a peer that has not taken it itself: SIOCOUTQ of Linux (``tcp(7)``).
+Limits: every request has a time-out. A peer that does not read what it is owed is not read from either
+(``hold_reading``) and is dropped beyond ``max_owed_bytes``. :func:`unacknowledged_bytes` is what the kernel has taken
+for a peer that has not taken it itself: SIOCOUTQ of Linux (``tcp(7)``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""How the descriptors that a process may have (``ulimit -n``) are shared between those who want many of them.
+"""The descriptors that a process may have (``ulimit -n``), and how those who want many of them share them.
 
-::
+:func:`descriptor_limit` asks the system for their number (RLIMIT_NOFILE), and :func:`raise_descriptor_limit` takes all
+that it allows. :func:`share` divides a number, and is pure::
 
     limit = connections + queue_files + log_files + reserve
 
@@ -11,9 +12,7 @@
     queue_files   a third of the rest, and what connections do not want
 
 Who would need one more than its share closes one of its own (files), or refuses the newcomer (connections), and takes
-none from the others. Pure; :mod:`~raptormq.transport.descriptors` asks the system.
-
-The number of descriptors that this process may have (RLIMIT_NOFILE).
+none from the others.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The requests that this end of a connection makes: numbered, signed, matched with their answers, given up in time.
 
-One timer serves all that wait (:mod:`~raptormq.transport.requests`). `connection` sends them and tells of what
-came.
+:class:`OwnRequests` makes them. One timer serves all that wait.
 
-Our own requests that wait for their answers: a consumer of 10,000 queues has one for each of them.
+:class:`PendingRequests` has those that wait for their answers: a consumer of 10,000 queues has one for each of them. A
+request sits in a bucket of time, which its opaque leads to. An answer finds it at once, and when its time is over it is
+found with its bucket. Nothing is ever scanned. The times are those of the loop, in seconds.
 
-A request sits in a bucket of time, which its opaque leads to: an answer finds it at once, and when its time is over it
-is found with its bucket. Nothing is ever scanned. The times are those of the loop, in seconds.
+Neighbour: :mod:`~raptormq.transport.connection`, as their :class:`Carrier`, sends them and tells of what came.
 """
 
 from __future__ import annotations

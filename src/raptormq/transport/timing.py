@@ -1,10 +1,13 @@
-"""The timer of who looks again after a while: at most one is set. :mod:`.answer_budget` and :mod:`.frame_budget` do.
+"""Pauses and waits by the clock: before another attempt, for an event, until the next look.
 
-How long to pause before another attempt: twice as long each time, up to a limit. Pure.
+:class:`Backoff` says how long to pause before another attempt: twice as long each time, up to a limit. It is pure.
+:mod:`~raptormq.transport.pool` pauses so, and so do the client's loops. Source: none.
 
-Neighbour: :mod:`~raptormq.transport.pool` pauses; so do the client's loops. Source: none.
+:func:`set_within` waits for an event no longer than a time: what every task does that works by the clock and when it is
+woken.
 
-Waiting for an event no longer than a time: what every task does that works by the clock and when it is woken.
+:class:`NextLook` is the timer of who looks again after a while: at most one is set.
+:mod:`~raptormq.transport.memory.send_budget` and :mod:`~raptormq.transport.memory.receive_budget` do so.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ _MAX_DOUBLINGS = 32
 
 
 class Backoff(NamedTuple):
-    """Both ends in seconds."""
+    """Pauses that double from ``first`` to ``longest``, both in seconds."""
 
     first: float
     longest: float

@@ -1,17 +1,20 @@
 """Builds the queues of one topic a second time, as those of the other type, while the first ones serve.
 
-Two hands fill the new queues: :meth:`QueueConversion.copy` brings the items of the old ones over, slice by slice, and
-the dispatch, in which this is one more builder, adds what comes in to those that have caught up. Both are calls on the
-thread of the store, so a queue that has caught up stays so, and the switch is a moment between two turns of the loop.
+Two hands fill the new queues of a :class:`QueueConversion`. :meth:`QueueConversion.copy` brings the items of the old
+ones over, slice by slice. The dispatch, in which the conversion is one more builder, adds what comes in to those that
+have caught up. Both are calls on the thread of the store, so a queue that has caught up stays so, and the switch is a
+moment between two turns of the loop.
 
-A message of its own becomes a batch of one, whose time of storage is read from its record; a batch of one becomes a
+A message of its own becomes a batch of one, whose time of storage is read from its record. A batch of one becomes a
 message, unless it is stored as an inner batch, which no reader of SimpleCQ takes apart. What comes out is what a build
-from the log would give. Neighbours: :mod:`~raptormq.storage.conversion.manager` (when what is done),
-:mod:`~raptormq.storage.conversion.verify` (whether it is right).
+from the log would give.
 
-Reads the items of a queue as rows that are the same for both types of queue, for those who compare or convert them.
+:class:`QueueRows` reads the items of a queue as rows that are the same for both types of queue, for those who compare
+or convert them.
 
-Neighbours: :mod:`~raptormq.storage.read.queue_reader` and :mod:`~raptormq.storage.read.batch_reader` answer consumers.
+Neighbours: :mod:`~raptormq.storage.conversion.manager` says when what is done,
+:mod:`~raptormq.storage.conversion.verify` whether it is right. Consumers are answered by
+:mod:`~raptormq.storage.read.queue_reader` and :mod:`~raptormq.storage.read.batch_reader`.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ from raptormq.storage.records import peek, peek_physical_offset, peek_store_time
 
 
 class QueueRows:
-    """Reads; every method takes ``wait`` and without it raises PagesMissing where the disk would be waited for."""
+    """Reads the items of queues of both types as rows.
+
+    Every method takes ``wait`` and without it raises PagesMissing where the disk would be waited for.
+    """
 
     def __init__(self, log: CommitLog, table: QueueTable) -> None:
         self._log = log

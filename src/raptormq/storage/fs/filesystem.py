@@ -1,24 +1,25 @@
-"""Names of the store's files and folders (Apache RocketMQ ``StorePathConfigHelper``)::
+"""The seam between the store and the disk: what the store needs of a file system, and what its files are called.
 
-<root>/commitlog/<offset, 20 digits>                        segments, named by their first byte
-<root>/consumequeue/<topic>/<queue id>/<offset, 20 digits>  queue files, named by their first byte
-<root>/batchconsumequeue/<topic>/<queue id>/<offset>        the same of BatchCQ topics
-<root>/index/<yyyyMMddHHmmssSSS>                            index by message keys
-<root>/config/*.json                                        consumer offsets and the broker's tables
-<root>/deleted/<number>                                     folders of deleted topics, which somebody removes
-<root>/checkpoint  queueEnds  abort  lock
-
-The seam between the store and the disk: what the store needs of files, and nothing more.
-
-Neighbour: :mod:`~raptormq.storage.fs.real` (Linux). Tests have another two, in ``tests/storage``: a volume in
-memory that keeps what would survive a power cut apart from what was merely written, and one that fails or crashes at
-the n-th operation.
+:class:`FileSystem`, :class:`File` and :class:`Lock` are protocols with what the store needs, and nothing more.
+:mod:`~raptormq.storage.fs.real` is the implementation for Linux. The tests have two others, in ``tests/storage``: a
+volume in memory that keeps what would survive a power cut apart from what was merely written, and one that fails or
+crashes at the n-th operation.
 
 What the calls do NOT promise: ``write_at``, ``truncate`` and ``allocate`` are durable only after ``sync`` of that
-file; a created, renamed or removed name is durable only after ``sync_directory`` of its folder; ``write_at`` that
-raises may have written any part. All failures are ``OSError`` with an errno; the store translates them. ``sync``,
+file. A created, renamed or removed name is durable only after ``sync_directory`` of its folder. A ``write_at`` that
+raises may have written any part. All failures are ``OSError`` with an errno, and the store translates them. ``sync``,
 ``sync_directory`` and ``sync_volume`` fail with EMFILE, ENFILE or ENOMEM only where nothing was begun, so that they can
-be called again: after any other failure of theirs nobody knows what the disk holds.
+be called again. After any other failure of theirs nobody knows what the disk holds.
+
+:class:`StorePaths` names the files and folders of a store (Apache RocketMQ ``StorePathConfigHelper``)::
+
+    <root>/commitlog/<offset, 20 digits>                        segments, named by their first byte
+    <root>/consumequeue/<topic>/<queue id>/<offset, 20 digits>  queue files, named by their first byte
+    <root>/batchconsumequeue/<topic>/<queue id>/<offset>        the same of BatchCQ topics
+    <root>/index/<yyyyMMddHHmmssSSS>                            index by message keys
+    <root>/config/*.json                                        consumer offsets and the broker's tables
+    <root>/deleted/<number>                                     folders of deleted topics, which somebody removes
+    <root>/checkpoint  queueEnds  abort  lock
 """
 
 from __future__ import annotations

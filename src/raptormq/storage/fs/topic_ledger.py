@@ -3,7 +3,7 @@
 
     {"<key>": {"<topic>": <entry>}, "crc32": <number>}
 
-Neighbours: :mod:`~raptormq.storage.queue.topic_state` and :mod:`~raptormq.storage.queue.topic_state` have the entries.
+Neighbour: :mod:`~raptormq.storage.queue.topic_state` has the ledgers and their entries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One file of the key index (Apache RocketMQ ``IndexFile``): a hash table on disk whose chains run back in time.
 
-Big-endian; 5,000,000 slots and 20,000,000 entries by default, sparse::
+Numbers are big-endian. A file has 5,000,000 slots and 20,000,000 entries by default, and is sparse::
 
      0  beginTimestamp i64      store time (ms) of the first message
      8  endTimestamp i64        of the last one
@@ -11,16 +11,17 @@ Big-endian; 5,000,000 slots and 20,000,000 entries by default, sparse::
     40  slots i32 * n           number of the newest entry of the slot, 0 for none; slot = hash % n
         entries                 hash i32 | physical offset i64 | seconds after beginTimestamp i32 | older entry i32
 
-A file is written behind in the order entries, slots, header, and before the header a thread makes the others durable:
-what a header counts is there after a killed process and after a power cut. Slots that lead further are mended by the
-next start, and what the header does not count is put in again by the replay of the log. A thread may write entries
-before: where no slot leads nobody looks.
+:class:`IndexFile` writes behind, in the order entries, slots, header, and before the header a thread makes the others
+durable: what a header counts is there after a killed process and after a power cut. Slots that lead further are mended
+by the next start, and what the header does not count is put in again by the replay of the log. A thread may write
+entries before that: where no slot leads nobody looks.
 
-Files of the key index that are set aside: they have another number of slots than files are to have, or are none, so
-that their keys are not found. Each is kept, for who sets the old number again, while the log has messages of its.
+:func:`set_aside` is for files that have another number of slots than files are to have, or that are no index files.
+Their keys are not found. Each such file is kept, for who sets the old number again, while the log has messages of it.
+Afterwards :func:`remove_aside` removes it.
 
-Neighbour: :mod:`~raptormq.storage.index.key_index` sets them aside, :mod:`~raptormq.storage.maintenance.maintenance`
-has the timer.
+Neighbours: :mod:`~raptormq.storage.index.key_index` has the files and sets them aside,
+:mod:`~raptormq.storage.maintenance.maintenance` has the timer that removes them.
 """
 
 from __future__ import annotations

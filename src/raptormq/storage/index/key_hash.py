@@ -1,13 +1,13 @@
 """The hash of message keys in the index files: Java's ``String.hashCode`` of ``topic#key``, made positive
 (Apache RocketMQ ``IndexFile.indexKeyHashMethod``).
 
-It is computed for every message that is stored, so for many keys at a time, with numpy: 0.1 us a key instead of 2 us.
+:func:`key_hash` hashes one key, for a search. For every message that is stored the hash is computed, too, so the other
+functions hash many keys at a time, with numpy: 0.1 us a key instead of 2 us.
 
-The hashes of all keys of many messages at a time: the unique key of each, then the words of its KEYS.
-
-What messages look like decides how fast this is. Nearly all have one unique key, and all unique keys of a client have
-one length: then they are cut out of the joined properties as one matrix, for 0.2 us a message instead of 1.5. Where
-nothing but the unique key tells the properties of two messages apart, the properties are that matrix: 0.1 us.
+:func:`hashes_of_keys` hashes all keys of many messages: the unique key of each, then the words of its KEYS. What
+messages look like decides how fast this is. Nearly all have one unique key, and all unique keys of a client have one
+length: then they are cut out of the joined properties as one matrix, for 0.2 us a message instead of 1.5. Where nothing
+but the unique key tells the properties of two messages apart, the properties are that matrix: 0.1 us.
 """
 
 from __future__ import annotations

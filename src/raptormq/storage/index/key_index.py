@@ -1,16 +1,18 @@
-"""Finds messages by their keys (Apache RocketMQ ``IndexService``): the files of the index, newest last.
+"""Finds messages by their keys (Apache RocketMQ ``IndexService``), in files that the dispatch fills.
 
-Every message, also in a batch that is stored whole, is entered under its unique key and under each word of KEYS, in the
-dispatch after the consume queues; rolled back halves of transactions are not. Of a batch that is compressed or
-encrypted as a whole only its own are: the dispatch runs on the event loop, and inflating 32 KiB there takes 35 us.
-Files are ``index/<yyyyMMddHHmmssSSS>`` by the time of their creation.
+:class:`KeyIndex` has the files of the index, newest last. They are ``index/<yyyyMMddHHmmssSSS>`` by the time of their
+creation. Every message, also in a batch that is stored whole, is entered under its unique key and under each word of
+KEYS, in the dispatch after the consume queues; rolled back halves of transactions are not. Of a batch that is
+compressed or encrypted as a whole only its own keys are entered: the dispatch runs on the event loop, and inflating
+32 KiB there takes 35 us.
 
-Messages whose keys are to be entered into the index, gathered until there are enough of them, and their rows.
+:class:`NotedKeys` gathers the messages whose keys are to be entered until there are enough of them, and makes their
+:class:`KeyRows`, which the index writes: entered one by one they would cost ten times as much. Most messages are noted
+with their properties. A batch that is stored whole may be known, from when it was taken in, to have no keys but unique
+keys of one length. Its messages are noted as one run of these: 0.1 us a message instead of 0.4.
 
-Neighbour: :mod:`~raptormq.storage.index.key_index` writes the rows; entered one by one they would cost ten times as
-much. Most messages are noted with their properties. Those of a batch that is stored whole, when it was found on its way
-in that unique keys of one length are all keys they have, are noted as one run of these: 0.1 us a message instead of
-0.4.
+Neighbours: :mod:`~raptormq.storage.index.index_file` is one file, :mod:`~raptormq.storage.index.key_hash` hashes the
+keys, and :mod:`~raptormq.storage.index.search` follows a hash through a file.
 """
 
 from __future__ import annotations

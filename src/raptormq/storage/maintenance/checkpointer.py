@@ -1,16 +1,15 @@
 """Makes checkpoints: everything derived from the log written and durable, then a file that says so.
 
-The order is that of ``_steps`` and of :mod:`~raptormq.storage.maintenance.checkpointer`. A running store takes the
-steps in turns with everybody else, and in threads; one that is opened or closed takes them at once. Neighbour:
-:mod:`~raptormq.storage.maintenance.maintenance` has the timers.
+The order is what makes a checkpoint true: tails of the queues written, queue files flushed, then the headers of the
+index, which say what it has, how far every queue is, and the checkpoint. The log has flushes of its own, and may be
+behind its queues: the checkpoint says up to which time it is durable, and a recovery believes no item of a record that
+is younger (:mod:`~raptormq.storage.recovery.queue_loading`).
 
-Makes the derived files durable and writes the checkpoint that says so.
+:class:`Checkpointing` takes the steps in that order. A running store takes them in turns with everybody else, and in
+threads. A store that is opened or closed takes them at once. What waits for the disk has two halves: a job
+(:class:`SyncJob`, :class:`DurabilityJob`) is taken on the thread of the store and run in any thread.
 
-Two halves: what has to be done is taken on the thread of the store, done in any thread. The order is what makes the
-checkpoint true: tails written, queue files flushed, then the headers of the index, which say what it has, how far every
-queue is, and the checkpoint. The log has flushes of its own, and may be behind its queues: the checkpoint says up to
-which time it is durable, and a recovery believes no item of a record that is younger
-(:mod:`~raptormq.storage.recovery.queue_loading`).
+Neighbour: :mod:`~raptormq.storage.maintenance.maintenance` has the timers.
 """
 
 from __future__ import annotations

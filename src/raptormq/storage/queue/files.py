@@ -1,20 +1,20 @@
-"""The files of the consume queues, and the few of them that are open.
+"""The files of the consume queues, and what of them is open, not durable yet, or to be removed.
+
+:class:`QueueFiles` reads and writes the files. A file is named by the position of its first byte and has its full size
+(6,000,000 bytes, 13,800,000 for batches) from the start, but takes only the blocks that were written. 40,000 queues
+share ``max_open`` descriptors: the least recently used file is closed, and so it is when the process has no descriptor
+left.
+
+:class:`Unsynced` notes what of the queues is written and not durable yet: the files, and the folders whose names have
+changed.
+
+:class:`DeletedFolders` has the folders with the queues of deleted topics, and of a type that counts no more. Each
+folder gets another name at once, below ``deleted``, and is removed by a thread, as a disk may take seconds for
+thousands of queues.
 
 Neighbours: :mod:`~raptormq.storage.queue.consume_queue` and :mod:`~raptormq.storage.queue.batch_queue` have the layouts
-of the items. A file is named by the position of its first byte and has its full size (6,000,000 bytes, 13,800,000 for
-batches) from the start, but takes only the blocks that were written. 40,000 queues share ``max_open`` descriptors: the
-least recently used file is closed, and so it is when the process has no descriptor left.
-
-What of the queues is written and not durable yet: the files, and the folders whose names have changed.
-
-Neighbours: :mod:`~raptormq.storage.queue.files` notes it, :mod:`~raptormq.storage.maintenance.checkpointer` makes it
-durable.
-
-Folders with the queues of deleted topics, and of a type that counts no more: each gets another name at once, below
-``deleted``, and is removed by a thread, as a disk may take seconds for thousands of queues.
-
-Neighbours: :mod:`~raptormq.storage.queue.files` adds them, :mod:`~raptormq.storage.maintenance.maintenance` has the
-timer.
+of the items, :mod:`~raptormq.storage.maintenance.checkpointer` makes durable what is noted, and
+:mod:`~raptormq.storage.maintenance.maintenance` has the timer of the removals.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Unsynced:
 
 
 class DeletedFolders:
-    """What is to be removed below ``folder``."""
+    """The folders of queues that are to be removed, below ``folder``."""
 
     def __init__(self, filesystem: FileSystem, folder: str) -> None:
         self._filesystem = filesystem

@@ -1,5 +1,20 @@
-"""Which topics are being converted from one type of queue to the other, as a start after a crash has to know it:
-``config/queueConversions.json``, a ledger of the store (:mod:`~raptormq.storage.fs.topic_ledger`)::
+"""What a start has to know of the topics before it loads their queues: their types, deletions and conversions.
+
+:func:`declared_topics` reads the broker's topic table (``config/topics.json``). The table says which topics there are,
+and which have queues of BatchCQ: their attribute is ``queue.type`` (Apache RocketMQ ``QueueTypeUtils``).
+
+The other two are ledgers of the store (:mod:`~raptormq.storage.fs.topic_ledger`).
+
+:class:`DeletionLedger`, ``config/deletedTopics.json``, says which topics have been deleted while the log has records of
+theirs::
+
+    {"deletedTopics": {"orders": 1073741824}}
+
+Records of the topic before that place of the log are dead: a recovery, which would build queues of them, leaves them
+out. Records behind it are of a topic of the same name that was made later. An entry goes when the log begins behind it.
+
+:class:`ConversionLedger`, ``config/queueConversions.json``, says which topics are being converted from one type of
+queue to the other, as a start after a crash has to know it::
 
     {"conversions": {"orders": {"to": "BatchCQ", "state": "building", "offset": 0, "deadEnd": 0}}}
 
@@ -12,21 +27,12 @@ state         queues that count     what else there is
                                     durably, so a recovery replays from there at the latest
 ============  ====================  ==================================================================================
 
-While a topic is in here its type is what this file says, whatever the topic table says; an entry goes when the table
-says it too, or when the topic is deleted. One that a crash has kept from going counts no more where
-:mod:`~raptormq.storage.queue.topic_state` says that records behind ``deadEnd`` are dead. Neighbour:
-:mod:`~raptormq.storage.conversion.manager` writes it.
+While a topic has an entry here its type is what the entry says, whatever the topic table says. An entry goes when the
+table says it too, or when the topic is deleted. An entry that a crash has kept from going counts no more where the
+ledger of deletions says that records behind ``deadEnd`` are dead.
 
-What the broker's topic table (``config/topics.json``) says of queues before they are loaded: which topics there are,
-and which have queues of BatchCQ, their attribute ``queue.type`` (Apache RocketMQ ``QueueTypeUtils``).
-
-Which topics have been deleted while the log has records of theirs: ``config/deletedTopics.json``, a ledger of
-the store (:mod:`~raptormq.storage.fs.topic_ledger`)::
-
-    {"deletedTopics": {"orders": 1073741824}}
-
-Records of the topic before that place of the log are dead: a recovery, which would build queues of them, leaves them
-out. Those behind it are of a topic of the same name that was made later. An entry goes when the log begins behind it.
+Neighbours: :mod:`~raptormq.storage.lifecycle` reads the table and the deletions when a store is opened,
+:mod:`~raptormq.storage.conversion.manager` reads and writes the conversions.
 """
 
 from __future__ import annotations
@@ -44,7 +50,7 @@ from raptormq.storage.fs import FileSystem, StorePaths, TopicLedger
 
 
 class DeclaredTopics(NamedTuple):
-    """Topics in the table."""
+    """The topics in the broker's topic table."""
 
     names: frozenset[str] | None
     """None without a table, or with an old one."""
@@ -73,7 +79,7 @@ def topics_file(path: str, files: Files | None) -> JsonFile:
 
 
 class DeletionLedger(TopicLedger[int]):
-    """The file; its entries say where the dead records of topics end."""
+    """``config/deletedTopics.json``; its entries say where the dead records of topics end."""
 
     key = "deletedTopics"
     entry_name = "place in the log"
@@ -120,7 +126,7 @@ _STATES = (BUILDING, STOPPED, SWITCHED)
 
 @dataclass(slots=True)
 class Entry:
-    """One topic."""
+    """The conversion of one topic."""
 
     topic: str
     to_batch: bool
@@ -138,7 +144,7 @@ class Entry:
 
 
 class ConversionLedger(TopicLedger[Entry]):
-    """The file."""
+    """``config/queueConversions.json``, with an entry for each topic that is being converted."""
 
     key = "conversions"
     entry_name = "conversion"

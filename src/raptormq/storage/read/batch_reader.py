@@ -1,9 +1,12 @@
 """Reads messages from a queue of a BatchCQ topic.
 
-A reader that knows inner batches gets them as they are stored, as slices of the log. All others get messages: batches
-are taken apart (:mod:`~raptormq.storage.read.batch_unpacker`) for a reader that cannot do so, for one that begins in
-the middle of a batch, for a filter by properties, and for a filter by tags where the batch has no tag of its own. Those
-that cannot be:
+:class:`BatchReader` answers the reads. :class:`Found` is what one read has come to, and whether there is room for more:
+the reader fills it, item by item.
+
+A client that knows inner batches gets them as they are stored, as slices of the log. All others get messages. Batches
+are taken apart (:mod:`~raptormq.storage.read.batch_unpacker`) for a client that cannot do so, for one that begins in
+the middle of a batch, for a filter by properties, and for a filter by tags where the batch has no tag of its own. These
+are the batches that cannot be taken apart:
 
 =========  ==========================  =================================  ==============
 Batch      RaptorMQ's clients          others that know inner batches     everybody else
@@ -13,17 +16,14 @@ too large  whole                       whole                              left o
 damaged    whole: they say what it is  left out                           left out
 =========  ==========================  =================================  ==============
 
-A refusal stops a reader for good. It is for what keys would cure, and a reader without them would miss all of a topic;
-what nobody can cure costs its own messages, is counted, and has a line in the log.
+A refusal stops a client for good. It is for what keys would cure, and a client without them would miss all of a topic.
+What nobody can cure costs its own messages, is counted, and has a line in the log.
 
-Clients leave out what they have not asked for of a whole one: messages with other tags, and RaptorMQ's also those
-before the offset, which the Java client gets again, as from Apache RocketMQ. A filter by properties is everybody else.
+Clients leave out what they have not asked for of a whole batch: messages with other tags, and RaptorMQ's also those
+before the offset, which the Java client gets again, as from Apache RocketMQ. A client with a filter by properties is
+everybody else.
 
 Source of the outcomes: Apache RocketMQ ``DefaultMessageStore.getMessage``, which hands out whole batches only.
-
-What one read of a BatchCQ queue has come to, and whether there is room for more.
-
-Neighbour: :mod:`~raptormq.storage.read.batch_reader` fills it, item by item.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""Reads the messages of a queue whose properties a filter wants: every record in turn is looked at, within limits.
+"""What readers of the store ask for and what they get: the wishes of a read, its filter, and the answers.
 
-Unlike tags, properties are not in the queue's items, so a read that finds nothing has cost a read of each record.
-Source: Apache RocketMQ ``DefaultMessageStore.getMessage`` with ``MessageFilter.isMatchedByCommitLog``.
+:class:`Wishes` is what a reader of a queue wants; :meth:`raptormq.storage.store.MessageStore.get_messages` takes it.
+:class:`GetStatus` and :class:`GetResult` are the answer to it, :class:`Boundary` belongs to searches by time, and
+:class:`StoreStats` is what the store says of itself.
 
-Answers of the store to its readers.
+:func:`scan` reads the messages of a queue whose properties a :class:`PropertyFilter` wants. Every record in turn is
+looked at, within limits: unlike tags, properties are not in the queue's items, so a read that finds nothing has cost a
+read of each record. Source: Apache RocketMQ ``DefaultMessageStore.getMessage`` with
+``MessageFilter.isMatchedByCommitLog``.
 
-What a reader of a queue wants; :meth:`raptormq.storage.store.MessageStore.get_messages` takes it.
+Neighbours: :mod:`~raptormq.storage.read.queue_reader` and :mod:`~raptormq.storage.read.batch_reader` read the queues.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Writes groups to the end of the log, one write for each: all of a group, or nothing (``CommitLog.asyncPutMessage``).
+"""Packs messages into the bytes of the log and writes them to its end; the hottest loop of the broker.
 
-Belongs to one thread. Neighbours: :mod:`~raptormq.storage.records.appender` and
-:mod:`~raptormq.storage.records.appender` make the bytes.
+:class:`Appender` writes groups, one write for each: all of a group, or nothing (Apache RocketMQ
+``CommitLog.asyncPutMessage``). A :class:`Packer` makes the bytes and hands out the offsets. Physical offsets follow the
+end of the log, and queue offsets come from the queues. The wrapper of a batch takes one for each of its messages, and
+gets INNER_BASE behind its properties. Queue offsets are taken back when the group does not make it into the log.
 
-Packs groups of messages into the bytes of the log; the hottest loop of the broker.
+There are two packers, and their records are the same (layout: :mod:`raptormq.protocol.record`):
 
-Layout of a record: :mod:`raptormq.protocol.record`. Offsets are handed out here: physical ones follow the end of the
-log, queue offsets come from the queues (the wrapper of a batch takes one for each of its messages, and gets INNER_BASE
-behind its properties) and are taken back when the group does not make it into the log.
+- :class:`RecordPacker` packs single messages.
+- :class:`ListPacker` packs lists of messages, as producers send them in one piece. Of a list, everything but sizes,
+  CRC, flag and offsets is packed once, and bodies go from the request into the log as they are.
 
-Packs lists of messages, as producers send them in one piece, into the bytes of the log.
-
-Neighbour: :mod:`~raptormq.storage.records.appender`, which packs single messages; the records are the same. Of a list,
-everything but sizes, CRC, flag and offsets is packed once, and bodies go from the request into the log as they are.
+Everything here belongs to one thread. Neighbours: :mod:`~raptormq.storage.log.commit_log` takes the bytes,
+:mod:`~raptormq.storage.queue.append_batches` has the groups.
 """
 
 from __future__ import annotations

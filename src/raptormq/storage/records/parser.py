@@ -1,16 +1,15 @@
 """Reads from a stored record what recovery and searches need, after checking that it is one.
 
-Layout: :mod:`raptormq.protocol.record`, whose ``decode_record`` is for messages as values; this one does a million
-records in a few seconds.
+The layout is that of :mod:`raptormq.protocol.record`, whose ``decode_record`` is for messages as values. This parser
+does a million records in a few seconds.
 
-What the queue of timer messages (topic rmq_sys_wheel_timer) keeps in place of tag codes: when each one is due.
-
-::
+:func:`pending_of` also makes the tag code of a record again. In the queue of timer messages (topic
+rmq_sys_wheel_timer) a :class:`TimerCode` is kept in the place of tag codes. It says when each message is due::
 
     code = time in ms (property TIMER_OUT_MS) * 2 + 1 for a recall (property TIMER_DEL_UNIQKEY), + 0 for a message
 
 So the messages that wait are found by the queue alone, without a look at the log. Apache RocketMQ keeps the hash of
-the tags there and ignores it (``TimerMessageStore.enqueue``); hashes are smaller than any code of today.
+the tags there and ignores it (``TimerMessageStore.enqueue``). Hashes are smaller than any code of today.
 """
 
 from __future__ import annotations

@@ -1,20 +1,22 @@
-"""Walks the log in blocks of 4 MiB that other processes parse, and puts them back in order: the concurrent build of
-queues and index (``enableBuildConsumeQueueConcurrently``; Apache RocketMQ ``ConcurrentReputMessageService``).
+"""Walks the log record by record, as recovery does, and tells what it found.
 
-Only plain runs of valid records go that way. The end of a segment, damage and the end of the log are left to
-:class:`~raptormq.storage.records.scanner.LogScanner`, batch by batch, so that both walks find the same records and
-report the same damage. Processes and not threads, because a thread that parses holds the interpreter.
+:class:`LogScanner` is the walk in one thread. A place that holds no valid record is either the end (nothing valid
+follows: zeros, or the torn tail of a crash) or damage (a valid record follows). To tell them apart the scanner looks
+for the next record: its magic number at a place that its own PHYSICALOFFSET field confirms. Damage is stepped over and
+reported, never silently taken for the end.
 
-Parses a piece of the log in a process of its own, for the concurrent build of queues and index.
+:class:`ConcurrentScanner` is the same walk for the concurrent build of queues and index
+(``enableBuildConsumeQueueConcurrently``; Apache RocketMQ ``ConcurrentReputMessageService``). Other processes parse the
+log in blocks of 4 MiB (:func:`parse_block`), and the scanner puts them back in order. Only plain runs of valid records
+go that way. The end of a segment, damage and the end of the log are left to a :class:`LogScanner`, batch by batch, so
+that both walks find the same records and report the same damage.
 
-What goes over is bytes, what comes back are columns: a column of small integers or of one repeated topic costs a tenth
-of what objects would. Neighbour: :mod:`~raptormq.storage.records.scanner`.
+Parsing is done in processes and not in threads, because a thread that parses holds the interpreter. What goes over to
+them is bytes, and what comes back are columns (:class:`ParsedBlock`): a column of small integers or of one repeated
+topic costs a tenth of what objects would.
 
-Walks the log record by record, as recovery does, and tells what it found.
-
-A place that holds no valid record is either the end (nothing valid follows: zeros, or the torn tail of a crash) or
-damage (a valid record follows). To tell them apart the scanner looks for the next record: its magic number at a place
-that its own PHYSICALOFFSET field confirms. Damage is stepped over and reported, never silently taken for the end.
+Neighbours: :mod:`~raptormq.storage.records.parser` parses one record, :mod:`~raptormq.storage.recovery.recovery` takes
+the walks.
 """
 
 from __future__ import annotations

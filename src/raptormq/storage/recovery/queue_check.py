@@ -1,13 +1,13 @@
 """Whether the queues that a start has found hold all that the log has before the place where it is walked from.
 
-Two witnesses: :mod:`~raptormq.storage.recovery.queue_check` says how far each queue was at the last checkpoint, idle
-ones too; and the first record of a queue in the walk has to go on where the queue ends. The second one is all there is
-in a store that another program has written. Neighbour: :mod:`~raptormq.storage.recovery.recovery`.
+:class:`QueueCheck` hears two witnesses. :class:`QueueEnds` says how far each queue was at the last checkpoint, idle
+ones too. And the first record of a queue in the walk has to go on where the queue ends. The second witness is all there
+is in a store that another program has written.
 
-How far every queue was at the last checkpoint: the file ``queueEnds``, ours alone; RocketMQ leaves it unread.
-
-Queues are built again from the log, but a queue whose files are gone leaves nothing behind that says so, and one that
-has been idle has no record in the part of the log that a start walks. This file says which queues there have to be::
+:class:`QueueEnds` is the contents of the file ``queueEnds``, which is RaptorMQ's alone; RocketMQ leaves it unread.
+Queues are built again from the log, but a queue whose files are gone leaves nothing behind that says so, and a queue
+that has been idle has no record in the part of the log that a start walks. The file says which queues there have to
+be::
 
      0  "RQE1"
      4  CRC32 u32              of all that follows
@@ -20,8 +20,11 @@ has been idle has no record in the part of the log that a start walks. This file
          max offset i64        behind the last message
          physical offset i64   of the last item
 
-It is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of it, unless another
-program has gone on with the store: then nothing in it counts. Neighbour: :mod:`~raptormq.storage.recovery.queue_check`.
+The file is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of it, unless another
+program has gone on with the store: then nothing in it counts.
+
+Neighbours: :mod:`~raptormq.storage.recovery.recovery` asks, :mod:`~raptormq.storage.maintenance.checkpointer` writes
+the file.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ _BODY_AT = 8
 
 
 class QueueEnd(NamedTuple):
-    """One entry."""
+    """One entry of the file ``queueEnds``: a queue at the last checkpoint."""
 
     topic: str
     queue_id: int
@@ -60,14 +63,17 @@ class QueueEnd(NamedTuple):
 
 
 class QueueEnds(NamedTuple):
-    """Contents of the file."""
+    """Contents of the file ``queueEnds``."""
 
     offset: int
     queues: list[QueueEnd]
 
 
 class EndsPacker:
-    """Packs the contents, some queues at a time: others may have turns, and queues may grow, in between."""
+    """Packs the contents of ``queueEnds``, some queues at a time.
+
+    Others may have turns, and queues may grow, in between.
+    """
 
     def __init__(self, offset: int, queues: Iterable[ConsumeQueue]) -> None:
         """``offset`` is where in the log the next record to dispatch is."""
@@ -95,7 +101,7 @@ class EndsPacker:
 
 
 def load_ends(filesystem: FileSystem, path: str) -> QueueEnds | None:
-    """Return the contents, None without a file or with one that is damaged."""
+    """Return the contents of ``queueEnds``, None without the file or with one that is damaged."""
     try:
         data = read_file(filesystem, path)
     except FileNotFoundError:

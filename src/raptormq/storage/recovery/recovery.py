@@ -1,18 +1,21 @@
 """What happens between opening the files and taking writes (Apache RocketMQ ``CommitLog.recoverNormally`` and
 ``recoverAbnormally``).
 
-After a clean stop the queues are complete: the log is walked from the last item that any of them has. After a crash it
-is walked from the last segment whose first record is older than the checkpoint, and everything younger than the
-checkpoint is checked and dispatched again. Whether the queues have all that is before the place where the walk begins
-is told by :mod:`~raptormq.storage.recovery.queue_check`; where they have not, all are built again from the whole log.
-So they are where the checkpoint contradicts the log: it names the time of a durable record, and the walk, which begins
-3 seconds before that time, has to come by that record. The walk ends at the last valid record; what follows is a torn
-tail and becomes zeros, so that old bytes cannot come back behind new ones.
+:class:`RunningMarker` tells a clean stop from a crash. It has the two files that say that a store is in use: ``lock``
+(held while the process lives) and ``abort`` (left behind by a crash). Source: Apache RocketMQ ``DefaultMessageStore``;
+as there, ``abort`` holds the process id as text.
 
-The two files that say that a store is in use: ``lock`` (held while the process lives) and ``abort`` (left behind by
-a crash).
+:class:`Recovery` walks the log. After a clean stop the queues are complete: the log is walked from the last item that
+any of them has. After a crash it is walked from the last segment whose first record is older than the checkpoint, and
+everything younger than the checkpoint is checked and dispatched again. Whether the queues have all that is before the
+place where the walk begins is told by :mod:`~raptormq.storage.recovery.queue_check`. Where they have not, all queues
+are built again from the whole log. So they are where the checkpoint contradicts the log: the checkpoint names the time
+of a durable record, and the walk, which begins 3 seconds before that time, has to come by that record. The walk ends at
+the last valid record. What follows is a torn tail and becomes zeros, so that old bytes cannot come back behind new
+ones.
 
-Source: Apache RocketMQ ``DefaultMessageStore``; as there, ``abort`` holds the process id as text.
+Neighbours: :mod:`~raptormq.storage.records.scanner` walks the log, :mod:`~raptormq.storage.recovery.queue_loading`
+loads the queues before.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Accepts connections on listening sockets, as long as there is room for them; who comes beyond that is closed at once.
 
-Servers of asyncio and uvloop know no such limit, and when a process runs out of descriptors the one tries, and logs,
-thousands of times, and the other may close the listening socket for good without a word. Here a spare descriptor is
-given up for a moment then, so that the newcomer can be accepted and closed; where that fails, too, or memory is short,
-the socket is left alone for a while, and what waits in the kernel's queue goes on waiting.
+Servers of asyncio and uvloop know no such limit. When a process runs out of descriptors the one tries, and logs,
+thousands of times, and the other may close the listening socket for good without a word. :class:`Acceptor` gives up a
+spare descriptor for a moment then, so that the newcomer can be accepted and closed. Where that fails, too, or memory is
+short, the socket is left alone for a while, and what waits in the kernel's queue goes on waiting.
 
-Counts connections that are refused, and tells of them in the log, but not of each: whoever opens thousands must not
-fill the disk with lines, too.
+:class:`Refusals` counts the connections that are refused, and tells of them in the log, but not of each: whoever opens
+thousands must not fill the disk with lines, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUIET_S = 10.0
 
 
 class Refusals:
-    """Those of one server."""
+    """The refused connections of one server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` counts seconds."""

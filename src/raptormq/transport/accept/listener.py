@@ -1,8 +1,11 @@
-"""Makes connections of the peers that are accepted on one port: plain ones and, where the server speaks TLS, encrypted
-ones, told apart by their first byte (RocketMQ ``TlsModeHandler``).
+"""The port of a server: its listening sockets, and the connections of the peers that are accepted on them.
 
-A TLS connection starts with a handshake record, type 0x16; a frame of RocketMQ starts with the high byte of its length,
-which is 0 for every frame that is not too long. The byte is looked at without being taken out of the socket::
+:func:`listen` makes the listening sockets for an address of this host.
+
+:class:`Listener` makes the connections: plain ones and, where the server speaks TLS, encrypted ones, told apart by
+their first byte (RocketMQ ``TlsModeHandler``). A TLS connection starts with a handshake record, type 0x16. A frame of
+RocketMQ starts with the high byte of its length, which is 0 for every frame that is not too long. The byte is looked at
+without being taken out of the socket::
 
     accept --> first byte there? --no--> wait for it, at most ``silence_seconds``
                   |
@@ -10,9 +13,9 @@ which is 0 for every frame that is not too long. The byte is looked at without b
                   `-- else --> Connection; refused where the server enforces TLS
 
 Nothing here waits for a peer: each has a callback and a deadline of its own. Without TLS nobody's first byte is waited
-for. Neighbour: :mod:`~raptormq.transport.accept.acceptor` accepts, and refuses who is too many.
+for.
 
-Listening sockets for an address of this host.
+Neighbour: :mod:`~raptormq.transport.accept.acceptor` accepts, and refuses who is too many.
 """
 
 from __future__ import annotations

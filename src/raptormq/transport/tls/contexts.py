@@ -1,21 +1,22 @@
 """TLS contexts of servers and clients, made anew when a file they were read from has changed (RocketMQ ``TlsHelper``).
 
-A context is asked for at every new connection, and looks then whether its files are still those it was made of: no
-thread watches them, and a renewed certificate counts from the next connection on. Neighbours: :mod:`.tls.settings`
-reads what is here from settings, :mod:`.accept.listener` and :mod:`.pool` use it.
+:class:`ServerTls` and :class:`ClientTls` say how a context is to be, and :class:`FreshContext` has it. A context is
+asked for at every new connection, and it is looked then whether its files are still those it was made of: no thread
+watches them, and a renewed certificate counts from the next connection on.
 
-A self-signed certificate for tests, as RocketMQ servers make one in their test mode (netty
-``SelfSignedCertificate``).
-
-Python's standard library reads certificates and makes none, so here is the least that TLS needs: an ECDSA key on the
-curve P-256 and a certificate of version 1 over it, in DER::
+:func:`load_test_certificate` makes a self-signed certificate for tests, as RocketMQ servers make one in their test mode
+(netty ``SelfSignedCertificate``). Python's standard library reads certificates and makes none, so here is the least
+that TLS needs: an ECDSA key on the curve P-256 and a certificate of version 1 over it, in DER::
 
     Certificate    SEQUENCE { tbs, algorithm ecdsa-with-SHA256, BIT STRING { SEQUENCE { INTEGER r, INTEGER s } } }
     tbs            SEQUENCE { INTEGER serial, algorithm, Name issuer, SEQUENCE { from, until }, Name subject, key }
     EC PRIVATE KEY SEQUENCE { INTEGER 1, OCTET STRING secret, [0] curve, [1] BIT STRING point }
 
-It proves nothing about who the server is, and the arithmetic takes no care to hide the key from someone who measures
-it: nobody must rely on it.
+The certificate proves nothing about who the server is, and the arithmetic takes no care to hide the key from someone
+who measures it: nobody must rely on it.
+
+Neighbours: :mod:`~raptormq.transport.tls.settings` reads :class:`ServerTls` and :class:`ClientTls` from settings,
+:mod:`~raptormq.transport.accept.listener` and :mod:`~raptormq.transport.pool` use the contexts.
 """
 
 from __future__ import annotations
