@@ -5,8 +5,8 @@
     connections --> Router --+--> SendGroups --> MessageStore --> Dispatcher --> PullHandlers (held pulls)
                              `--> handlers/*  --> tables, registry, store        Registrar --> name servers
 
-What a broker does by the clock: takes samples of its counters and forgets clients and locks that have gone
-silent.
+:class:`Maintenance` does what a broker does by the clock: it takes samples of the counters, and forgets clients and
+locks that have gone silent.
 """
 
 from __future__ import annotations

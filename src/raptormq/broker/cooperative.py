@@ -1,9 +1,12 @@
-"""Requests about tens of thousands of things are worked off in turns with others: a topic may have 65,536 queues, a
-client as many subscriptions.
+"""Time on the broker's event loop: long requests that let others have their turn, and a clock for time limits.
+
+:func:`worked_off` and :func:`written` work off requests about tens of thousands of things in turns with others: a topic
+may have 65,536 queues, a client as many subscriptions.
+
+:func:`steady_ms` is the clock of time limits inside the broker: it never jumps, unlike the time of day, which people
+and NTP set. :func:`steady_time_of_day` starts at the time of day and does not jump either.
 
 Neighbour: :mod:`raptormq.storage.background` has the loop over many things.
-
-The clock of time limits inside the broker: it never jumps, unlike the time of day, which people and NTP set.
 """
 
 from __future__ import annotations

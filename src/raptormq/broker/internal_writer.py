@@ -1,9 +1,11 @@
 """Messages that the broker itself writes: retries, due delayed messages, halves of transactions, checkpoints of POP.
 
-They take the same way as a producer's (one append, then dispatch in the same turn of the loop) and count as received
-messages (``BrokerController.getEscapeBridge``, ``MessageStore.putMessage`` in Apache RocketMQ).
+:class:`InternalWriter` appends them. They take the same way as a producer's (one append, then dispatch in the same turn
+of the loop) and count as received messages (``BrokerController.getEscapeBridge``, ``MessageStore.putMessage`` in Apache
+RocketMQ).
 
-A message of the log as it is written again: retried, due, asked about, or popped and not acknowledged.
+:func:`record_copy` makes a message of the log into what is written again, when it is retried, due, asked about, or
+popped and not acknowledged.
 """
 
 from __future__ import annotations

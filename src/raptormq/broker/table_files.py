@@ -1,11 +1,13 @@
 """The broker's own tables and the files below ``config`` that they live in.
 
-Topics whose table was lost: ``config/topics.json`` is gone or damaged, but there are queues. Its backup, where there
-is one, may be a change behind.
+:func:`load_tables` reads the tables of an earlier run. :func:`with_lost_topics` makes topics again whose table was
+lost: ``config/topics.json`` is gone or damaged, but there are queues. The backup of the file, where there is one, may
+be a change behind.
 
-Without this their messages would be hidden until somebody made the topics again by hand, and what is delayed for them
-dropped when it is due. How many queues a topic had for reading and writing is not known any more: it gets as many as
-have ever had a message. Their type follows in :meth:`raptormq.broker.conversions.Conversions.start`.
+Otherwise the messages of these topics would be hidden until somebody made the topics again by hand, and what is delayed
+for them would be dropped when it is due. How many queues a topic had for reading and writing is not known any more: it
+gets as many as have ever had a message. The type of the queues follows in
+:meth:`raptormq.broker.conversions.Conversions.start`.
 """
 
 from __future__ import annotations

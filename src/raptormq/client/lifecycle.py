@@ -1,22 +1,21 @@
-"""`async with`: a client is started at its begin and closed at its end.
+"""The life of a client: `async with` around it, the event loop that it belongs to, and its end.
 
-Neighbours: `producer.producer`, `consumer.pull_consumer`, `admin.client`; `consumer.push_consumer` has `stop` and says
-so itself. Source: none.
+`Startable` gives a client `async with`: the client is started at the beginning of the block and closed at its end.
 
-The event loop that a client was started in, and belongs to: its connections and tasks are of no use in another.
+`require_loop` compares the running event loop with the one that the client was started in. The client belongs to that
+loop: its connections and tasks are of no use in another.
 
-Neighbours: `cluster.client_instance` knows the loop; producers and consumers ask before they use it. Source: none, Java
-has threads.
-
-The end of what was started: it is gone through to its own end, also when who asked for it gives up waiting.
+`Ending` goes through the end of a client completely, also when the caller who asked for it gives up waiting:
 
     close() ---run--> listeners, batches, membership, connections
        `-----wait-------^          (a time-out, or a second Ctrl-C, cancels close() and not this)
     close() again, or start() --wait--^
 
 Half an end would leave tasks that nobody can stop any more, and a membership that keeps the next consumer out.
-Neighbours: `producer.producer`, `consumer.push_consumer`, `consumer.pull_consumer`, `admin.client`. Source: none,
-Java's shutdown is not interrupted.
+
+Neighbours: `producer.producer`, `consumer.pull_consumer` and `admin.client` are clients of this kind;
+`consumer.push_consumer` has `stop` and implements `async with` itself; `cluster.client_instance` knows the loop, and
+producers and consumers ask before they use it. Source: none; Java has threads, and its shutdown is not interrupted.
 """
 
 from __future__ import annotations

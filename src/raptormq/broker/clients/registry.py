@@ -1,14 +1,15 @@
 """Who is connected: the producers and consumers that heartbeats announce (``ProducerManager``, ``ConsumerManager``).
 
-A member is known by its client id within a group; its connection may be replaced when the client comes back faster
-than the broker saw it go. Every method that can change the set of members or subscriptions of consumer groups returns
-the groups that did change: their members are told to rebalance (request 40) by the caller. Time is passed in.
+:class:`ClientRegistry` has the members. A member is known by its client id within a group; its connection may be
+replaced when the client comes back faster than the broker saw it go. Every method that can change the set of members or
+subscriptions of consumer groups returns the groups that did change: their members are told to rebalance (request 40) by
+the caller. Time is passed in.
 
-Heartbeats that say again what their connection has said before.
+:class:`RepeatedHeartbeats` recognises heartbeats that say again what their connection has said before. Clients repeat
+their heartbeat every 30 s, byte for byte. As long as no client has come, gone or subscribed to something else, such a
+heartbeat only shows that the client is still there, so it is neither decoded nor compared with what is known.
 
-Clients repeat their heartbeat every 30 s, byte for byte. As long as no client has come, gone or subscribed to something
-else, such a one only shows that the client is still there, so it is neither decoded nor compared with what is known.
-Neighbours: `clients.registry` has the members, `handlers.clients` decodes what is new.
+Neighbour: :mod:`raptormq.broker.handlers.clients` decodes what is new.
 """
 
 from __future__ import annotations

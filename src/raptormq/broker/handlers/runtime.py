@@ -75,7 +75,7 @@ class RuntimeHandlers:
         self._running_config = running_config
         self._delays = delays
         self._rates = rates
-        self._unknown_settings = "; ".join(warnings_for(config.given))  # no request adds any (:mod:`running_config`)
+        self._unknown_settings = "; ".join(warnings_for(config.given))  # no request adds any (:class:`RunningConfig`)
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""

@@ -1,7 +1,7 @@
-"""What the broker has done since it started: plain numbers, because the send path counts every message.
+"""What the broker has done since it started, and how fast (``StoreStatsService``).
 
-Messages per second over the last 10 s, 1 min and 10 min, from counters sampled every 10 s
-(``StoreStatsService``).
+:class:`Counters` are plain numbers, because the send path counts every message. :class:`Rates` gives messages per
+second over the last 10 s, 1 min and 10 min, from counters sampled every 10 s.
 """
 
 from __future__ import annotations

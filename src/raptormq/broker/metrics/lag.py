@@ -1,14 +1,19 @@
-"""How many messages consumer groups have still to consume, for the broker's figures.
+"""How many messages consumer groups have still to consume, for the broker's figures, and the ages of queues.
 
-Counted are messages, in the queues of batches, too: a group's lag in a topic is the sum over the topic's queues of
-what is there behind its committed offset; in a queue without one, of all that is there. What retention has deleted
-before the group came to it is counted by itself. Groups that have never committed
-anything in a topic, and broadcasting ones, whose members keep their progress themselves, have no lag here. Groups of
-brokers and tools have none either: what they leave behind is no work that is due (the broker's own offset in the queue
-of halves stays where the oldest open transaction is).
+:class:`LagRounds` counts messages, in the queues of batches, too. The lag of a group in a topic is the sum over the
+topic's queues of what is there behind its committed offset; in a queue without a committed offset, of all that is
+there. What retention has deleted before the group came to it is counted by itself. Three kinds of groups have no lag
+here:
+
+- A group has none in a topic in which it has never committed anything.
+- A broadcasting group has none, since its members keep their progress themselves.
+- Groups of brokers and tools have none: what they leave behind is no work that is due (the broker's own offset in the
+  queue of halves stays where the oldest open transaction is).
+
+:func:`first_stored_at` and :func:`last_stored_at` say when the first and last messages of a queue were stored,
+:func:`is_young` whether a queue is young.
+
 Neighbour: :mod:`raptormq.broker.handlers.consumers` answers the same to tools, queue by queue.
-
-When the first and last messages of a queue were stored, and whether a queue is young.
 """
 
 from __future__ import annotations

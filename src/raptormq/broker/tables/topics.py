@@ -1,15 +1,16 @@
 """The topic table: which topics this broker serves and how (``TopicConfigManager``, file ``topics.json``).
 
-The table is a value with a version; who writes it to disk (:mod:`.saving`) and who tells the name servers
-(:mod:`.registration`) listen for its changes. Time is passed in by a clock (ms).
+The table (:class:`TopicTable`) is a value with a version. Who writes it to disk (:mod:`raptormq.broker.table_files`)
+and who tells the name servers (:mod:`raptormq.broker.registration`) listen for its changes. Time is passed in by a
+clock (ms).
 
 Every topic gets an id (:mod:`raptormq.protocol.topic_ids`) when it is made, and keeps it until it is deleted, whatever
 is changed. Topics of a table that was written before there were ids get one with the first start, all of them
-together; those that have none in a table with ids were made by another broker, or are there again from their queues
-(:mod:`.lost_topics`), and stay without: another id would say that their messages are not those of before.
+together. A topic without an id in a table with ids was made by another broker, or is there again from its queues
+(:mod:`raptormq.broker.table_files`). It stays without: another id would say that its messages are not those of before.
 
-Topic attributes: the ``+key=value,-key`` text of a topic request, checked and applied (``TopicAttributes``,
-``AttributeUtil``).
+:func:`apply_attributes` checks and applies topic attributes, the ``+key=value,-key`` text of a topic request
+(``TopicAttributes``, ``AttributeUtil``).
 
 ==================  ==========================================  ====================================================
 key                 values                                      here
@@ -19,11 +20,9 @@ key                 values                                      here
 ``message.type``    NORMAL (default), FIFO, DELAY, TRANSACTION  kept and reported; the broker judges no message by it
 ==================  ==========================================  ====================================================
 
-The topics that every broker owns from its first start (``TopicConfigManager``).
-
-Tools rely on them: the topic named after the cluster gives the routes of all its brokers, the one named after the
-broker the route to this one, and ``TBW102`` is the template that routes and configurations of unknown topics are
-copied from.
+:func:`system_topics` names the topics that every broker owns from its first start. Tools rely on them: the topic named
+after the cluster gives the routes of all its brokers, the topic named after the broker the route to this one, and
+``TBW102`` is the template that routes and configurations of unknown topics are copied from.
 """
 
 from __future__ import annotations

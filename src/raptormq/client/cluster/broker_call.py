@@ -1,16 +1,16 @@
-"""Requests about offsets: a queue's bounds, the offset of a time, a group's progress.
+"""Requests to the broker of a queue: finding that broker, and asking it about offsets.
 
-Who remembers an offset remembers the id of the topic with it, and names it in later requests: one of that name that was
-made again has other messages there (`raptormq.protocol.topic_ids`).
-Neighbours: `consumer.queue_reader` and `consumer.queue_bounds` ask, `consumer.offset_commits` stores. Source: RocketMQ
-`MQClientAPIImpl`, codes 14, 15, 29, 30 and 31.
-
-The broker of a queue: found in the route, and found again when it has moved.
-
-In a cluster a broker that restarts often has another address; the name servers know it within seconds. One that has no
+`at_broker` finds the broker of a queue in the route, and finds it again when it has moved. In a cluster a broker that
+restarts often has another address, which the name servers know within seconds. A broker that answers that it has no
 such topic, which may have been deleted, makes the route doubtful.
-Neighbours: `cluster.routes` knows addresses, `consumer.pull_consumer` and `consumer.queue_reader` call. Source:
-RocketMQ `findBrokerAddressInSubscribe`.
+
+`OffsetRequests` asks for the bounds of a queue, the offset of a time and the progress of a group. Who remembers an
+offset remembers the id of the topic with it (`QueueOffset`), and names the id in later requests: a topic of the same
+name that was made again has other messages there (`raptormq.protocol.topic_ids`).
+
+Neighbours: `cluster.routes` knows addresses; `consumer.pull_consumer` and `consumer.queue_reader` call brokers;
+`consumer.queue_reader` and `consumer.queue_bounds` ask for offsets; `consumer.offset_commits` stores them. Source:
+RocketMQ `findBrokerAddressInSubscribe`; `MQClientAPIImpl`, codes 14, 15, 29, 30 and 31.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class QueueOffset(NamedTuple):
 
 
 class OffsetRequests:
-    """All of them go to the broker address that the caller found in the route. `topic_id` says which topic is meant;
-    the default asks for its id.
+    """Requests about offsets, to the broker address that the caller found in the route.
+
+    `topic_id` says which topic is meant; the default asks for its id.
 
     Every method raises `TransportError` when the broker does not answer within `timeout` seconds, and `ServerError`
     when it answers with an error code, 31002 when the topic has another id.

@@ -1,20 +1,25 @@
-"""What the name servers of one installation know together.
+"""What the name servers of one installation know together, with the last answer of a silent one.
 
-They do not talk to each other. One that was started just now, or that some of the brokers cannot reach, lacks what
-another one has; whoever believed one alone would not see these brokers. Where they contradict each other, the one that
-the client is with is believed.
-Neighbours: `cluster.name_servers` asks; `cluster.metadata` and `admin.client` want to know.
+Name servers do not talk to each other. A name server that has just started, or that some brokers cannot reach, lacks
+what another one has, so a client that believed one alone would not see these brokers. `routes_told`, `route_of`,
+`cluster_of` and `topics_of` ask all of them and unite the answers. Where answers contradict each other, the name server
+that the client is with is believed.
 
-Answers with an error code as exceptions. Neighbours: everything here that sends requests.
+`ToldRoutes` keeps what each name server has told last of the topics in use, for the time in which one does not answer.
+A name server may be late once, or restart, while the brokers that it alone knows are there all the time. A member of a
+group that gave up the queues of these brokers would divide other queues than the other members do, and nobody would
+read some of them. The last answer of a silent name server therefore counts until it tells something else, with two
+limits:
 
-What each name server has told last of the topics in use, for the time in which one does not answer.
+- A broker that another name server knew and does not tell any more is left out.
+- It counts no longer than name servers themselves wait for a broker: a broker that is gone, perhaps with others on the
+  same machine, must not keep its queues.
 
-It may be late once, or restart, while the brokers that it alone knows are there all the time. A member of a group that
-gave up their queues would divide others than the other members do, and nobody would read some of them. So what it has
-told last counts until it tells something else, but for brokers that another one knew and does not tell any more, and
-no longer than name servers themselves wait for a broker: one that is gone, with brokers on the same machine perhaps,
-must not keep those.
-Neighbours: `cluster.metadata` asks, `cluster.routes` keeps what clients make of it.
+`require_success` turns an answer with an error code into an exception, for everything in the client that sends
+requests.
+
+Neighbours: `cluster.name_servers` asks; `cluster.routes` keeps what clients make of the answers; `admin.client` asks
+for topics and brokers.
 """
 
 from __future__ import annotations
@@ -68,7 +73,7 @@ class ToldRoutes:
     async def ask(self, topic: str) -> TopicRoute | None:
         """Return where a topic is, `None` when no name server that answers knows it.
 
-        Raises: as `known_together.route_of`.
+        Raises: as `route_of`.
         """
         answers = await routes_told(self._name_servers, topic)
         now = asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
 """Requests to "the" name server: any of several, the next one when one does not answer.
 
 Name servers do not talk to each other and know the same, but for one that was started just now, or that some of the
-brokers cannot reach: `known_together` asks all of them. A client stays with the one that answered last.
+brokers cannot reach: `cluster.metadata` asks all of them. A client stays with the one that answered last.
 Neighbours: `cluster.metadata`, `admin.client`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
 """
 

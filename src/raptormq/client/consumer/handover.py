@@ -5,30 +5,32 @@
                     the claim is given back
                     the claim is got, progress is asked for, reading begins      the next member: `takable`
 
-A listener that takes its time holds its queue up for `timeout`; then messages come twice. The next member waits for the
-claim as long as another one has it: that one may not have heard yet that it is to give the queue away, and the claims
-of who is gone end, at a RaptorMQ broker with its membership, at Apache RocketMQ's after 60 s. A queue that nobody has
-claimed may be that of a client of another kind, which stores its progress when it hears of the change: it gets a
-moment. What a member had that brokers do not know any more is taken at once, or after `timeout` and a second where its
-claim has not ended.
-Neighbours: `consumer.rebalance` decides which queues, `consumer.handover` asks brokers. Source: none; the order is that
-of Kafka's cooperative rebalancing: revoke, commit, assign.
+`HandOver` has the queues that go and those that are to come. A listener that takes its time holds its queue up for
+`timeout`; then messages come twice. The next member waits for the claim as long as another one has it: that one may not
+have heard yet that it is to give the queue away. The claim of a member that is gone ends, at a RaptorMQ broker with its
+membership, at Apache RocketMQ's after 60 s. A queue that nobody has claimed may be that of a client of another kind,
+which stores its progress when it hears of the change: it gets a moment. What a member had that brokers do not know any
+more is taken at once, or after `timeout` and a second where its claim has not ended.
 
-By which a member of a group knows that another one is not done yet with a queue that is going to be its own.
-
-A member claims each queue at the queue's broker before it reads it, and gives the claim back once its progress is
-stored for the last time. So the next member that gets the claim finds the right progress. A claim is a queue lock:
+`QueueClaims` asks brokers for the claims. By its claim a member knows that another one is not done yet with a queue
+that is going to be its own. A member claims each queue at the queue's broker before it reads it, and gives the claim
+back once its progress is stored for the last time. So the next member that gets the claim finds the right progress. A
+claim is a queue lock:
 
     LOCK_BATCH_MQ (41)     group %RETRY%<group>, queues -> those that are ours now; kept alive every 20 s, ends after 60
     UNLOCK_BATCH_MQ (42)
 
-A broker that restarts has forgotten them, so they are claimed again as soon as there is a connection to it. What
-another member has got meanwhile is its own, with progress beyond ours: who slept, or was cut off, learns of it so.
+A broker that restarts has forgotten the claims, so they are made again as soon as there is a connection to it. A queue
+that another member has claimed meanwhile belongs to that member, with progress beyond ours: a member that slept, or was
+cut off, learns of it so.
 
-Not under the name of the group itself: of one with locks Apache RocketMQ takes that it consumes in order, and moves its
-retries to the dead letters. This name needs the same permission. Members that know nothing of claims, Java ones, never
-have any, and a broker that refuses them or does not answer is taken for one without: reading never depends on them.
-Neighbour: `consumer.handover` claims and gives back. Source: RocketMQ `RebalanceImpl.lock`, for another purpose.
+The lock is not taken under the name of the group itself: Apache RocketMQ takes a group with locks to consume in order,
+and moves its retries to the dead letters. The name with %RETRY% needs the same permission. Members that know nothing of
+claims, Java ones, never have any. A broker that refuses claims or does not answer is taken for one without: reading
+never depends on them.
+
+Neighbour: `consumer.rebalance` decides which queues go and come. Source: none for the order, which is that of Kafka's
+cooperative rebalancing (revoke, commit, assign); RocketMQ `RebalanceImpl.lock` for claims, there for another purpose.
 """
 
 from __future__ import annotations

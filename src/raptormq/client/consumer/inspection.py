@@ -1,14 +1,12 @@
 """What administrators ask a consumer through its broker: reset (220), progress (221), running info (307), consuming one
 message (309).
 
-Neighbours: `consumer.push_consumer` adds these answers to its `cluster.client_instance` and gives them.
-Source: RocketMQ `ClientRemotingProcessor`,
-`ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`.
+`Questions` answers for the consumers of one client. `describe_stacks` says where the threads and tasks of this process
+stand, which `mqadmin consumerStatus -s` shows of a consumer: a text as RocketMQ's `UtilAll.jstack` makes it of threads,
+with a line for each, then one for each call, innermost first.
 
-Where the threads and tasks of this process stand: what `mqadmin consumerStatus -s` shows of a consumer.
-
-A text as RocketMQ's `UtilAll.jstack` makes it of threads: a line for each, then one for each call, innermost first.
-Neighbour: `consumer.inspection` sends it.
+Neighbour: `consumer.push_consumer` adds these answers to its `cluster.client_instance` and gives them. Source: RocketMQ
+`ClientRemotingProcessor`, `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`, `UtilAll.jstack`.
 """
 
 from __future__ import annotations

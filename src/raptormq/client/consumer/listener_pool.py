@@ -5,24 +5,21 @@
                   |                   or too long              -> given back to the broker -> finished
                   `--- pause --------------------------------- <- or not
 
-The messages of a listener that turns out to be a plain function wait: that is not their fault, and another consumer of
-the group, or the next program, may do better.
-A batch listener gets a whole batch per call and may name the messages of it that failed; only those are given back.
+`Listening` runs the listeners of one consumer. When a listener turns out to be a plain function, its messages wait:
+that is not their fault, and another consumer of the group, or the next program, may do better. A batch listener gets a
+whole batch per call and may name the messages of it that failed; only those are given back.
+
+`FirstStep` begins a coroutine at once; it is awaited later, if it has to wait for something. Most listeners count,
+compute or write to memory, and are done without waiting. For those neither a time-out has to be set nor another worker
+to be woken.
+
+`WorkLine` holds what waits for one of several workers, who are woken one by one. A worker that is woken takes as much
+as it can. Only a worker that has to wait for something wakes the next, so that a hundred batches whose listener waits
+for nothing cost one turn of the event loop and not a hundred. After `TURN_S` everything else has its turn: heartbeats,
+commits and answers must not wait for a thousand calls.
+
 Neighbours: `consumer.queue_reader` hands messages in and learns what is finished, `consumer.send_back` gives them back.
-Source: RocketMQ `ConsumeMessageConcurrentlyService`.
-
-A coroutine that is begun at once and awaited later, if it has to wait for something.
-
-Most listeners count, compute or write to memory, and are done without waiting. For those neither a time-out has to be
-set nor another worker to be woken.
-Neighbour: `consumer.listener_pool` calls listeners with it. Source: none (Python 3.12 has eager tasks).
-
-What waits for one of several workers, who are woken one by one.
-
-A worker that is woken takes as much as it can. Only one that has to wait for something wakes the next, so that a
-hundred batches whose listener waits for nothing cost one turn of the event loop and not a hundred; but after `TURN_S`
-everything else has its turn: heartbeats, commits and answers must not wait for a thousand calls.
-Neighbour: `consumer.listener_pool`, whose workers call listeners. Source: none.
+Source: RocketMQ `ConsumeMessageConcurrentlyService`; none for `FirstStep` (Python 3.12 has eager tasks) and `WorkLine`.
 """
 
 from __future__ import annotations
@@ -98,7 +95,7 @@ TURN_S = 0.005
 
 
 class WorkLine(Generic[T]):
-    """A line without bounds; first come, first served."""
+    """A line of waiting work, without bounds; first come, first served."""
 
     def __init__(self) -> None:
         self._waiting: deque[T] = deque()

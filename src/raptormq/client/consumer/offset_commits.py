@@ -1,14 +1,14 @@
 """Stores the progress of a group: every few seconds, when a queue is given up, and on stop.
 
-Neighbours: `consumer.process_queue` knows how far a queue is, `cluster.broker_call` tells the broker. Source: RocketMQ
-`RemoteBrokerOffsetStore`.
+`Commits` has the committed offsets of one consumer's queues.
 
-In which order progress is stored: of each topic one queue first, then the others of a broker, some at a time;
-different brokers at the same time.
+`commit_in_order` gives the order in which progress is stored: of each topic one queue first, then the others of a
+broker, some at a time; different brokers at the same time. Apache RocketMQ loses one of two first commits of a group
+that arrive at the same time: each makes the table of the topic's offsets, and the later table replaces the other one.
+Once an answer has come the table is there.
 
-Apache RocketMQ loses one of two first commits of a group that arrive at the same time: each makes the table of the
-topic's offsets, and the later one replaces the other's. Once an answer has come the table is there.
-Neighbours: `consumer.offset_commits` and `consumer.pull_consumer` say what to store and how.
+Neighbours: `consumer.process_queue` knows how far a queue is, `cluster.broker_call` tells the broker;
+`consumer.pull_consumer` stores in the same order. Source: RocketMQ `RemoteBrokerOffsetStore`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Commits:
         self._committed: dict[MessageQueue, tuple[ProcessQueue, int]] = {}
         """What was stored of which progress: with a new one, after a reset, the broker knows another offset."""
         self._known: set[tuple[str, str]] = set()
-        """Brokers and topics of which something was committed, see `commit_order`."""
+        """Brokers and topics of which something was committed, see `commit_in_order`."""
         self._turns: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One commit at a time for each queue, and the first ones at a broker one after the other."""
         self._told: set[str] = set()

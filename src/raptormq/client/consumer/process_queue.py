@@ -1,7 +1,8 @@
-"""Progress of one assigned queue: what was fetched, what is finished, what may be committed. Pure.
+"""Progress of one assigned queue: what was fetched, what is finished, what may be committed, which calls run. Pure.
 
-Messages finish in any order, but a group's progress is one number per queue, so the offset to commit is the smallest
-one that is not finished yet: after a crash some finished messages come again, none is lost (at least once).
+`ProcessQueue` has the unfinished messages. Messages finish in any order, but a group's progress is one number per
+queue, so the offset to commit is the smallest one that is not finished yet: after a crash some finished messages come
+again, none is lost (at least once).
 
     fetched     10 11 12 13 14 15 | next_offset = 16
     finished     x  x     x  x
@@ -9,13 +10,11 @@ one that is not finished yet: after a crash some finished messages come again, n
 
 What is handed to a batch listener is admitted as one: a run of messages known by the offset of its first.
 
-Neighbours: `consumer.queue_reader` admits messages while there is room, `consumer.listener_pool` reports calls and
-completion. Source: RocketMQ `ProcessQueue`.
+`RunningCalls` counts the listener calls that have messages of the queue, and tells when the last one has ended.
 
-Counts the listener calls that have messages of one queue, and tells when the last one has ended.
-
-Neighbours: `consumer.listener_pool` counts, `consumer.queue_reader` waits before its queue goes to another member.
-Source: none.
+Neighbours: `consumer.queue_reader` admits messages while there is room, and waits for the calls before its queue goes
+to another member; `consumer.listener_pool` reports calls and completion. Source: RocketMQ `ProcessQueue`; none for
+`RunningCalls`.
 """
 
 from __future__ import annotations

@@ -1,43 +1,38 @@
 """Reads one assigned queue: where to start, pull after pull, and what is finished.
 
-Fetched messages go to the `hand_out` function; when too many of them are unfinished, fetching pauses. A failure
-never ends a reader, it tries again after a pause. Neighbours: `consumer.rebalance` starts and drops readers,
-`consumer.listener_pool` finishes messages, `consumer.process_queue` keeps count. Source: RocketMQ `PullMessageService`,
-`DefaultMQPushConsumerImpl.pullMessage`.
+`QueueReader` pulls. Fetched messages go to the `hand_out` function; when too many of them are unfinished, fetching
+pauses. A failure never ends a reader, it tries again after a pause.
 
-Where a group starts in a queue: where it stands, else where its settings say.
+`start_offset` says where a group starts in a queue: where it stands, else where its settings say. What a broker answers
+to members of a group without progress depends on the age of the queue. While the first message is still there it is
+offset 0, so that a group on a young topic misses nothing; else it is "not found", and only then the settings count. A
+reader that was told where to start asks for stored progress alone. Brokers know no progress of a broadcasting member,
+so there the settings alone count, on young topics too.
 
-What a broker answers to members of a group without progress depends on the age of the queue: offset 0 while the first
-message is still there, so that a group on a young topic misses nothing, else "not found", and only then the settings
-count. A reader that was told where to start asks for stored progress alone. Brokers know no progress of a broadcasting
-member, so there the settings alone count, on young topics too.
-Neighbours: `consumer.queue_reader`, `consumer.pull_consumer`. Source: RocketMQ
-`RebalancePushImpl.computePullFromWhereWithException`.
+`CrcDoubt` says what to make of a record whose body does not have its CRC: the record is fetched once more, and left out
+when it comes like that again. The first time it may have been damaged on the way, or in a cache of the broker's. The
+second time it is damaged where it is stored, and waiting for it would stop the queue for good. Anything else that
+cannot be read was sent like that.
 
-What to make of a record whose body does not have its CRC: it is fetched once more, and left out when it comes like
-that again.
-
-The first time it may have been damaged on the way, or in a cache of the broker's; the second time it is damaged where
-it is stored, and waiting for it would stop the queue for good. Anything else that cannot be read was sent like that.
-Neighbours: `consumer.queue_reader` (push consumers) and `consumer.pull_consumer` ask, `message.decoding` finds out.
-
-How long the readers of a consumer pause and wait, by how much they have to do together.
-
-A batch listener's pause once the end of their queue was reached. A pull costs the same whatever it brings, so the
+`PullPace` says how long the readers of a consumer pause and wait, by how much they have to do together. The pause is
+that of a batch listener, once the end of the queue was reached. A pull costs the same whatever it brings, so the
 batches of busy queues come together: while the readers of a consumer pull more often than is worth it, all of them
-pause longer, and it goes back as soon as less arrives::
+pause longer, and the pause goes back as soon as less arrives::
 
     pause    5 ms while few pulls are made          <= 25 ms, whatever arrives
     next pause = this pause x pulls per second / wanted pulls per second
 
 A queue whose pull has waited for `RARE_S` and longer brings one batch, whatever the pause, and is asked again at once.
 
-Pulls of idle queues are held by the broker, and asked again when their time is up. Of thousands of queues that alone
-would keep a consumer and its broker busy, so theirs are held longer::
+Pulls of idle queues are held by the broker, and asked again when their time is up. Thousands of such queues alone would
+keep a consumer and its broker busy, so their pulls are held longer::
 
     hold = pulls that wait / idle pulls per second    >= as configured, <= four times that
 
-Neighbour: `consumer.queue_reader` pulls and pauses. Source: none; RocketMQ pulls at once (pullInterval).
+Neighbours: `consumer.rebalance` starts and drops readers, `consumer.listener_pool` finishes messages,
+`consumer.process_queue` keeps count, `message.decoding` finds wrong CRCs; `consumer.pull_consumer` uses `start_offset`
+and `CrcDoubt`, too. Source: RocketMQ `PullMessageService`, `DefaultMQPushConsumerImpl.pullMessage`,
+`RebalancePushImpl.computePullFromWhereWithException`; none for the pace, RocketMQ pulls at once (pullInterval).
 """
 
 from __future__ import annotations
@@ -97,7 +92,7 @@ async def start_offset(
 
 
 class CrcDoubt:
-    """The last such record of one queue."""
+    """The last record of one queue whose body did not have its CRC."""
 
     __slots__ = ("_offset",)
 

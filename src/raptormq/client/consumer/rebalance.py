@@ -1,35 +1,32 @@
-"""Which queues this consumer reads, kept up to date.
+"""Which queues this consumer reads, kept up to date: who belongs to the group, who reads what, and the readers.
 
-Everything is looked at again every 20 s, at once when a broker reports that members came or went (code 40), when a
-route or the subscriptions change, and soon again while a topic or its brokers cannot be found or another member still
-has a queue that is this one's now.
+`Rebalancing` has the readers. It looks at everything again every 20 s, at once when a broker reports that members came
+or went (code 40), when a route or the subscriptions change, and soon again while a topic or its brokers cannot be found
+or another member still has a queue that is this one's now.
 
-A broker that restarts must not make two members read one queue. For members divide the queues that they know among the
-members that they know, and until all have the same view it is that of some of them only:
+A broker that restarts must not make two members read one queue. Members divide the queues that they know among the
+members that they know, and until all have the same view, some of them divide by another one. What a restart does to
+these views, and what is done about it:
 
     its queues leave the routes, and come back    for 2 min after a connection has ended every look asks for the routes;
                                                   nobody can read its queues, so their readers stay, with their
                                                   progress; so with a name server that restarts, and knows some of the
                                                   brokers alone until all have registered
-    it knows nobody when it comes back            members from before count for a while (`group_members`)
-    another one still reads what is to be ours    it has the claim (`hand_over`)
+    it knows nobody when it comes back            members from before count for a while (`GroupMembers`)
+    another one still reads what is to be ours    it has the claim (`consumer.handover`)
 
-Neighbours: `consumer.rebalance` does the arithmetic, `consumer.rebalance` knows who is there, `consumer.handover` lets
-queues go and come, `consumer.queue_reader` reads. Source: RocketMQ `RebalanceService`, `RebalanceImpl`.
+`GroupMembers` knows who belongs to the group, as the brokers of its topics know it. The members that any broker of a
+topic knows count. A broker that restarts knows nobody when it comes back: while the own connection to a broker is new,
+members from before the loss of a connection count, too, who have not been seen since. Only brokers that answer are
+heard: what a frozen one may know of a member that is gone must not keep others from that member's queues, for as long
+as the broker is frozen. Nor is a frozen broker waited for, where another one has answered.
 
-Which member of a consumer group reads which queues: the "AVG" strategy, pure.
+`allocate_averagely` is the arithmetic: which member reads which queues, by the "AVG" strategy. It is pure. There is no
+coordinator: every member computes the same answer from the same two lists, so members written in different languages
+may share a group only when they agree on the order of the lists and on the arithmetic.
 
-There is no coordinator: every member computes the same answer from the same two lists, so members written in
-different languages may share a group only when they agree on the order of the lists and on the arithmetic.
-Neighbour: `consumer.rebalance` feeds it with routes and member lists. Source: RocketMQ `AllocateMessageQueueAveragely`.
-
-Who belongs to a consumer group, as the brokers of its topics know it.
-
-The members that any broker of a topic knows count. One that restarts knows nobody when it comes back: while the own
-connection to a broker is new, members from before the loss of a connection count, too, who have not been seen since.
-Only brokers that answer are heard: what a frozen one may know of somebody who is gone must not keep others from his
-queues, for as long as it is frozen. Nor is it waited for, where another one has answered.
-Neighbours: `consumer.rebalance` divides queues among members. Source: RocketMQ `findConsumerIdList`.
+Neighbours: `consumer.handover` lets queues go and come, `consumer.queue_reader` reads. Source: RocketMQ
+`RebalanceService`, `RebalanceImpl`, `AllocateMessageQueueAveragely`, `findConsumerIdList`.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
 """Messages made ready to send: checked, compressed, with a unique id and their properties as text. Pure.
 
-Everything that can be wrong with a message is found here, before a byte is sent.
-Neighbour: `producer.producer` adds queue and broker. Source: RocketMQ `Validators`, `MessageBatch.generateFromList`,
-`DefaultMQProducerImpl.tryToCompressMessage`.
+Everything that can be wrong with a message is found here, before a byte is sent. `prepare_message` makes one message
+ready, `prepare_batch` a list, `prepare_single` and `prepare_merged` what was collected for a batch.
 
-The keys of a list of messages, as its batch carries them. Pure.
+`united_keys` makes the keys that a batch carries of those of its messages. A broker finds the messages of a batch that
+is compressed or encrypted as a whole by the keys of the batch itself; brokers of Apache RocketMQ do so for every batch.
 
-A broker finds the messages of a batch that is compressed or encrypted as a whole by the keys that the batch itself has,
-as those of Apache RocketMQ do for every batch. Neighbours: `message.send_request` sends lists, `producer.accumulator`
-unites the keys of what it merges, within the same bound. Source: RocketMQ `ProduceAccumulator.MessageAccumulation`.
+`split_messages` cuts a list of messages into lists that fit one request each.
 
-Cuts a list of messages into lists that fit one request each. Pure.
-
-Neighbour: `Producer.send_batch` sends each of them. Source: the ``ListSplitter`` of RocketMQ's batch example.
+Neighbours: `producer.producer` adds queue and broker, its `Producer.send_batch` sends each of the split lists;
+`producer.accumulator` unites the keys of what it merges, within the same bound. Source: RocketMQ `Validators`,
+`MessageBatch.generateFromList`, `DefaultMQProducerImpl.tryToCompressMessage`, `ProduceAccumulator.MessageAccumulation`
+for keys, and the ``ListSplitter`` of RocketMQ's batch example.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One :class:`Accumulator` per client keeps count of what waits; a :class:`Lane` h
 with one group and one configuration. A batch is for one topic, queue (or any), tag and wait flag. It leaves when it is
 full (bytes or count), when its first message is as old as allowed - a timer per batch, no thread and no polling - or
 when a producer closes. A batch without a queue goes to one queue as a whole, so the choice sticks while it fills.
-Batches that belong to queues of one broker leave together when the oldest is due (`shipment`), or alone when full.
+Batches that belong to queues of one broker leave together when the oldest is due (`Shipment`), or alone when full.
 
 What is not merged is sent by itself at once: delayed messages, messages to retry topics, ordered ones without a queue,
 bodies as large as a whole batch, properties that hardly fit, and everything while too much waits already.

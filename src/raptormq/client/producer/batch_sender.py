@@ -1,19 +1,18 @@
-"""How batches of AutoBatch leave and how their senders learn what became of them.
+"""How batches of AutoBatch leave, and how their senders learn what became of them.
 
-A batch leaves alone (320, or 310 when nobody joined its only message), or with those for other queues of its broker as
-one request. What that request does not settle - the broker does not know it, the topic is not what it was known as -
-goes batch by batch; what no batch can carry goes message by message. One send_timeout covers all of this.
-Neighbours: `producer.accumulator` decides when, `producer.sender` and `producer.batch_sender` send. Source: RocketMQ
-`ProduceAccumulator`.
+`Departures` chooses the form. A batch leaves alone (320, or 310 when nobody joined its only message), or with the
+batches for other queues of its broker as one request. What that request does not settle (the broker does not know it,
+the topic is not what it was known as) goes batch by batch; what no batch can carry goes message by message. One
+send_timeout covers all of this.
 
-Requests for several queues of one broker, and their attempts (code 30320, `raptormq.protocol.queue_batches`).
+`Shipping` sends the requests for several queues of one broker and makes their attempts (code 30320,
+`raptormq.protocol.queue_batches`). What `Delivery` of `producer.sender` does for one message is done here for all parts
+of a request: the parts that another attempt may cure are tried again, and all parts where the broker has too much to
+do. Every part belongs to a queue, so there is nowhere else to go. A broker that does not know such requests is
+remembered for a while, and what was meant for it is sent part by part.
 
-What `delivery` does for one message is done here for all parts of a request: the parts that another attempt may cure
-are tried again; so are all of them where the broker has too much to do. Every part belongs to a queue, so there is
-nowhere else to go. A broker that does not know such requests is remembered for a while; what was meant for it is sent
-part by part.
-Neighbours: `producer.accumulator` says what leaves together, `producer.batch_encoding` and `message.encryption` say in
-which form.
+Neighbours: `producer.accumulator` decides what leaves together and when, `producer.sender` sends a lone batch or
+message, `producer.batch_encoding` and `message.encryption` give the form. Source: RocketMQ `ProduceAccumulator`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ log = get_logger(__name__)
 
 
 class Shipping:
-    """Sends for one producer group.
+    """Sends requests for several queues, for one producer group.
 
     Args:
         form: the last change before a parcel leaves (compression or encryption of a whole batch).
@@ -243,7 +242,7 @@ Send = Callable[[Outgoing, MessageQueue | None, str | None, float, Callable[[], 
 
 
 class Ships(Protocol):
-    """Who sends parcels for several queues of a broker as one request: `raptormq.client.producer.batch_sender`."""
+    """Who sends parcels for several queues of a broker as one request: `Shipping`."""
 
     def serves(self, broker_name: str) -> bool:
         """Whether the broker is worth a try."""

@@ -1,20 +1,20 @@
-"""What a client has learned of topics: whether a broker stores their batches whole (queue type BatchCQ), and of
-brokers: whether they know batches at all.
+"""What a client has learned of brokers: whether they store a topic's batches whole, and what they refuse as unknown.
 
-Routes do not say it. The answer to a batch does: it carries the batch's unique id where the batch was stored whole
-(RIP-26, `SendMessageResponseHeader.batchUniqId`). A topic that is converted while it serves becomes another under the
-hands of its senders: what was sent before may be answered after.
+`QueueKinds` knows by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not say it. The answer
+to a batch does: it carries the unique id of the batch where the batch was stored whole (RIP-26,
+`SendMessageResponseHeader.batchUniqId`). A topic may be converted while its producers send: a batch that was sent
+before may be answered after.
 
 Brokers may differ, as when one was away while the topic was converted, so each is known by its own answers. A batch
-that has no queue yet is made before its broker is chosen: while those that have answered differ, it is sent plain,
-which all of them take. What is made for one kind would be refused by the other, and sent twice.
+that has no queue yet is made before its broker is chosen: while the brokers that have answered differ, it is sent
+plain, which all of them take. What is made for one kind would be refused by the other, and sent twice.
+
+`Refusals` names the brokers that do not know a request. Their answer is believed for a while only, since a newer broker
+may take their place. `QueueKinds` notes in it which brokers know no batches at all.
+
 Neighbours: `producer.sender` and `producer.batch_sender` learn, `producer.batch_encoding` and `producer.accumulator`
-ask.
-
-Which brokers do not know a request: believed for a while, since a newer one may take their place.
-
-Neighbours: `producer.batch_sender` for requests for several queues, `producer.broker_features` for batches. Source:
-none, RocketMQ's clients do not ask again.
+ask; `producer.batch_sender` uses `Refusals` for requests for several queues. Source: none for `Refusals`, RocketMQ's
+clients do not ask again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ASK_AGAIN_S = 60.0
 
 
 class QueueKinds:
-    """By topic and broker; one that was not sent a batch yet is unknown.
+    """How brokers store batches, by topic and broker; one that was not sent a batch yet is unknown.
 
     Args:
         clock: gives seconds that no change of the time of day moves.

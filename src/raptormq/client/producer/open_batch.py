@@ -1,21 +1,21 @@
-"""One batch of AutoBatch: what waits while it fills, and the bytes of its messages once it leaves.
+"""Batches of AutoBatch while they fill: one batch (`OpenBatch`), and several that leave together (`Shipment`).
 
-There is an entry per message sent, so as little as can be is done while the batch fills: unique ids and records are
-made for all messages together. Those with a tag and no more have the same properties up to the unique id (the layout
-of a record is drawn in `raptormq.protocol.batch`)::
+An open batch keeps what waits while it fills, and makes the bytes of its messages once it leaves. There is an entry per
+message sent, so as little as can be is done while the batch fills: unique ids and records are made for all messages
+together. Messages with a tag and no more have the same properties up to the unique id (the layout of a record is drawn
+in `raptormq.protocol.batch`)::
 
     head: size | 0 | 0 | flag | body length      the same while bodies have the same length
     body
     length and text of the properties, up to the unique id       the same for the whole batch
     unique id, end of the property                               cut from one text
 
-Neighbour: `producer.accumulator` decides what goes in and when the batch leaves.
+A shipment has the open batches of several queues of one broker that will leave as one request. With a queue of its own
+for every few messages, a batch per queue is too small to be worth a request. Batches that belong to a queue therefore
+share the age of the oldest message among them; a batch that fills up before leaves by itself.
 
-Open batches of several queues of one broker that will leave as one request.
-
-With a queue of its own for every few messages, a batch per queue is too small to be worth a request. So batches that
-belong to a queue share the age of the oldest message among them; what fills up before leaves by itself.
-Neighbours: `producer.accumulator` decides when one leaves, `producer.batch_sender` sends it.
+Neighbours: `producer.accumulator` decides what goes in and when a batch or a shipment leaves, `producer.batch_sender`
+sends it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Attempts of one send: which broker next, how long, and when to give up.
+"""Sends prepared messages, and takes those with a delivery time back.
 
-A message whose queue is free goes to another broker after a failure; one bound to a queue or a key is tried again
-where it belongs, after a pause. An attempt that timed out may still have been stored, so a message can arrive twice
-with the same unique id; it is never lost silently. A broker that knows no such queue, because the topic was made again
-with fewer, is believed when the route says so too: the message goes to another queue.
-Neighbours: `message.send_request` before, `producer.queue_selector` for the choice, `producer.attempts` for their
-number and time. Source: RocketMQ `DefaultMQProducerImpl.sendDefaultImpl`.
+`Delivery` makes the attempts of one send: which broker is next, how long to wait, and when to give up. A message whose
+queue is free goes to another broker after a failure. A message bound to a queue or a key is tried again where it
+belongs, after a pause. An attempt that timed out may still have been stored, so a message can arrive twice with the
+same unique id; it is never lost silently. A broker that knows no such queue, because the topic was made again with
+fewer, is believed when the route says so too: the message goes to another queue.
 
-Takes messages with a delivery time back.
+`recall` asks the broker that has a message with a delivery time to take it back.
 
-Neighbour: `producer.producer`. Source: RocketMQ `DefaultMQProducer.recallMessage`.
+Neighbours: `message.send_request` prepares messages, `producer.queue_selector` chooses queues, `producer.attempts`
+bounds number and time of the attempts, `producer.producer` offers both. Source: RocketMQ
+`DefaultMQProducerImpl.sendDefaultImpl`, `DefaultMQProducer.recallMessage`.
 """
 
 from __future__ import annotations

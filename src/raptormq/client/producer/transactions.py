@@ -8,18 +8,17 @@
         await producer.send_in_transaction(Message("orders", b"...", keys=("17",)), lambda _: orders.insert(17))
 
 The message is stored unseen first, then the local transaction runs, then the broker hears how it ended. Whatever is
-lost on the way, the broker asks any producer of the group.
-Neighbours: `producer.producer` is what it extends, `producer.transactions` answers questions. Source: RocketMQ
-`TransactionMQProducer`, `DefaultMQProducerImpl.sendMessageInTransaction`.
-
-Questions of brokers about transactions that were left open (39), answered by the producers of a client.
+lost on the way, the broker asks any producer of the group (39). `TransactionChecks` answers these questions:
 
     broker --39--> group's `check` --> COMMIT or ROLLBACK --37--> the same broker
                                    `-> UNKNOWN, an error, or the local transaction still runs: no answer, the
                                        broker asks again
 
-Neighbours: `producer.transactions` registers its `check`, all producers of an `cluster.client_instance` share the
-table. Source: RocketMQ `ClientRemotingProcessor.checkTransactionState`, `DefaultMQProducerImpl.checkTransactionState`.
+A `TransactionProducer` registers its `check` there; all producers of a `cluster.client_instance` share the table.
+
+Neighbour: `producer.producer` is what the transaction producer extends. Source: RocketMQ `TransactionMQProducer`,
+`DefaultMQProducerImpl.sendMessageInTransaction`, `ClientRemotingProcessor.checkTransactionState`,
+`DefaultMQProducerImpl.checkTransactionState`.
 """
 
 from __future__ import annotations
