@@ -1,7 +1,7 @@
 """The descriptors that a process may have (``ulimit -n``), and how those who want many of them share them.
 
 :func:`descriptor_limit` asks the system for their number (RLIMIT_NOFILE), and :func:`raise_descriptor_limit` takes all
-that it allows. :func:`share` divides a number, and is pure::
+that it allows. :func:`share` divides them, and is pure::
 
     limit = connections + queue_files + log_files + reserve
 

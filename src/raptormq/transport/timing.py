@@ -7,7 +7,7 @@
 woken.
 
 :class:`NextLook` is the timer of who looks again after a while: at most one is set.
-:mod:`~raptormq.transport.memory.send_budget` and :mod:`~raptormq.transport.memory.receive_budget` do so.
+:mod:`~raptormq.transport.memory.send_budget` and :mod:`~raptormq.transport.memory.receive_budget` look so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """TLS contexts of servers and clients, made anew when a file they were read from has changed (RocketMQ ``TlsHelper``).
 
 :class:`ServerTls` and :class:`ClientTls` say how a context is to be, and :class:`FreshContext` has it. A context is
-asked for at every new connection, and it is looked then whether its files are still those it was made of: no thread
-watches them, and a renewed certificate counts from the next connection on.
+asked for at every new connection. Its files are compared then with those it was made of: no thread watches them, and a
+renewed certificate counts from the next connection on.
 
 :func:`load_test_certificate` makes a self-signed certificate for tests, as RocketMQ servers make one in their test mode
 (netty ``SelfSignedCertificate``). Python's standard library reads certificates and makes none, so here is the least
