@@ -320,6 +320,27 @@ async def test_sends_to_a_new_topic_are_answered_when_the_topic_is_saved(tmp_pat
         assert [(await answer).ext_fields["queueOffset"] for answer in (first, second)] == ["0", "1"]
 
 
+@pytest.mark.parametrize(
+    "properties",
+    ["TRAN_MSG\x01true\x02PGROUP\x01p\x02", "DELAY\x013\x02", "TIMER_DELAY_SEC\x0130\x02"],
+    ids=["half", "level", "timer"],
+)
+async def test_what_waits_in_another_topic_is_answered_when_its_own_topic_is_saved(
+    tmp_path: Path, properties: str
+) -> None:
+    """After a crash nobody would know the topic, and what becomes due, or is committed, would be dropped."""
+    disk = SlowDisk(saves_the_topics)
+    async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
+        assert (await peer.send("old", b"0", properties=properties)).code == 0
+        disk.release.clear()
+        first = asyncio.ensure_future(peer.send("new", b"1", properties=properties))
+        await asyncio.sleep(0)
+        await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "new", "queueId": 0})
+        assert not first.done()
+        disk.release.set()
+        assert (await first).code == 0
+
+
 async def test_a_topic_that_cannot_be_saved_fails_its_sends(tmp_path: Path) -> None:
     disk = FaultyFileSystem(RealFileSystem())
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:

@@ -54,7 +54,7 @@ def test_the_record_of_a_usual_batch() -> None:
     properties = b"KEYS\x01\x02UNIQ_KEY\x01b9\x02WAIT\x01true\x02CLUSTER\x01c\x02INNER_NUM\x012\x02"
     assert tuple(record) == ("b", 3, BODY, properties, 0, 1_700_000_000_000, HOST, 0, INNER_BATCH, 0, 0)
     assert (record.messages, record.texts, record.keys) == (2, [], b"m0m1b9")
-    assert admitted[2:] == (False, 1, 3, "b9", True, "", 2)
+    assert admitted[2:] == (False, 1, 3, "b9", True, "", 2, "")
 
 
 UNUSUAL: dict[str, dict[str, str]] = {

@@ -216,7 +216,8 @@ class Admission:
             if topic[0] != "%":
                 handle = encode_recall_handle(RecallHandle(topic, self._broker_name, str(out_ms + 1), unique_key))
         wait = "WAIT\x01false" not in text
-        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, handle, 0))
+        later = "" if record.topic == topic else topic
+        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, handle, 0, later))
 
     def _fit_for(self, topic: str) -> Fit:
         """Return how properties get room: a consumer that sends a message to its retry topic can send no less."""
@@ -291,7 +292,7 @@ class Admission:
         record = _new_tuple(PendingBatch, fields)
         record.messages, record.texts, record.keys = messages, texts, keys
         wait = "WAIT\x01false" not in text
-        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages))
+        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages, ""))
 
     def _check_flags(self, text: str, sys_flag: int, topic: str) -> bool:
         """Check the bits that few messages have; true for a batch that comes as the inner batch that it becomes, as

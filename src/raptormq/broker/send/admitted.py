@@ -26,3 +26,5 @@ class Admitted(NamedTuple):
     """By which a timer message can be taken back."""
     in_batch: int = 0
     """Messages of a batch that is stored as one record, else 0."""
+    later_topic: str = ""
+    """The topic that the message is for, where it waits in another one: a half, a delay level, a delivery time."""

@@ -45,7 +45,7 @@ class SendAnswers:
         places, queue_offsets = result.physical_offsets, result.queue_offsets
         template, pack_head = self._template, _FRAME_HEAD.pack
         index = 0
-        for request, _, _, count, queue_id, unique_key, wait, handle, in_batch in admitted:
+        for request, _, _, count, queue_id, unique_key, wait, handle, in_batch, _ in admitted:
             first = index
             index += count
             if request.flag & _ONEWAY or (waiting is not None and wait is not waiting):

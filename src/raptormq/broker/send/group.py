@@ -138,9 +138,11 @@ class SendGroups:
             self._store.on_flushed(result.end_offset, flushed)
 
     def any_unsaved(self, admitted: Iterable[Admitted]) -> bool:
-        """Whether the last change of one of their topics is not on disk yet."""
+        """Whether the last change of one of their topics is not on disk yet: where a message waits for its time, or for
+        the decision about it, that of the topic it is for.
+        """
         unsaved = self._topics_saver.unsaved
-        return bool(unsaved) and any(entry.pending.topic in unsaved for entry in admitted)
+        return bool(unsaved) and any((entry.later_topic or entry.pending.topic) in unsaved for entry in admitted)
 
     @property
     def sync_flush(self) -> bool:

@@ -97,7 +97,7 @@ class UsualBatches:
         fields = topic, queue_id, body, properties, code, born, born_host, header[1], header[0], 0, 0
         record = _new_tuple(PendingBatch, fields)
         record.messages, record.texts, record.keys = messages, texts, keys
-        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages))
+        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages, ""))
 
 
 @lru_cache(maxsize=_MAX_TEXTS)
