@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from raptormq_operator.cluster_probe import ClusterProbe
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.manifests.config import denied_keys
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.plan import Plan
-from raptormq_operator.pod_words import SILENCE, PodWords
-from raptormq_operator.survey import Survey
+from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
 
 
 def refusal(cluster: Cluster) -> Verdict | None:
@@ -34,7 +34,7 @@ def refusal(cluster: Cluster) -> Verdict | None:
     return None
 
 
-def verdict(cluster: Cluster, plan: Plan, survey: Survey, words: PodWords = SILENCE) -> Verdict:
+def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnostics = NO_DIAGNOSTICS) -> Verdict:
     """Whether the cluster is what the spec wants, judged after the steps of `plan` were taken.
 
     `words` are those of pods that are not ready.
@@ -49,24 +49,24 @@ def verdict(cluster: Cluster, plan: Plan, survey: Survey, words: PodWords = SILE
     if plan.waiting:
         text = f"pods are not available yet: {', '.join(plan.waiting)}"
         return Verdict(Reason.PODS_NOT_READY, f"{text}; {words.waiting}" if words.waiting else text)
-    return gaps_in(cluster, survey) or _ready(cluster, survey)
+    return gaps_in(cluster, probe) or _ready(cluster, probe)
 
 
-def _ready(cluster: Cluster, survey: Survey) -> Verdict:
+def _ready(cluster: Cluster, probe: ClusterProbe) -> Verdict:
     """A setting that brokers do not know is most often a typing error, and harms nobody."""
     text = f"{len(cluster.members)} brokers serve and are listed by {cluster.name_servers.replicas} name servers"
-    return Verdict(Reason.READY, "; ".join([text, *sorted(survey.unknown_settings)]))
+    return Verdict(Reason.READY, "; ".join([text, *sorted(probe.unknown_settings)]))
 
 
-def gaps_in(cluster: Cluster, survey: Survey) -> Verdict | None:
+def gaps_in(cluster: Cluster, probe: ClusterProbe) -> Verdict | None:
     """What is missing in the answers of name servers and brokers; None when every name server lists every broker."""
-    unheard = {server: said for server, said in survey.name_servers.items() if isinstance(said, str)}
+    unheard = {server: said for server, said in probe.name_servers.items() if isinstance(said, str)}
     if unheard:
         return Verdict(Reason.NAME_SERVER_UNREACHABLE, _said(unheard))
-    silent = {broker: said for broker, said in survey.brokers.items() if said is not None}
+    silent = {broker: said for broker, said in probe.brokers.items() if said is not None}
     if silent:
         return Verdict(Reason.BROKER_UNREACHABLE, _said(silent))
-    missing = {server: survey.missing(server, cluster) for server in survey.name_servers}
+    missing = {server: probe.missing(server, cluster) for server in probe.name_servers}
     lists = [
         f"{server} does not list {', '.join(member.name for member in members)}"
         for server, members in missing.items()
@@ -75,12 +75,12 @@ def gaps_in(cluster: Cluster, survey: Survey) -> Verdict | None:
     return Verdict(Reason.NOT_REGISTERED, "; ".join(lists)) if lists else None
 
 
-def status(cluster: Cluster, survey: Survey) -> dict[str, Any]:
+def status(cluster: Cluster, probe: ClusterProbe) -> dict[str, Any]:
     """The status without conditions."""
     members = cluster.members
-    registered = survey.registered(cluster)
+    registered = probe.registered(cluster)
     servers = cluster.name_servers.replicas
-    knowing = sum(not survey.missing(server, cluster) for server in survey.name_servers)
+    knowing = sum(not probe.missing(server, cluster) for server in probe.name_servers)
     return {
         "observedGeneration": cluster.generation,
         "groups": cluster.groups,

@@ -1,4 +1,4 @@
-"""The operator's Prometheus metrics, served by `raptormq_operator.probe` under /metrics."""
+"""The operator's Prometheus metrics, served by `raptormq_operator.health` under /metrics."""
 
 from __future__ import annotations
 

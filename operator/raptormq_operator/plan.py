@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raptormq_operator.covers import covers
+from raptormq_operator.manifest_matches import manifest_matches
 from raptormq_operator.manifests.cluster_objects import Unit, Wanted
 from raptormq_operator.manifests.metadata import Manifest
 
@@ -145,7 +145,7 @@ def _shared_changes(observed: Observed, unit: Unit) -> list[Step]:
 
 def _change(observed: Observed, manifest: Manifest) -> Iterable[Step]:
     current = observed.objects.get(key_of(manifest))
-    if current is None or not covers(current, manifest):
+    if current is None or not manifest_matches(current, manifest):
         yield Apply(manifest, exists=current is not None)
 
 

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Sequence
 
 from raptormq.logs import get_logger
-from raptormq_operator import cluster_status, event_words, pod_words
+from raptormq_operator import cluster_status, event_diagnostics, pod_diagnostics
 from raptormq_operator.admin import Admin
+from raptormq_operator.cluster_probe import ClusterProbe, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
 from raptormq_operator.kube.errors import Invalid, KubeError
@@ -21,9 +22,8 @@ from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Surroundings
 from raptormq_operator.plan import Apply, Observed, Plan, Step, key_of, plan
-from raptormq_operator.pod_words import SILENCE, PodWords
+from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
 from raptormq_operator.status_writer import StatusWriter
-from raptormq_operator.survey import Survey, take
 
 log = get_logger(__name__)
 
@@ -56,15 +56,15 @@ class ClusterReconciler:
         cluster = Cluster.from_object(body, self._surroundings)
         refused = cluster_status.refusal(cluster)
         # One whose spec is refused is asked too: what ran before goes on, and its counts are to be true.
-        survey = await take(cluster, self._admin)
-        verdict, look_again_s = (refused, RESYNC_S) if refused else await self._act(body, cluster, survey)
-        await self._writer.write(body, cluster_status.status(cluster, survey), verdict)
+        probe = await probe_cluster(cluster, self._admin)
+        verdict, look_again_s = (refused, RESYNC_S) if refused else await self._act(body, cluster, probe)
+        await self._writer.write(body, cluster_status.status(cluster, probe), verdict)
         return look_again_s
 
-    async def _act(self, body: Manifest, cluster: Cluster, survey: Survey) -> tuple[Verdict, float]:
+    async def _act(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> tuple[Verdict, float]:
         """Take the steps that are safe now; return what is to be said of it, and when to look again."""
         objects = wanted(cluster)
-        observed = await self._observe(cluster, objects, survey)
+        observed = await self._observe(cluster, objects, probe)
         next_steps: Plan = plan(observed, objects)
         for step in next_steps.steps:
             try:
@@ -73,32 +73,32 @@ class ClusterReconciler:
                 return Verdict(Reason.APPLY_REFUSED, str(error)), RETRY_S
         waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
         words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
-        verdict = cluster_status.verdict(cluster, next_steps, survey, words)
+        verdict = cluster_status.verdict(cluster, next_steps, probe, words)
         if words.waiting:
             return verdict, BLOCKED_S
         return verdict, RESYNC_S if verdict.ready else RETRY_S
 
-    async def _words(self, cluster: Cluster, waiting: Sequence[Manifest]) -> PodWords:
+    async def _words(self, cluster: Cluster, waiting: Sequence[Manifest]) -> PodDiagnostics:
         """What the pods of StatefulSets say, and what Kubernetes says of those that have not begun.
 
         Both explain only, so it does not matter when they cannot be listed: the role of the operator may be the user's
         own, and have no pods or events.
         """
-        words = SILENCE
+        words = NO_DIAGNOSTICS
         if not waiting:
             return words
         try:
             pods = await self._api.select("Pod", cluster.namespace, names.selector(names.managed_labels(cluster.name)))
-            words = pod_words.listen(pods)
-            about = [] if words.failing else event_words.subjects(waiting, pods)
+            words = pod_diagnostics.diagnose(pods)
+            about = [] if words.failing else event_diagnostics.subjects(waiting, pods)
             events = [await self._api.warnings(cluster.namespace, each.kind, each.name) for each in about]
-            said = event_words.listen(list(zip(about, events, strict=True)))
+            said = event_diagnostics.diagnose(list(zip(about, events, strict=True)))
             words = words._replace(waiting="; ".join(filter(None, (words.waiting, said))))
         except KubeError as error:
             log.debug("pods or events of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
         return words
 
-    async def _observe(self, cluster: Cluster, objects: Wanted, survey: Survey) -> Observed:
+    async def _observe(self, cluster: Cluster, objects: Wanted, probe: ClusterProbe) -> Observed:
         selector = names.selector(names.managed_labels(cluster.name))
         lists = await asyncio.gather(*(self._api.select(kind, cluster.namespace, selector) for kind in CHILD_KINDS))
         found = {key_of(manifest): manifest for manifests in lists for manifest in manifests}
@@ -107,7 +107,7 @@ class ClusterReconciler:
         missing = [key for key in map(key_of, objects.objects) if key not in found]
         others = await asyncio.gather(*(self._api.get(kind, cluster.namespace, name) for kind, name in missing))
         found |= {key: manifest for key, manifest in zip(missing, others, strict=True) if manifest is not None}
-        return Observed(cluster.uid, found, survey.registered(cluster), survey.answering(cluster))
+        return Observed(cluster.uid, found, probe.registered(cluster), probe.answering(cluster))
 
     async def _take(self, body: Manifest, step: Step, namespace: str) -> None:
         if isinstance(step, Apply):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq_operator import cluster_status, topic_plan
 from raptormq_operator.admin import Admin, ClusterAdmin, TopicAnswer
+from raptormq_operator.cluster_probe import probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
 from raptormq_operator.kube.errors import KubeError
@@ -22,7 +23,6 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Surroundings
 from raptormq_operator.model.topic import Topic
 from raptormq_operator.status_writer import StatusWriter
-from raptormq_operator.survey import take
 from raptormq_operator.topic_plan import Answer, Claim, Failure
 
 FINALIZER_MANAGER = f"{names.FIELD_MANAGER}-finalizer"
@@ -78,7 +78,7 @@ class TopicReconciler:
             answers[address] = await _change(self._admin.speaking(cluster.tls), topic, address, change)
         verdict = topic_plan.verdict(topic, answers)
         if verdict.ready:
-            verdict = cluster_status.gaps_in(cluster, await take(cluster, self._admin)) or verdict
+            verdict = cluster_status.gaps_in(cluster, await probe_cluster(cluster, self._admin)) or verdict
         elif verdict.reason is Reason.BROKER_UNREACHABLE and not _is_ready(cluster_body):
             verdict = Verdict(Reason.CLUSTER_NOT_READY, f"BrokerCluster {cluster.name} is not ready: {verdict.message}")
         if to_change and verdict.ready:

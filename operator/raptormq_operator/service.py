@@ -1,6 +1,6 @@
 """The operator's process: waits for the Lease, then runs kopf's watches and the work queue until told to stop.
 
-probe server ------------------------------------------------------------
+health server -----------------------------------------------------------
 lease: acquire ---- keep (LeaseLost ends everything) -------------- release
                     kopf watches -> work queue -> reconcilers
 """
@@ -18,6 +18,7 @@ import kopf
 from raptormq.logs import get_logger
 from raptormq_operator import clock, handlers
 from raptormq_operator.admin import ClientAdmin
+from raptormq_operator.health import HealthServer
 from raptormq_operator.kube.api import HttpKubeApi, KubeApi
 from raptormq_operator.kube.connection import Connection, login
 from raptormq_operator.kube.errors import KubeError
@@ -26,7 +27,6 @@ from raptormq_operator.kube.lease import Candidate, Lease
 from raptormq_operator.metrics import LEADER
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Surroundings
-from raptormq_operator.probe import ProbeServer
 from raptormq_operator.queue import Key, WorkQueue
 from raptormq_operator.reconcile_cluster import ClusterReconciler
 from raptormq_operator.reconcile_topic import TopicReconciler
@@ -85,14 +85,14 @@ async def run(settings: Settings) -> None:
     claims = TopicClaims()
     async with HttpKubeApi(connection) as api, ClientAdmin() as admin:
         queue = work_queue(api, admin, settings, claims)
-        probe = ProbeServer(settings.port, queue.waiting_seconds)
+        health = HealthServer(settings.port, queue.waiting_seconds)
         lease = Lease(api, candidate, monotonic=time.monotonic, now=clock.micro_timestamp)
-        await probe.start()
+        await health.start()
         try:
             if await _may_lead(api, settings, lease):
                 await _lead(lease, queue, _watch(watching, settings, queue, claims))
         finally:
-            await probe.stop()
+            await health.stop()
 
 
 async def _may_lead(api: KubeApi, settings: Settings, lease: Lease) -> bool:

@@ -17,10 +17,10 @@ from raptormq.transport.server import Server
 from raptormq.transport.tls.contexts import ServerTls
 from raptormq_operator import topic_plan
 from raptormq_operator.admin import ClientAdmin
+from raptormq_operator.cluster_probe import probe_cluster
 from raptormq_operator.conditions import Reason
 from raptormq_operator.model.cluster import Cluster, Member, Tls
 from raptormq_operator.model.topic import Topic
-from raptormq_operator.survey import take
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse
 from tests.operator.resources import SURROUNDINGS, cluster_body, topic_body
 from tests.operator.test_reconcile_topic import Operator
@@ -82,11 +82,11 @@ async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
             patch.object(Cluster, "name_server_addresses", (up.address, down.address)),
             patch.object(Member, "address", up.address),
         ):
-            survey = await take(cluster, admin)
-            assert survey.name_servers[up.address] == {("demo", "broker-0", 0): up.address}
-            assert isinstance(survey.name_servers[down.address], str)
-            assert (survey.brokers, survey.unknown_settings) == ({up.address: None}, frozenset({"a is b"}))
-            assert survey.registered(cluster) == frozenset()
+            probe = await probe_cluster(cluster, admin)
+            assert probe.name_servers[up.address] == {("demo", "broker-0", 0): up.address}
+            assert isinstance(probe.name_servers[down.address], str)
+            assert (probe.brokers, probe.unknown_settings) == ({up.address: None}, frozenset({"a is b"}))
+            assert probe.registered(cluster) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,19 @@ import dataclasses
 import pytest
 
 from raptormq_operator import cluster_status
+from raptormq_operator.cluster_probe import ClusterProbe
 from raptormq_operator.conditions import Reason
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.plan import Observed, Plan, plan
-from raptormq_operator.pod_words import PodWords
-from raptormq_operator.survey import Survey
+from raptormq_operator.pod_diagnostics import PodDiagnostics
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
 CLUSTER = Cluster.from_object(cluster_body(groups=2), SURROUNDINGS)
 FIRST, SECOND = CLUSTER.members
 SERVERS = CLUSTER.name_server_addresses
 LISTING = {("demo", "broker-0", 0): FIRST.address, ("demo", "broker-1", 0): SECOND.address}
-WELL = Survey(dict.fromkeys(SERVERS, LISTING), {FIRST.address: None, SECOND.address: None})
+WELL = ClusterProbe(dict.fromkeys(SERVERS, LISTING), {FIRST.address: None, SECOND.address: None})
 DONE = Plan((), (), ())
 
 
@@ -41,30 +41,30 @@ def test_ready_when_everyone_lists_everyone() -> None:
 
 def test_one_name_server_that_misses_one_broker_is_enough() -> None:
     partial = {("demo", "broker-0", 0): FIRST.address}
-    survey = dataclasses.replace(WELL, name_servers={**WELL.name_servers, SERVERS[1]: partial})
-    verdict = cluster_status.verdict(CLUSTER, DONE, survey)
+    probe = dataclasses.replace(WELL, name_servers={**WELL.name_servers, SERVERS[1]: partial})
+    verdict = cluster_status.verdict(CLUSTER, DONE, probe)
     assert verdict.reason is Reason.NOT_REGISTERED
     assert verdict.message == f"{SERVERS[1]} does not list demo-broker-1-0"
-    status = cluster_status.status(CLUSTER, survey)
+    status = cluster_status.status(CLUSTER, probe)
     assert (status["brokersReady"], status["nameServersReady"]) == ("1/2", "1/2")
 
 
 def test_a_broker_listed_under_another_address_is_missing() -> None:
     stale = {**LISTING, ("demo", "broker-0", 0): "10.0.0.7:10911"}
-    survey = dataclasses.replace(WELL, name_servers=dict.fromkeys(SERVERS, stale))
-    assert cluster_status.verdict(CLUSTER, DONE, survey).reason is Reason.NOT_REGISTERED
+    probe = dataclasses.replace(WELL, name_servers=dict.fromkeys(SERVERS, stale))
+    assert cluster_status.verdict(CLUSTER, DONE, probe).reason is Reason.NOT_REGISTERED
 
 
 def test_a_silent_name_server() -> None:
-    survey = dataclasses.replace(WELL, name_servers={**WELL.name_servers, SERVERS[0]: "nobody answers"})
-    verdict = cluster_status.verdict(CLUSTER, DONE, survey)
+    probe = dataclasses.replace(WELL, name_servers={**WELL.name_servers, SERVERS[0]: "nobody answers"})
+    verdict = cluster_status.verdict(CLUSTER, DONE, probe)
     assert (verdict.reason, verdict.message) == (Reason.NAME_SERVER_UNREACHABLE, f"{SERVERS[0]}: nobody answers")
 
 
 def test_a_broker_that_is_listed_and_does_not_answer() -> None:
-    survey = dataclasses.replace(WELL, brokers={FIRST.address: "timed out", SECOND.address: None})
-    assert cluster_status.verdict(CLUSTER, DONE, survey).reason is Reason.BROKER_UNREACHABLE
-    assert cluster_status.status(CLUSTER, survey)["brokersReady"] == "1/2"
+    probe = dataclasses.replace(WELL, brokers={FIRST.address: "timed out", SECOND.address: None})
+    assert cluster_status.verdict(CLUSTER, DONE, probe).reason is Reason.BROKER_UNREACHABLE
+    assert cluster_status.status(CLUSTER, probe)["brokersReady"] == "1/2"
 
 
 def test_pods_that_are_late_although_everyone_answers() -> None:
@@ -73,9 +73,10 @@ def test_pods_that_are_late_although_everyone_answers() -> None:
 
 
 def test_the_last_words_of_a_failing_pod() -> None:
-    verdict = cluster_status.verdict(CLUSTER, Plan((), ("demo-broker-0-0",), ()), WELL, PodWords("it ended", "no node"))
+    waiting = Plan((), ("demo-broker-0-0",), ())
+    verdict = cluster_status.verdict(CLUSTER, waiting, WELL, PodDiagnostics("it ended", "no node"))
     assert (verdict.reason, verdict.message) == (Reason.PODS_FAILING, "it ended")
-    verdict = cluster_status.verdict(CLUSTER, Plan((), ("demo-broker-0-0",), ()), WELL, PodWords("", "no node"))
+    verdict = cluster_status.verdict(CLUSTER, waiting, WELL, PodDiagnostics("", "no node"))
     assert verdict.reason is Reason.PODS_NOT_READY
     assert verdict.message == "pods are not available yet: demo-broker-0-0; no node"
 

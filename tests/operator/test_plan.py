@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raptormq_operator.covers import covers
+from raptormq_operator.manifest_matches import manifest_matches
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model.cluster import Cluster
@@ -150,7 +150,7 @@ def test_it_converges_from_any_cluster_to_any_other(
     reach(world, cluster_of(old))
     assert reach(world, cluster_of(new), faults) == Plan((), (), ())
     objects = wanted(cluster_of(new)).objects
-    assert all(covers(world.objects[key_of(manifest)], manifest) for manifest in objects)
+    assert all(manifest_matches(world.objects[key_of(manifest)], manifest) for manifest in objects)
     assert set(world.objects) == {key_of(manifest) for manifest in objects}
 
 

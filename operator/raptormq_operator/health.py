@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 STALL_S = 300.0
 
 
-class ProbeServer:
+class HealthServer:
     """`waiting_seconds` says for how long the oldest key has waited for a worker."""
 
     def __init__(self, port: int, waiting_seconds: Callable[[], float]) -> None:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from raptormq_operator.manifests.metadata import Manifest
-from raptormq_operator.pod_words import MAX_PODS, cut, joined
+from raptormq_operator.pod_diagnostics import MAX_PODS, cut, joined
 
 _HAS_SANDBOX = "PodReadyToStartContainers"
 _KEEP_FROM_RUNNING = frozenset({"FailedAttachVolume", "FailedCreatePodSandBox", "FailedMount"})
@@ -60,7 +60,7 @@ def _subjects(owner: Manifest, name: str, pod: Manifest | None) -> list[Subject]
     return [Subject(name, "PersistentVolumeClaim", claim, "", metadata["creationTimestamp"]) for claim in _claims(pod)]
 
 
-def listen(warnings: Sequence[tuple[Subject, Sequence[Manifest]]]) -> str:
+def diagnose(warnings: Sequence[tuple[Subject, Sequence[Manifest]]]) -> str:
     """What the newest of the Warning events about each subject says that explains it; "" when none does."""
     said = []
     for subject, events in warnings:

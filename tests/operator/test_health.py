@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import aiohttp
 
-from raptormq_operator.probe import STALL_S, ProbeServer
+from raptormq_operator.health import STALL_S, HealthServer
 
 
 async def test_health_follows_the_queue_and_metrics_are_there(free_port: int) -> None:
     waiting = 0.0
-    probe = ProbeServer(free_port, lambda: waiting)
+    probe = HealthServer(free_port, lambda: waiting)
     await probe.start()
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{free_port}") as session:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raptormq_operator.event_words import Subject, listen, subjects
-from raptormq_operator.pod_words import MAX_PODS, MAX_TEXT
+from raptormq_operator.event_diagnostics import Subject, diagnose, subjects
+from raptormq_operator.pod_diagnostics import MAX_PODS, MAX_TEXT
 
 SET, POD, CLAIM = "demo-broker-0-0", "demo-broker-0-0-0", "store-demo-broker-0-0-0"
 MADE = "2026-01-01T00:00:05Z"
@@ -87,7 +87,7 @@ def test_each_pod_of_a_set_is_looked_for_as_far_as_there_is_room() -> None:
     ],
 )
 def test_what_explains_it(subject: Subject, events: list[dict[str, Any]]) -> None:
-    assert listen([(subject, events)]) == f"{POD}: {events[0]['message']}"
+    assert diagnose([(subject, events)]) == f"{POD}: {events[0]['message']}"
 
 
 @pytest.mark.parametrize(
@@ -103,28 +103,28 @@ def test_what_explains_it(subject: Subject, events: list[dict[str, Any]]) -> Non
     ],
 )
 def test_what_does_not(subject: Subject, other: dict[str, Any]) -> None:
-    assert listen([(subject, [other])]) == ""
+    assert diagnose([(subject, [other])]) == ""
 
 
 def test_fractions_of_a_second_count_and_may_be_left_out() -> None:
     times = ["2026-01-01T00:00:05Z", "2026-01-01T00:00:05.700000Z", "2026-01-01T00:00:05.250000Z"]
     said = [event("FailedMount", time, lastTimestamp=None, eventTime=time) for time in times]
-    assert listen([(OF_POD, said)]) == f"{POD}: {times[1]}"
+    assert diagnose([(OF_POD, said)]) == f"{POD}: {times[1]}"
 
 
 @pytest.mark.parametrize("message", [None, ""])
 def test_an_event_without_a_message_has_a_reason(message: str | None) -> None:
-    assert listen([(OF_POD, [event("FailedMount") | {"message": message}])]) == f"{POD}: FailedMount"
+    assert diagnose([(OF_POD, [event("FailedMount") | {"message": message}])]) == f"{POD}: FailedMount"
 
 
 @pytest.mark.parametrize("name", ["lastTimestamp", "eventTime"])
 def test_the_newest_is_quoted(name: str) -> None:
     times = ["2026-01-01T00:00:06Z", "2026-01-01T00:00:09Z", "2026-01-01T00:00:07Z"]
     plain = event("FailedMount", lastTimestamp=None)
-    assert listen([(OF_POD, [plain | {name: time, "message": time} for time in times])]) == f"{POD}: {times[1]}"
+    assert diagnose([(OF_POD, [plain | {name: time, "message": time} for time in times])]) == f"{POD}: {times[1]}"
     series = plain | {"series": {"lastObservedTime": times[2]}, "message": "series"}
-    assert listen([(OF_POD, [plain | {name: times[0]}, series])]) == f"{POD}: series"
+    assert diagnose([(OF_POD, [plain | {name: times[0]}, series])]) == f"{POD}: series"
 
 
 def test_a_text_is_cut() -> None:
-    assert listen([(OF_POD, [event("FailedMount", "x" * (MAX_TEXT + 1))])]) == f"{POD}: {'x' * (MAX_TEXT - 3)}..."
+    assert diagnose([(OF_POD, [event("FailedMount", "x" * (MAX_TEXT + 1))])]) == f"{POD}: {'x' * (MAX_TEXT - 3)}..."

@@ -12,24 +12,24 @@ from typing import Any
 from raptormq_operator.quantity import quantity
 
 
-def covers(observed: Any, wanted: Any) -> bool:
+def manifest_matches(observed: Any, wanted: Any) -> bool:
     """True when `observed` has everything that `wanted` has. Both are JSON values."""
     if isinstance(wanted, dict):
         return isinstance(observed, dict) and all(
-            (key in observed and covers(observed[key], value)) or (_is_empty(value) and key not in observed)
+            (key in observed and manifest_matches(observed[key], value)) or (_is_empty(value) and key not in observed)
             for key, value in wanted.items()
         )
     if isinstance(wanted, list):
-        return isinstance(observed, list) and _covers_list(observed, wanted)
+        return isinstance(observed, list) and _list_matches(observed, wanted)
     same_type = isinstance(observed, bool) == isinstance(wanted, bool)  # True == 1 in Python, not in JSON
     return same_type and (observed == wanted or _same_quantity(observed, wanted))
 
 
-def _covers_list(observed: list[Any], wanted: list[Any]) -> bool:
+def _list_matches(observed: list[Any], wanted: list[Any]) -> bool:
     if wanted and all(isinstance(item, dict) and "name" in item for item in wanted):
         by_name = {item.get("name"): item for item in observed if isinstance(item, dict)}
-        return all(item["name"] in by_name and covers(by_name[item["name"]], item) for item in wanted)
-    return len(observed) == len(wanted) and all(map(covers, observed, wanted))
+        return all(item["name"] in by_name and manifest_matches(by_name[item["name"]], item) for item in wanted)
+    return len(observed) == len(wanted) and all(map(manifest_matches, observed, wanted))
 
 
 def _is_empty(value: Any) -> bool:

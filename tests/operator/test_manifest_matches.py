@@ -1,4 +1,4 @@
-"""`covers`: what the API server adds is no difference, what differs is one."""
+"""`manifest_matches`: what the API server adds is no difference, what differs is one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq_operator.covers import covers
+from raptormq_operator.manifest_matches import manifest_matches
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -19,12 +19,12 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_a_value_covers_itself(value: Any) -> None:
-    assert covers(value, value)
+    assert manifest_matches(value, value)
 
 
 @given(st.dictionaries(st.text(max_size=3), json_values), st.dictionaries(st.text(min_size=4), json_values))
 def test_fields_that_the_server_added_do_not_matter(wanted: dict[str, Any], added: dict[str, Any]) -> None:
-    assert covers({**added, **wanted}, wanted)
+    assert manifest_matches({**added, **wanted}, wanted)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_fields_that_the_server_added_do_not_matter(wanted: dict[str, Any], adde
     ],
 )
 def test_the_server_writes_the_same_in_other_words(observed: Any, wanted: Any) -> None:
-    assert covers(observed, wanted)
+    assert manifest_matches(observed, wanted)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_the_server_writes_the_same_in_other_words(observed: Any, wanted: Any) -
     ],
 )
 def test_a_difference_is_seen(observed: Any, wanted: Any) -> None:
-    assert not covers(observed, wanted)
+    assert not manifest_matches(observed, wanted)

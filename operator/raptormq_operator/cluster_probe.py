@@ -1,7 +1,7 @@
 """What the name servers and brokers of a cluster themselves say. Pods that are ready are a hint; this is the evidence.
 
-`Survey` is plain data that the pure verdicts judge; `take` asks everyone at the same time, each with its own time
-limit, so that one silent peer costs its own time-out and hides nobody else's answer.
+`ClusterProbe` is plain data that the pure verdicts judge; `probe_cluster` asks everyone at the same time, each with its
+own time limit, so that one silent peer costs its own time-out and hides nobody else's answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raptormq_operator.model.cluster import Cluster, Member
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ClusterProbe:
     """Answers by address. A text instead of an answer is what went wrong."""
 
     name_servers: Mapping[str, Listing | str]
@@ -45,7 +45,7 @@ class Survey:
         return self.answering(cluster) - {member.name for member in missing}
 
 
-async def take(cluster: Cluster, admin: Admin) -> Survey:
+async def probe_cluster(cluster: Cluster, admin: Admin) -> ClusterProbe:
     """Asks each name server for its brokers (106) and each broker for a sign of life (28)."""
     asking = admin.speaking(cluster.tls)
     servers = cluster.name_server_addresses
@@ -54,7 +54,7 @@ async def take(cluster: Cluster, admin: Admin) -> Survey:
         asyncio.gather(*(_listing(asking, server) for server in servers)),
         asyncio.gather(*(_sign_of_life(asking, broker) for broker in brokers)),
     )
-    return Survey(
+    return ClusterProbe(
         dict(zip(servers, listings, strict=True)),
         {broker: fault for broker, (fault, _) in zip(brokers, signs, strict=True)},
         frozenset(unknown for _, unknown in signs if unknown),

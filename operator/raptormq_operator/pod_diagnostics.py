@@ -41,23 +41,23 @@ _PLAIN_REASONS = frozenset({None, "Completed", "Error"})
 """What a container's end is called when there is nothing special about it."""
 
 
-class PodWords(NamedTuple):
+class PodDiagnostics(NamedTuple):
     """What the pods of a cluster say, one after the other; "" when none does."""
 
     failing: str = ""
     waiting: str = ""
 
 
-SILENCE = PodWords()
+NO_DIAGNOSTICS = PodDiagnostics()
 
 
-def listen(pods: Sequence[Manifest]) -> PodWords:
+def diagnose(pods: Sequence[Manifest]) -> PodDiagnostics:
     """What failing pods say, and those that wait for a node."""
     there = sorted(
         (pod for pod in pods if "deletionTimestamp" not in pod["metadata"]),
         key=lambda pod: str(pod["metadata"]["name"]),
     )
-    return PodWords(_all_that_say(there, _why_it_fails), _all_that_say(there, _why_it_waits))
+    return PodDiagnostics(_all_that_say(there, _why_it_fails), _all_that_say(there, _why_it_waits))
 
 
 def joined(said: Sequence[tuple[str, str]]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raptormq_operator.pod_words import MAX_PODS, MAX_TEXT, PodWords, listen
+from raptormq_operator.pod_diagnostics import MAX_PODS, MAX_TEXT, PodDiagnostics, diagnose
 
 LOG = "2026-01-01 reading /etc/raptormq/broker.conf\nraptormq: setting a = 'b' is not usable\n"
 ENDED = {
@@ -39,7 +39,7 @@ def pod(
     ids=["waits for its restart", "has just ended once more", "runs once more"],
 )
 def test_a_container_that_ends_again_and_again(container: dict[str, Any]) -> None:
-    assert listen([pod(**container)]) == PodWords(failing=QUOTED)
+    assert diagnose([pod(**container)]) == PodDiagnostics(failing=QUOTED)
 
 
 @pytest.mark.parametrize(
@@ -68,30 +68,30 @@ def test_a_container_that_ends_again_and_again(container: dict[str, Any]) -> Non
     ],
 )
 def test_a_container_that_may_become_ready(container: dict[str, Any]) -> None:
-    assert listen([pod(**container)]) == PodWords()
+    assert diagnose([pod(**container)]) == PodDiagnostics()
 
 
 def test_an_image_that_cannot_be_had() -> None:
     waiting = {"reason": "ErrImagePull", "message": "no such host"}
-    words = listen([pod(state={"waiting": waiting})])
+    words = diagnose([pod(state={"waiting": waiting})])
     assert words.failing == "demo-broker-0-0-0: broker cannot start, ErrImagePull: no such host"
 
 
 def test_a_pod_without_a_node_waits() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-    words = listen([pod(status={"conditions": [unscheduled]})])
-    assert words == PodWords(waiting="demo-broker-0-0-0: no node takes it: 0/3 nodes")
+    words = diagnose([pod(status={"conditions": [unscheduled]})])
+    assert words == PodDiagnostics(waiting="demo-broker-0-0-0: no node takes it: 0/3 nodes")
 
 
 def test_a_pod_that_its_node_has_put_out() -> None:
     status = {"phase": "Failed", "reason": "Evicted", "message": "low on ephemeral-storage"}
-    assert listen([pod(status=status)]).failing == "demo-broker-0-0-0: Evicted: low on ephemeral-storage"
+    assert diagnose([pod(status=status)]).failing == "demo-broker-0-0-0: Evicted: low on ephemeral-storage"
 
 
 def test_containers_of_others_are_named() -> None:
     sidecar = {"name": "proxy", "ready": False, "state": LOOP, "lastState": {"terminated": ENDED}}
     for kind in ("initContainerStatuses", "containerStatuses"):
-        assert listen([pod(status={kind: [sidecar]})]).failing == QUOTED.replace("broker ended", "proxy ended")
+        assert diagnose([pod(status={kind: [sidecar]})]).failing == QUOTED.replace("broker ended", "proxy ended")
 
 
 @pytest.mark.parametrize(
@@ -106,25 +106,25 @@ def test_containers_of_others_are_named() -> None:
     ],
 )
 def test_an_end_with_a_reason_or_without_words(ended: dict[str, Any], words: str) -> None:
-    said = listen([pod(state=LOOP, lastState={"terminated": ended})]).failing
+    said = diagnose([pod(state=LOOP, lastState={"terminated": ended})]).failing
     assert said == f"demo-broker-0-0-0: broker ended with exit code {words}"
 
 
 def test_pods_that_go_are_not_quoted() -> None:
     going = pod(state=LOOP, lastState={"terminated": ENDED})
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert listen([going, {"metadata": {"name": "new"}}]) == PodWords()
+    assert diagnose([going, {"metadata": {"name": "new"}}]) == PodDiagnostics()
 
 
 def test_a_long_text_is_cut() -> None:
     ended = {"exitCode": 1, "message": "x" * 3000}
-    words = listen([pod("p", state=LOOP, lastState={"terminated": ended})])
+    words = diagnose([pod("p", state=LOOP, lastState={"terminated": ended})])
     assert words.failing == f"p: broker ended with exit code 1: {'x' * (MAX_TEXT - 3)}..."
 
 
 def test_some_of_many_in_order() -> None:
     many = [pod(f"p-{number}", state=LOOP, lastState={"terminated": ENDED}) for number in reversed(range(MAX_PODS + 2))]
-    text = listen(many).failing
+    text = diagnose(many).failing
     assert text.startswith("p-0: ")
     assert text.count("ended with") == MAX_PODS
     assert text.endswith("; 2 more pods")
