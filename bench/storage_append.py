@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig
-from raptormq.storage.read import Wishes
+from raptormq.storage.read import ReadOptions
 
 
 def _groups(body: bytes, group: int, queues: int) -> list[list[PendingRecord]]:
@@ -39,7 +39,7 @@ def _read(store: MessageStore, queues: int, group: int) -> int:
     for queue_id in range(queues):
         offset, end = 0, store.queue_end("bench", queue_id)
         while offset < end:
-            result = store.get_messages("bench", queue_id, offset, Wishes(group, 1 << 20))
+            result = store.get_messages("bench", queue_id, offset, ReadOptions(group, 1 << 20))
             offset = result.next_offset
             count += result.message_count
     return count

@@ -13,7 +13,7 @@ from raptormq.namesrv.service import NameServer
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.record import iter_records
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.tls.contexts import ClientTls
 from tests.broker.harness import TIMEOUT, running, send_fields, settings
@@ -128,6 +128,6 @@ async def test_no_message_is_lost_while_certificates_change(tmp_path: Path) -> N
                 renewal.copy_to(issued)
 
         await asyncio.gather(renew(), *(send(sender) for sender in range(SENDERS)))
-        found = broker._store.get_messages(TOPIC, 0, 0, Wishes(10_000, 1 << 22, None))
+        found = broker._store.get_messages(TOPIC, 0, 0, ReadOptions(10_000, 1 << 22, None))
         records = [record for buffer in found.buffers for record in iter_records(bytes(buffer))]
         assert sorted(bytes(record.body) for record in records) == sorted(bodies)

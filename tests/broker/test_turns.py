@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.cooperative import AT_A_TIME, worked_off
+from raptormq.broker.cooperative import AT_A_TIME, run_cooperatively
 from raptormq.broker.handlers.clients import MAX_NEW_GROUPS
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
@@ -77,7 +77,7 @@ async def test_steps_are_worked_off_with_turns_for_others_and_have_a_result() ->
             yield
         return 7
 
-    working, turns = asyncio.ensure_future(worked_off(steps())), 0
+    working, turns = asyncio.ensure_future(run_cooperatively(steps())), 0
     while not working.done():
         await asyncio.sleep(0)
         turns += 1

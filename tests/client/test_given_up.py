@@ -10,8 +10,8 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
 from raptormq.transport.connection import Connection
+from tests.client.batch_queues import LONG_TEXT
 from tests.client.eventually import eventually
-from tests.client.lanes import LONG_TEXT
 from tests.client.producer.test_shipping import LISTED, QUEUES, SINGLE, producing, submit
 from tests.client.scripted_peer import Reply, ScriptedPeer, hang_up, refuse, route, stored
 
@@ -21,10 +21,10 @@ Unanswered = list[tuple[Connection, RemotingCommand]]
 
 async def ended(producer: Producer) -> None:
     """Wait until nothing is under way, which leaves nothing behind."""
-    lane = producer._lane
-    assert lane is not None
-    await eventually(lambda: not lane._tasks)
-    assert (lane._shared.held_bytes, lane._shared.open_batches) == (0, 0)
+    batch_queue = producer._batch_queue
+    assert batch_queue is not None
+    await eventually(lambda: not batch_queue._tasks)
+    assert (batch_queue._shared.held_bytes, batch_queue._shared.open_batches) == (0, 0)
 
 
 @pytest.mark.parametrize("queue", [QUEUES[0], None], ids=["bound", "free"])

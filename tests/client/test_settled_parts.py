@@ -33,8 +33,8 @@ async def test_nobody_waits_for_the_further_attempts_of_others() -> None:
             await wrong
         await peer.wait_for(SHIPPED, 2)
         assert not again.done()
-        assert producer._lane is not None
-        assert 0 < producer._lane._shared.held_bytes < 200  # those of one message, the others count no more
+        assert producer._batch_queue is not None
+        assert 0 < producer._batch_queue._shared.held_bytes < 200  # those of one message, the others count no more
         shipped()(*unanswered[0])
         assert (await again).queue_offset == 100
 
@@ -62,9 +62,9 @@ async def test_there_is_no_further_attempt_for_those_who_gave_up() -> None:
         for future in both:
             future.cancel()
         refuse(ResponseCode.SYSTEM_BUSY)(*unanswered[2])
-        lane = producer._lane
-        assert lane is not None
-        await eventually(lambda: not lane._tasks)
-        assert lane._shared.held_bytes == 0
+        batch_queue = producer._batch_queue
+        assert batch_queue is not None
+        await eventually(lambda: not batch_queue._tasks)
+        assert batch_queue._shared.held_bytes == 0
     assert len(told) == 1
     assert len(peer.received[SHIPPED]) == 3

@@ -11,7 +11,7 @@ from raptormq.protocol.record import StoredMessage, iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore, PendingRecord
 from raptormq.storage.fs.filesystem import FileSystem
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.stores import Clock, open_store, queue_bounds
 
 T = TypeVar("T")
@@ -63,10 +63,10 @@ def read_batches(
     low, end = queue_bounds(store, "batches", queue_id)
     offset = low if offset is None else offset
     while offset < end:
-        wanted = ("batches", queue_id, offset, Wishes(max_count, 1 << 20, whole=whole))
+        wanted = ("batches", queue_id, offset, ReadOptions(max_count, 1 << 20, whole=whole))
         result = store.get_messages(*wanted)
         if result.cold:
-            result = at_once(store.get_messages_cold(*wanted))
+            result = at_once(store.load_messages(*wanted))
         assert result.next_offset > offset
         assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING)
         records += iter_records(b"".join(result.buffers))

@@ -14,7 +14,7 @@ from raptormq.storage import FlushDiskType, GetStatus, MessageStore, PendingReco
 from raptormq.storage.fs.filesystem import Buffer, FileSystem
 from raptormq.storage.index.index_file import IndexFile
 from raptormq.storage.index.search import FileSearch
-from raptormq.storage.read.options import Boundary, Wishes
+from raptormq.storage.read.options import Boundary, ReadOptions
 from tests.storage.memory_filesystem import MemoryFileSystem
 
 ROOT = Path("/store")
@@ -101,7 +101,7 @@ def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max
     messages: list[StoredMessage] = []
     offset, _ = queue_bounds(store, topic, queue_id)
     while True:
-        result = store.get_messages(topic, queue_id, offset, Wishes(max_count, 1 << 20))
+        result = store.get_messages(topic, queue_id, offset, ReadOptions(max_count, 1 << 20))
         messages += iter_records(b"".join(result.buffers))
         if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
             return messages

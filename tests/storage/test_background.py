@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raptormq.storage import background
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from tests.turns import counted_turns
 
 
@@ -15,5 +15,5 @@ async def test_others_have_their_turn_when_the_time_is_over(
 ) -> None:
     monkeypatch.setattr(background, "_SLICE_S", slice_s)
     with counted_turns() as turns:
-        items = [item async for item in in_turns(range(10))]
+        items = [item async for item in cooperatively(range(10))]
         assert (items, turns()) == (list(range(10)), given)

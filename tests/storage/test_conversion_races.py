@@ -127,7 +127,7 @@ def test_a_topic_that_is_made_again_after_its_conversion_was_given_up_keeps_its_
             for _ in range(20):
                 await asyncio.sleep(0)
 
-    monkeypatch.setattr(conversion_run, "in_turns", with_pauses)
+    monkeypatch.setattr(conversion_run, "cooperatively", with_pauses)
     volume = MemoryFileSystem()
     store = filled(volume, is_batch=False, count=600)
 

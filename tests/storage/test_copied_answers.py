@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from raptormq.storage import GetResult, GetStatus, MessageStore
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.batch_stores import at_once, batch, open_batch_store
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import message, put
@@ -25,24 +25,24 @@ class Everything:
         return True
 
 
-WISHES = Wishes(100, 1 << 20, whole=True)
-Read = Callable[[MessageStore, Wishes], GetResult]
+WISHES = ReadOptions(100, 1 << 20, whole=True)
+Read = Callable[[MessageStore, ReadOptions], GetResult]
 
 
-def simple(store: MessageStore, wishes: Wishes) -> GetResult:
-    return store.get_messages("topic", 0, 0, wishes)
+def simple(store: MessageStore, options: ReadOptions) -> GetResult:
+    return store.get_messages("topic", 0, 0, options)
 
 
-def filtered(store: MessageStore, wishes: Wishes) -> GetResult:
-    return store.get_messages("topic", 0, 0, wishes._replace(properties=Everything()))
+def filtered(store: MessageStore, options: ReadOptions) -> GetResult:
+    return store.get_messages("topic", 0, 0, options._replace(properties=Everything()))
 
 
-def batches(store: MessageStore, wishes: Wishes) -> GetResult:
-    return store.get_messages("batches", 0, 0, wishes)
+def batches(store: MessageStore, options: ReadOptions) -> GetResult:
+    return store.get_messages("batches", 0, 0, options)
 
 
-def apart(store: MessageStore, wishes: Wishes) -> GetResult:
-    return store.get_messages("batches", 0, 0, wishes._replace(whole=False))
+def apart(store: MessageStore, options: ReadOptions) -> GetResult:
+    return store.get_messages("batches", 0, 0, options._replace(whole=False))
 
 
 def filled(volume: MemoryFileSystem) -> MessageStore:
@@ -61,8 +61,8 @@ def reopened() -> tuple[MemoryFileSystem, MessageStore]:
 @pytest.mark.parametrize("read", [simple, filtered, batches])
 def test_what_this_process_has_written_is_not_copied(read: Read) -> None:
     store = filled(MemoryFileSystem())
-    for wishes in (WISHES, WISHES._replace(copies=False)):
-        found = read(store, wishes)
+    for options in (WISHES, WISHES._replace(copies=False)):
+        found = read(store, options)
         assert (found.status, found.cold, found.copied_bytes) == (GetStatus.FOUND, False, 0)
         assert found.total_bytes > 0
     store.close()
@@ -98,14 +98,14 @@ def test_messages_that_are_no_batches_are_not_copied_for_who_takes_batches_apart
 
 def test_nothing_to_hand_out_needs_no_copy() -> None:
     _, store = reopened()
-    wishes = WISHES._replace(copies=False)
+    options = WISHES._replace(copies=False)
     for topic, offset, status in (
         ("topic", COUNT, GetStatus.OFFSET_OVERFLOW_ONE),
         ("nobody's", 0, GetStatus.NO_MATCHED_LOGIC_QUEUE),
     ):
-        found = store.get_messages(topic, 0, offset, wishes)
+        found = store.get_messages(topic, 0, offset, options)
         assert (found.status, found.cold) == (status, False)
-    assert simple(store, wishes._replace(tags=frozenset({7}))).status is GetStatus.NO_MATCHED_MESSAGE
+    assert simple(store, options._replace(tags=frozenset({7}))).status is GetStatus.NO_MATCHED_MESSAGE
     store.close()
 
 
@@ -117,7 +117,7 @@ def test_what_the_disk_has_to_bring_has_a_known_size(read: Read) -> None:
     found = read(store, WISHES)
     assert (found.cold, found.total_bytes) == (True, expected)
     topic = "topic" if read is simple else "batches"
-    copied = at_once(store.get_messages_cold(topic, 0, 0, WISHES))
+    copied = at_once(store.load_messages(topic, 0, 0, WISHES))
     assert copied.copied_bytes == expected
     store.close()
 

@@ -7,7 +7,7 @@ import pytest
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus, MessageStore
-from raptormq.storage.read.options import Boundary, Wishes
+from raptormq.storage.read.options import Boundary, ReadOptions
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, offset_by_time, open_store, put, read_queue
 
@@ -51,7 +51,7 @@ def damaged_store(item: int, damage: bytes) -> MessageStore:
 def read(store: MessageStore, count: int, **filters: object) -> list[str]:
     offset, bodies = 0, []
     while offset < COUNT:
-        result = store.get_messages("topic", 0, offset, Wishes(count, 1 << 20, **filters))  # type: ignore[arg-type]
+        result = store.get_messages("topic", 0, offset, ReadOptions(count, 1 << 20, **filters))  # type: ignore[arg-type]
         bodies += [each.body.decode() for each in iter_records(b"".join(result.buffers))]
         assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.NO_MATCHED_MESSAGE)
         assert result.next_offset > offset, result

@@ -13,7 +13,7 @@ from raptormq.errors import StorageError
 from raptormq.files import read_file
 from raptormq.json_file import JsonFile
 from raptormq.storage import MessageStore, PendingRecord
-from raptormq.storage.conversion.job import Job, QueueTypes, Workshop
+from raptormq.storage.conversion.job import ConversionRunner, Job, QueueTypes
 from raptormq.storage.queue.consumer_offsets import Snapshot
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
@@ -338,7 +338,7 @@ def test_no_conversion_of_a_deleted_topic_outlives_it(to_batch: bool, again_as_b
         volume = volume.after_kill()
 
 
-async def unwritable(_: Workshop, __: Job, ___: QueueTypes) -> None:
+async def unwritable(_: ConversionRunner, __: Job, ___: QueueTypes) -> None:
     raise StorageError("no")
 
 
@@ -347,7 +347,7 @@ def test_a_topic_made_again_before_its_deletion_was_noted_can_hold_its_batches(t
     volume = MemoryFileSystem()
     store = conversions.filled(volume, is_batch=not to_batch, count=4)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Workshop, "finish", unwritable)
+        patched.setattr(ConversionRunner, "finish", unwritable)
 
         async def run() -> None:
             await conversions.order(store, to_batch=to_batch)

@@ -13,7 +13,7 @@ from raptormq.protocol.properties import TAGS, decode_properties
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from raptormq.storage.recovery.checkpoint_file import Checkpoint, decode_checkpoint
 from tests.storage.stores import Clock, queue_bounds
 
@@ -53,7 +53,7 @@ def assert_holds_golden_messages(store: MessageStore) -> None:
     for name in queue_items():
         topic, _, queue_id = name.rpartition("/")
         low, high = queue_bounds(store, topic, int(queue_id))
-        result = store.get_messages(topic, int(queue_id), low, Wishes(32, 1 << 20))
+        result = store.get_messages(topic, int(queue_id), low, ReadOptions(32, 1 << 20))
         assert result.message_count == high - low
         raw += b"".join(result.buffers)
     stored = sorted(iter_records(raw), key=lambda each: each.physical_offset)

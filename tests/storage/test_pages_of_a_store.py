@@ -12,7 +12,7 @@ import pytest
 
 from raptormq.storage import MessageStore, StoreConfig
 from raptormq.storage.maintenance.page_eviction import MARKS_PER_KEPT, PageReleaser
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.page_cache_state import Here, Volume, leaves_memory, pages_in_memory
 from tests.storage.stores import message, put, small_config
 
@@ -65,7 +65,7 @@ async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_di
     releaser = PageReleaser(store._fs, store._log, store._dispatcher, store._queues, store.consumer_offsets, MIB)
     for number in range(3000):
         put(store, message(f"{number:01000d}"))
-        assert not store.get_messages("topic", 0, number, Wishes(1, MIB)).cold  # maps the page
+        assert not store.get_messages("topic", 0, number, ReadOptions(1, MIB)).cold  # maps the page
         store.consumer_offsets.commit("topic", "group", 0, number + 1)
         if number % 100 == 99:
             store._flusher.flush()
@@ -76,6 +76,6 @@ async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_di
     assert len(released) >= 300
     assert sum(released) <= MARKS_PER_KEPT * 3 or not leaves_memory(tmp_path)  # where two stretches share a page
     assert all(newest[: MIB // mmap.PAGESIZE])
-    result = await store.get_messages_cold("topic", 0, 5, Wishes(1, MIB))
+    result = await store.load_messages("topic", 0, 5, ReadOptions(1, MIB))
     assert f"{5:01000d}".encode() in bytes(result.buffers[0])
     store.close()

@@ -11,7 +11,7 @@ import pytest
 from raptormq.errors import StoreLocked
 from raptormq.protocol.record import iter_records
 from raptormq.storage import MessageStore, StoreConfig
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 
 WRITER = """
 import sys
@@ -48,7 +48,7 @@ def bodies_in(root: Path) -> list[int]:
     offset, end = 0, store.queue_end("topic", 0)
     found: list[int] = []
     while offset < end:
-        result = store.get_messages("topic", 0, offset, Wishes(32, 1 << 20))
+        result = store.get_messages("topic", 0, offset, ReadOptions(32, 1 << 20))
         found += [int(each.body.rstrip(b".")) for each in iter_records(b"".join(result.buffers))]
         offset = result.next_offset
     store.close()

@@ -22,7 +22,7 @@ from raptormq.storage import (
     StoreConfig,
 )
 from raptormq.storage.queue.consume_queue import ITEM
-from raptormq.storage.read.options import Boundary, Wishes
+from raptormq.storage.read.options import Boundary, ReadOptions
 from raptormq.storage.read.queue_reader import SCAN_ITEMS
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
@@ -97,7 +97,7 @@ def test_queue_items_have_the_layout_of_the_reference() -> None:
 def test_a_group_is_visible_after_dispatch_and_not_before() -> None:
     store = open_store()
     store.append([message("a", tag="A"), message("b", queue_id=2)])
-    assert store.get_messages("topic", 0, 0, Wishes(32, 1 << 20)).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20)).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert store.dispatch() == [("topic", 0, 1, tag_hash("A")), ("topic", 2, 1, 0)]
     assert store.dispatch() == []
     assert bodies(read_queue(store)) == ["a"]
@@ -115,7 +115,7 @@ def test_prepared_and_rolled_back_transactions_are_in_no_queue() -> None:
 def test_neighbours_in_the_log_share_one_buffer() -> None:
     store = open_store(segment_size=1 << 16)
     put(store, *(message(str(number)) for number in range(5)), message("x", queue_id=1), message("5"))
-    result = store.get_messages("topic", 0, 0, Wishes(32, 1 << 20))
+    result = store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20))
     assert (len(result.buffers), result.message_count, result.next_offset) == (2, 6, 6)
     assert result.total_bytes == sum(map(len, result.buffers))
 
@@ -130,33 +130,33 @@ def test_a_read_that_crosses_segments_is_whole() -> None:
 def test_limits_of_count_and_bytes() -> None:
     store = open_store(segment_size=1 << 16)
     put(store, *(message("x" * 100) for _ in range(10)))
-    size = store.get_messages("topic", 0, 0, Wishes(1, 1 << 20)).total_bytes
-    assert store.get_messages("topic", 0, 0, Wishes(3, 1 << 20)).message_count == 3
-    assert store.get_messages("topic", 0, 0, Wishes(32, 3 * size)).message_count == 3
-    assert store.get_messages("topic", 0, 0, Wishes(32, 3 * size - 1)).message_count == 2
-    assert store.get_messages("topic", 0, 0, Wishes(32, 1)).message_count == 1
+    size = store.get_messages("topic", 0, 0, ReadOptions(1, 1 << 20)).total_bytes
+    assert store.get_messages("topic", 0, 0, ReadOptions(3, 1 << 20)).message_count == 3
+    assert store.get_messages("topic", 0, 0, ReadOptions(32, 3 * size)).message_count == 3
+    assert store.get_messages("topic", 0, 0, ReadOptions(32, 3 * size - 1)).message_count == 2
+    assert store.get_messages("topic", 0, 0, ReadOptions(32, 1)).message_count == 1
 
 
 def test_the_filter_skips_by_tag_code_and_moves_on() -> None:
     store = open_store(segment_size=1 << 16)
     put(store, *(message(str(number), tag="AB"[number % 2]) for number in range(10)))
-    only_a = store.get_messages("topic", 0, 0, Wishes(32, 1 << 20, frozenset({tag_hash("A")})))
+    only_a = store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20, frozenset({tag_hash("A")})))
     assert (only_a.status, only_a.message_count, only_a.next_offset) == (GetStatus.FOUND, 5, 10)
-    two = store.get_messages("topic", 0, 0, Wishes(2, 1 << 20, frozenset({tag_hash("B")})))
+    two = store.get_messages("topic", 0, 0, ReadOptions(2, 1 << 20, frozenset({tag_hash("B")})))
     assert (two.message_count, two.next_offset) == (2, 5)
-    none = store.get_messages("topic", 0, 0, Wishes(32, 1 << 20, frozenset({tag_hash("C")})))
+    none = store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20, frozenset({tag_hash("C")})))
     assert (none.status, none.message_count, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 0, 10)
 
 
 def test_offsets_outside_the_queue() -> None:
     store = open_store()
-    assert store.get_messages("topic", 0, 5, Wishes(32, 1 << 20)).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.get_messages("topic", 0, 5, ReadOptions(32, 1 << 20)).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
     put(store, message("a"), message("b"))
-    one = store.get_messages("topic", 0, 2, Wishes(32, 1 << 20))
+    one = store.get_messages("topic", 0, 2, ReadOptions(32, 1 << 20))
     assert (one.status, one.next_offset, one.min_offset, one.max_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 2, 0, 2)
-    bad = store.get_messages("topic", 0, 9, Wishes(32, 1 << 20))
+    bad = store.get_messages("topic", 0, 9, ReadOptions(32, 1 << 20))
     assert (bad.status, bad.next_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, 2)
-    small = store.get_messages("topic", 0, -1, Wishes(32, 1 << 20))
+    small = store.get_messages("topic", 0, -1, ReadOptions(32, 1 << 20))
     assert (small.status, small.next_offset) == (GetStatus.OFFSET_TOO_SMALL, 0)
 
 
@@ -251,9 +251,9 @@ async def test_pages_that_left_the_memory_are_fetched(tmp_path: Path) -> None:
     store.set_loop(asyncio.get_running_loop())
     offset, found = 0, []
     while offset < 1000:
-        result = store.get_messages("topic", 0, offset, Wishes(32, 1 << 20))
+        result = store.get_messages("topic", 0, offset, ReadOptions(32, 1 << 20))
         if result.cold:  # never on a volume that is memory itself
-            result = await store.get_messages_cold("topic", 0, offset, Wishes(32, 1 << 20))
+            result = await store.load_messages("topic", 0, offset, ReadOptions(32, 1 << 20))
         found += [int(each.body) for each in iter_records(b"".join(result.buffers))]
         offset = result.next_offset
     assert found == list(range(1000))
@@ -263,7 +263,7 @@ async def test_pages_that_left_the_memory_are_fetched(tmp_path: Path) -> None:
 def test_a_queue_whose_messages_all_have_another_tag_ends_as_removed_or_unmatched() -> None:
     store = open_store(segment_size=1 << 16)
     put(store, *(message(str(number), tag="A") for number in range(900)))
-    first = store.get_messages("topic", 0, 0, Wishes(32, 1 << 20, frozenset({tag_hash("B")})))
+    first = store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20, frozenset({tag_hash("B")})))
     assert (first.status, first.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, SCAN_ITEMS)
 
 

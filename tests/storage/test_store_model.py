@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from raptormq.protocol.record import iter_records
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import FlushDiskType, GetStatus, MessageStore
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, queue_bounds, small_config
 
@@ -104,7 +104,7 @@ class StoreMachine(RuleBasedStateMachine):
             for queue_id in self.store.queue_ids(topic):
                 offset, end = queue_bounds(self.store, topic, queue_id)
                 while offset < end:
-                    result = self.store.get_messages(topic, queue_id, offset, Wishes(3, 2000))
+                    result = self.store.get_messages(topic, queue_id, offset, ReadOptions(3, 2000))
                     assert result.next_offset > offset
                     for each in iter_records(b"".join(result.buffers)):
                         tag = each.properties[5:-1]
@@ -124,7 +124,7 @@ class StoreMachine(RuleBasedStateMachine):
         offset, end = queue_bounds(self.store, "topic", 0)
         count = 0
         while offset < end:
-            result = self.store.get_messages("topic", 0, offset, Wishes(2, 1 << 20, frozenset({tag_hash("A")})))
+            result = self.store.get_messages("topic", 0, offset, ReadOptions(2, 1 << 20, frozenset({tag_hash("A")})))
             assert result.status in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
             count += result.message_count
             offset = result.next_offset

@@ -1,7 +1,7 @@
 """Time on the broker's event loop: long requests that let others have their turn, and a clock for time limits.
 
-:func:`worked_off` and :func:`written` work off requests about tens of thousands of things in turns with others: a topic
-may have 65,536 queues, a client as many subscriptions.
+:func:`run_cooperatively` and :func:`written` yield to the event loop during very large requests:
+a topic may have 65,536 queues, a client as many subscriptions.
 
 :func:`steady_ms` is the clock of time limits inside the broker: it never jumps, unlike the time of day, which people
 and NTP set. :func:`steady_time_of_day` starts at the time of day and does not jump either.
@@ -40,7 +40,7 @@ _LARGE = 2_048
 """Items from which on a body is written by a thread."""
 
 
-async def worked_off(steps: Steps[T]) -> T:
+async def run_cooperatively(steps: Steps[T]) -> T:
     """Return the result of ``steps``; others have their turn after every few."""
     while True:
         try:

@@ -59,7 +59,7 @@ from raptormq.broker.send.queue_batches import QueueBatchHandlers
 from raptormq.broker.service import BackgroundService
 from raptormq.broker.table_files import Tables, load_tables, with_lost_topics
 from raptormq.broker.tables import GroupTable, TopicTable, system_topics
-from raptormq.broker.transaction.questions import ProducerQuestions
+from raptormq.broker.transaction.questions import CheckTransactionStateSender
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
@@ -263,7 +263,7 @@ class _Core:
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.timers = _timers(self)
-        questions = ProducerQuestions(self.registry, config.identity.broker_name, self.gate.judge_of_users)
+        questions = CheckTransactionStateSender(self.registry, config.identity.broker_name, self.gate.judge_of_users)
         self.transactions = Transactions(
             store, self.writer, self.topics, config.transactions, questions, self.copies, clock
         )

@@ -71,7 +71,7 @@ class Background:
         self._threads.shutdown(wait=True)
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+async def cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield ``items``; others have a turn of the loop every 2 ms.
 
     Not every few items: on a busy loop each turn takes milliseconds, and who gives one away too often gets nowhere.

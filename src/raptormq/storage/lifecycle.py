@@ -112,7 +112,7 @@ def open_store(
         declared = declared_topics(filesystem, paths)
         queues.batch_topics |= declared.batch
         deletions = DeletionLedger(filesystem, paths)
-        queues.dead_ends = deletions.load()
+        queues.topic_tombstones = deletions.load()
         conversions = converter.prepare()
         report = Recovery(
             filesystem, paths, log, queues, dispatcher, checkpoint_file, marker, declared.names, config.concurrent_build

@@ -42,8 +42,8 @@ from raptormq.storage.read import (
     KeyQuery,
     MessageFinder,
     MessageReader,
+    ReadOptions,
     StoreStats,
-    Wishes,
 )
 from raptormq.storage.records import Appender, Dispatcher, Lag, LogScanner
 from raptormq.storage.recovery import RecoveryReport
@@ -227,22 +227,22 @@ class MessageStore:
 
     # --- reading ---
 
-    def get_messages(self, topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+    def get_messages(self, topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
         """Read messages of a queue from ``offset`` on.
 
         Never waits for the disk: where it would have to, the result is ``cold``. Buffers of hot messages are slices of
         the mapped log and stay valid as long as they are referenced.
         """
         try:
-            return self._reader.get(topic, queue_id, offset, wishes, wait=False)
+            return self._reader.get(topic, queue_id, offset, options, wait=False)
         except PagesMissing as missing:
             return GetResult(GetStatus.FOUND, [], offset, 0, 0, total_bytes=missing.size, cold=True)
 
-    async def get_messages_cold(self, topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+    async def load_messages(self, topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
         """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``, so that ``wishes``
         have to allow copies.
         """
-        return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, wishes, wait=wait))
+        return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, options, wait=wait))
 
     async def _warmed(self, attempt: Callable[[bool], T]) -> T:
         return await with_pages(attempt, self._background, self._fs)
@@ -254,7 +254,7 @@ class MessageStore:
 
     def dead_end(self, topic: str) -> int:
         """Return where in the log the records of a deleted topic of this name end; 0 when it has none."""
-        return self._queues.dead_ends.get(topic, 0)
+        return self._queues.topic_tombstones.get(topic, 0)
 
     async def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset that is still there and the offset after the last one; zeros for a queue without

@@ -6,7 +6,7 @@
 :func:`set_within` waits for an event no longer than a time: what every task does that works by the clock and when it is
 woken.
 
-:class:`NextLook` is the timer of who looks again after a while: at most one is set.
+:class:`OneShotTimer` is the timer of who looks again after a while: at most one is set.
 :mod:`~raptormq.transport.memory.send_budget` and :mod:`~raptormq.transport.memory.receive_budget` look so.
 """
 
@@ -43,7 +43,7 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> None:
             await event.wait()
 
 
-class NextLook:
+class OneShotTimer:
     """Calls ``look`` once, in the loop that runs when it is set."""
 
     __slots__ = ("_look", "_timer")

@@ -17,7 +17,7 @@ import pytest
 from raptormq.broker.config.config import Transactions as Settings
 from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.delay.delivery import DelayedDelivery
-from raptormq.broker.delay.postponing import postpone
+from raptormq.broker.delay.postponing import to_delayed
 from raptormq.broker.delay.progress import DelayProgress, delays_file
 from raptormq.broker.delay.progress_keeper import DeliveryKeeper
 from raptormq.broker.delay.timer_delivery import TimerDelivery
@@ -27,7 +27,7 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics.counters import Counters
 from raptormq.broker.reput import Dispatcher
 from raptormq.broker.tables.topics import TopicTable
-from raptormq.broker.transaction.half import Producers, halve
+from raptormq.broker.transaction.half import Producers, to_half
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.properties import REAL_TOPIC, find_property
@@ -131,9 +131,9 @@ class Life:
         records: list[PendingRecord] = []
         for number in range(3):
             records += [
-                postpone(message(f"level {name} {number}", "t"), 1 + number % LEVELS, LEVELS),
+                to_delayed(message(f"level {name} {number}", "t"), 1 + number % LEVELS, LEVELS),
                 set_timer(message(f"timer {name} {number}", "t"), now + number * SECOND),
-                halve(message(f"half {name} {number}", "t"), f"key {name} {number}"),
+                to_half(message(f"half {name} {number}", "t"), f"key {name} {number}"),
             ]
         self.store.append(records)
         self.transactions.arrived(self.store.dispatch())

@@ -12,7 +12,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.storage import MessageStore
-from raptormq.storage.read.options import GetResult, Wishes
+from raptormq.storage.read.options import GetResult, ReadOptions
 from tests.broker.harness import bodies, connected, pull_fields, running
 
 LONG = 20_000
@@ -58,10 +58,10 @@ async def test_a_held_pull_of_a_clogged_connection_is_answered_when_there_is_roo
 async def test_so_it_is_when_it_cannot_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = MessageStore.get_messages
 
-    def fails(store: MessageStore, topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+    def fails(store: MessageStore, topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
         if queue_id == 1 and store.queue_end(topic, 1):
             raise StorageError("the disk failed")
-        return served(store, topic, queue_id, offset, wishes)
+        return served(store, topic, queue_id, offset, options)
 
     monkeypatch.setattr(MessageStore, "get_messages", fails)
     answer = await _woken_while_clogged(tmp_path)

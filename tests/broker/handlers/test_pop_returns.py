@@ -16,7 +16,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.pop_handle import PopHandle
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
-from raptormq.storage.read.options import GetResult, Wishes
+from raptormq.storage.read.options import GetResult, ReadOptions
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
 from tests.broker.handlers.test_pop_trouble import change
@@ -125,14 +125,14 @@ def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyn
 def slow_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """Let reads of "t" wait for the second event; the first tells that one does."""
     reading, may_read = asyncio.Event(), asyncio.Event()
-    read = broker._store.get_messages_cold
+    read = broker._store.load_messages
 
-    async def waiting(topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+    async def waiting(topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
         reading.set()
         await may_read.wait()
-        return await read(topic, queue_id, offset, wishes)
+        return await read(topic, queue_id, offset, options)
 
-    monkeypatch.setattr(broker._store, "get_messages_cold", waiting)
+    monkeypatch.setattr(broker._store, "load_messages", waiting)
     return reading, may_read
 
 

@@ -17,7 +17,7 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.pop_handle import PopHandle, build_handle, parse_handle
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
 from raptormq.storage.queue.append_batches import PendingRecord
-from raptormq.storage.read.options import GetResult, Wishes
+from raptormq.storage.read.options import GetResult, ReadOptions
 from tests.broker.batches.batch_peer import create_topic
 from tests.broker.batches.test_wrapped_batches import MARK, PROPERTIES, SEALED, send_wrapped
 from tests.broker.handlers.test_pop import MINUTE, ack, come_back, handle_of, pop
@@ -172,18 +172,18 @@ async def test_a_queue_that_cannot_be_read_keeps_only_its_own_messages_from_comi
     clock = Clock()
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await pop_of_two_topics(peer, clock)
-        read = broker._store.get_messages_cold
+        read = broker._store.load_messages
 
-        async def failing(topic: str, queue_id: int, offset: int, wishes: Wishes) -> GetResult:
+        async def failing(topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
             if topic == "t":
                 raise StorageError("Input/output error")
-            return await read(topic, queue_id, offset, wishes)
+            return await read(topic, queue_id, offset, options)
 
-        monkeypatch.setattr(broker._store, "get_messages_cold", failing)
+        monkeypatch.setattr(broker._store, "load_messages", failing)
         clock.run()
         clock.move(MINUTE)
         assert await popped_again(peer, "u") == [b"u"]
-        monkeypatch.setattr(broker._store, "get_messages_cold", read)
+        monkeypatch.setattr(broker._store, "load_messages", read)
         assert await popped_again(peer, "t") == [b"t"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.broker.broker import Broker
 from raptormq.broker.pull import answer_batching as answer_waves
-from raptormq.broker.pull.answer_batching import AnswerWaves
+from raptormq.broker.pull.answer_batching import PullCoalescer
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import assembly_of, bodies, connected, held, running
 
@@ -24,7 +24,7 @@ def busy_waves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_waves, "WAVE_MS", 60_000)
 
 
-def waves_of(broker: Broker) -> AnswerWaves[Any]:
+def waves_of(broker: Broker) -> PullCoalescer[Any]:
     return assembly_of(broker).pulls._waves
 
 

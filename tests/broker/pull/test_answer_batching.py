@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raptormq.broker.pull.answer_batching import BUSY_BYTES_PER_MS, WAVE_MS, AnswerWaves
+from raptormq.broker.pull.answer_batching import BUSY_BYTES_PER_MS, WAVE_MS, PullCoalescer
 from raptormq.storage.queue.append_batches import Arrival
 
 ARRIVAL = ("t", 0, 1, 0)
@@ -20,7 +20,7 @@ class World:
         self.end = 5_000_000
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.answered: list[tuple[int, list[Arrival], list[str]]] = []
-        self.waves: AnswerWaves[str] = AnswerWaves(lambda: self.now, self.later, lambda: self.end, self.answer)
+        self.waves: PullCoalescer[str] = PullCoalescer(lambda: self.now, self.later, lambda: self.end, self.answer)
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self.timers.append((self.now + delay_s * 1000, callback))

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_MS, HeldPull, PullHolds
+from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_MS, HeldPull, HeldPulls
 
 
 def pull(offset: int = 0, tags: set[int] | None = None, *, topic: str = "t", owner: str = "c") -> HeldPull[str]:
@@ -15,7 +15,7 @@ def pull(offset: int = 0, tags: set[int] | None = None, *, topic: str = "t", own
 
 
 def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
-    holds = PullHolds[str](10)
+    holds = HeldPulls[str](10)
     mine, other = pull(5), pull(5, topic="u")
     holds.hold(mine, 0, 1000)
     holds.hold(other, 0, 1000)
@@ -25,7 +25,7 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
 
 
 def test_a_pull_ahead_of_the_arrival_stays() -> None:
-    holds = PullHolds[str](10)
+    holds = HeldPulls[str](10)
     waiting = pull(6)
     holds.hold(waiting, 0, 1000)
     assert holds.take_arrived([("t", 0, 6, 0)]) == []
@@ -33,7 +33,7 @@ def test_a_pull_ahead_of_the_arrival_stays() -> None:
 
 
 def test_a_tag_filter_wakes_on_its_tags_only_and_once() -> None:
-    holds = PullHolds[str](10)
+    holds = HeldPulls[str](10)
     waiting = pull(0, {11, 12})
     holds.hold(waiting, 0, 1000)
     assert holds.take_arrived([("t", 0, 1, 10), ("t", 0, 2, 0)]) == []
@@ -42,7 +42,7 @@ def test_a_tag_filter_wakes_on_its_tags_only_and_once() -> None:
 
 
 def test_expiry_is_never_early_and_at_most_a_bucket_and_a_sweep_late() -> None:
-    holds = PullHolds[str](1000)
+    holds = HeldPulls[str](1000)
     rng = random.Random(7)
     deadlines: dict[HeldPull[str], int] = {}
     now = 10_000_000
@@ -63,14 +63,14 @@ def test_expiry_is_never_early_and_at_most_a_bucket_and_a_sweep_late() -> None:
 
 @given(st.integers(0, 10**13), st.integers(LONG_MS, 10**6))
 def test_long_pulls_end_at_most_five_seconds_late(now: int, timeout: int) -> None:
-    holds = PullHolds[str](10)
+    holds = HeldPulls[str](10)
     holds.hold(pull(), now, timeout)
     assert holds.take_expired(now + timeout - 1, 10) == []
     assert len(holds.take_expired(now + timeout + 5000 + BUCKET_MS, 10)) == 1
 
 
 def test_long_pulls_end_together_every_five_seconds() -> None:
-    holds = PullHolds[str](100)
+    holds = HeldPulls[str](100)
     for now in range(0, 15_000, 200):
         holds.hold(pull(now), now, LONG_MS)
     ends = [len(holds.take_expired(LONG_MS + now, 100)) for now in range(0, 20_200, BUCKET_MS)]
@@ -79,14 +79,14 @@ def test_long_pulls_end_together_every_five_seconds() -> None:
 
 
 def test_a_woken_pull_does_not_expire() -> None:
-    holds = PullHolds[str](10)
+    holds = HeldPulls[str](10)
     holds.hold(pull(), 0, 100)
     assert len(holds.take_arrived([("t", 0, 1, 0)])) == 1
     assert holds.take_expired(10_000, 10) == []
 
 
 def test_a_closed_connection_takes_its_pulls_along() -> None:
-    holds = PullHolds[str](10)
+    holds = HeldPulls[str](10)
     mine, other = pull(owner="a"), pull(owner="b")
     holds.hold(mine, 0, 100)
     holds.hold(other, 0, 100)
@@ -96,14 +96,14 @@ def test_a_closed_connection_takes_its_pulls_along() -> None:
 
 
 def test_the_number_of_held_pulls_is_bounded() -> None:
-    holds = PullHolds[str](2)
+    holds = HeldPulls[str](2)
     assert [holds.hold(pull(), 0, 100) for _ in range(3)] == [True, True, False]
     holds.take_arrived([("t", 0, 1, 0)])
     assert holds.hold(pull(), 0, 100)
 
 
 def test_a_topic_gives_up_its_pulls() -> None:
-    holds = PullHolds[str](10)
+    holds = HeldPulls[str](10)
     mine, other = pull(), pull(topic="u")
     holds.hold(mine, 0, 100)
     holds.hold(other, 0, 100)
@@ -113,7 +113,7 @@ def test_a_topic_gives_up_its_pulls() -> None:
 
 @given(st.lists(st.integers(0, 30_000), max_size=30), st.integers(1, 7))
 def test_those_that_end_a_few_at_a_time_all_end(timeouts: list[int], at_most: int) -> None:
-    holds = PullHolds[str](100)
+    holds = HeldPulls[str](100)
     for timeout in timeouts:
         holds.hold(pull(timeout), 0, timeout)
     expired: list[HeldPull[str]] = []

@@ -154,7 +154,7 @@ async def test_a_half_that_arrives_while_those_before_it_are_named_is_open_and_d
                     sent.append(await prepare(peer, b"%d" % len(sent)))
 
         with monkeypatch.context() as patched:
-            patched.setattr("raptormq.broker.transaction.transactions.in_turns", while_others_come)
+            patched.setattr("raptormq.broker.transaction.transactions.cooperatively", while_others_come)
             first_op = await transactions._name_halves()
         await transactions._read_ops(first_op)
         sent.append(await prepare(peer, b"5"))

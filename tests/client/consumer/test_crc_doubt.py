@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from raptormq.client.consumer.queue_reader import CrcDoubt
+from raptormq.client.consumer.queue_reader import CrcRetry
 from raptormq.errors import ChecksumError, RecordError
 
 
 def test_it_arises_once_for_each_record() -> None:
-    doubt = CrcDoubt()
+    doubt = CrcRetry()
     wrong = ChecksumError("wrong CRC")
-    assert doubt.arises(0, wrong)
-    assert doubt.arises(0, wrong)  # nobody has begun to fetch it again
+    assert doubt.should_retry_crc(0, wrong)
+    assert doubt.should_retry_crc(0, wrong)  # nobody has begun to fetch it again
     doubt.remember(0)
-    assert not doubt.arises(0, wrong)
-    assert doubt.arises(1, wrong)
+    assert not doubt.should_retry_crc(0, wrong)
+    assert doubt.should_retry_crc(1, wrong)
     doubt.remember(1)
-    assert not doubt.arises(1, wrong)
+    assert not doubt.should_retry_crc(1, wrong)
 
 
 def test_what_was_sent_like_that_is_not_fetched_again() -> None:
-    assert not CrcDoubt().arises(0, RecordError("cut"))
+    assert not CrcRetry().should_retry_crc(0, RecordError("cut"))

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from raptormq.client.consumer.listener_pool import FirstStep
+from raptormq.client.consumer.listener_pool import EagerCoroutine
 
 
 async def test_what_waits_for_nothing_is_done() -> None:
     async def adds() -> int:
         return 1 + 1
 
-    begun = FirstStep(adds())
+    begun = EagerCoroutine(adds())
     assert (begun.is_done, begun.result) == (True, 2)
     assert await begun == 2
 
@@ -23,7 +23,7 @@ async def test_what_fails_at_once_says_so_at_once() -> None:
         raise ValueError("as planned")
 
     with pytest.raises(ValueError, match="as planned"):
-        FirstStep(fails())
+        EagerCoroutine(fails())
 
 
 @pytest.mark.parametrize("waits", [1, 2, 5])
@@ -39,7 +39,7 @@ async def test_what_waits_goes_on_where_it_was(waits: int) -> None:
             await asyncio.sleep(0)
         return steps
 
-    begun = FirstStep(waits_often())
+    begun = EagerCoroutine(waits_often())
     assert (begun.is_done, steps) == (False, [0])
     assert await begun == list(range(waits))
 
@@ -56,7 +56,7 @@ async def test_what_it_waits_for_fails_in_it_and_it_may_go_on() -> None:
 
     loop = asyncio.get_running_loop()
     answers = [loop.create_future() for _ in range(3)]
-    begun = FirstStep(forgives(answers))
+    begun = EagerCoroutine(forgives(answers))
     for answer in answers:
         loop.call_soon(answer.set_exception, ValueError("as planned"))
     assert await begun == 3
@@ -67,7 +67,7 @@ async def test_a_failure_after_a_wait_is_raised() -> None:
         await asyncio.sleep(0)
         raise ValueError("as planned")
 
-    begun = FirstStep(fails())
+    begun = EagerCoroutine(fails())
     with pytest.raises(ValueError, match="as planned"):
         await begun
 
@@ -82,7 +82,7 @@ async def test_a_time_out_ends_what_it_waits_for() -> None:
             ended.append("cancelled")
             raise
 
-    begun = FirstStep(waits())
+    begun = EagerCoroutine(waits())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
             await begun

@@ -63,7 +63,7 @@ async def test_a_consumer_is_looked_into_and_sent_back(tmp_path: Path) -> None:
         await pool.close()
     assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
     assert "jstack" not in info
-    assert "describe_stacks" in stacks
+    assert "dump_stacks" in stacks
     assert {each["topic"] for each in info["subscriptionSet"]} == {"t", "%RETRY%g"}
     assert json.loads(directly.body)["consumeResult"] == "CR_SUCCESS"
     assert json.loads(unheard.body)["consumeResult"] == "CR_LATER"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from raptormq.client.consumer.inspection import MAX_TASKS, describe_stacks
-from raptormq.client.consumer.listener_pool import FirstStep
+from raptormq.client.consumer.inspection import MAX_TASKS, dump_stacks
+from raptormq.client.consumer.listener_pool import EagerCoroutine
 
 
 async def a_long_wait(event: asyncio.Event) -> None:
@@ -29,7 +29,7 @@ async def test_threads_and_tasks_are_named_with_what_they_wait_in() -> None:
     started.wait()
     task = asyncio.create_task(a_long_wait(event), name="the waiting one")
     await asyncio.sleep(0)
-    lines = describe_stacks().splitlines()
+    lines = dump_stacks().splitlines()
     end.set()
     event.set()
     thread.join()
@@ -45,12 +45,12 @@ async def test_threads_and_tasks_are_named_with_what_they_wait_in() -> None:
 
 async def test_what_a_listener_waits_in_is_told() -> None:
     async def works(event: asyncio.Event) -> None:
-        await FirstStep(a_long_wait(event))
+        await EagerCoroutine(a_long_wait(event))
 
     event = asyncio.Event()
     task = asyncio.create_task(works(event), name="the worker")
     await asyncio.sleep(0)
-    lines = [line for line in describe_stacks().splitlines() if line.startswith("the worker ")]
+    lines = [line for line in dump_stacks().splitlines() if line.startswith("the worker ")]
     event.set()
     await task
     calls = [line.removeprefix("the worker").split("(")[0].strip().split(".")[-1] for line in lines[1:]]
@@ -62,10 +62,10 @@ async def test_very_many_tasks_are_counted() -> None:
     own = len(asyncio.all_tasks())
     tasks = [asyncio.create_task(a_long_wait(event)) for _ in range(MAX_TASKS - own)]
     await asyncio.sleep(0)
-    assert "more task" not in describe_stacks()
+    assert "more task" not in dump_stacks()
     tasks.append(asyncio.create_task(a_long_wait(event)))
     await asyncio.sleep(0)
-    lines = describe_stacks().splitlines()
+    lines = dump_stacks().splitlines()
     event.set()
     await asyncio.gather(*tasks)
     assert sum(line.endswith("  TASK") for line in lines) == MAX_TASKS

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from raptormq.client.consumer.listener_pool import TURN_S, WorkLine
+from raptormq.client.consumer.listener_pool import TURN_S, WorkQueue
 
 Done = list[tuple[int, int]]
 """Which worker has done what."""
@@ -20,7 +20,7 @@ async def settled() -> None:
 
 
 def workers(
-    line: WorkLine[int], count: int, done: Done, work: Callable[[], Awaitable[None]]
+    line: WorkQueue[int], count: int, done: Done, work: Callable[[], Awaitable[None]]
 ) -> list[asyncio.Task[None]]:
     async def run(number: int) -> None:
         while True:
@@ -40,7 +40,7 @@ async def end(tasks: list[asyncio.Task[None]]) -> None:
 async def test_one_worker_does_all_that_waits_for_nothing() -> None:
     async def nothing() -> None: ...
 
-    line, done = WorkLine[int](), Done()
+    line, done = WorkQueue[int](), Done()
     tasks = workers(line, 3, done, nothing)
     await settled()
     for number in range(5):
@@ -62,7 +62,7 @@ async def test_who_has_to_wait_wakes_the_next() -> None:
         line.share()
         await gate.wait()
 
-    line, done = WorkLine[int](), Done()
+    line, done = WorkQueue[int](), Done()
     tasks = workers(line, 3, done, wait)
     await settled()
     for number in range(5):
@@ -79,7 +79,7 @@ async def test_who_has_to_wait_wakes_the_next() -> None:
 async def test_a_cancelled_worker_is_passed_over(woken: bool) -> None:
     async def nothing() -> None: ...
 
-    line, done = WorkLine[int](), Done()
+    line, done = WorkQueue[int](), Done()
     tasks = workers(line, 2, done, nothing)
     await settled()
     if woken:
@@ -101,7 +101,7 @@ async def test_workers_that_never_wait_let_the_others_have_a_turn(monkeypatch: p
         now += TURN_S / 4
         line.share()  # so all workers are awake
 
-    line: WorkLine[int] = WorkLine()
+    line: WorkQueue[int] = WorkQueue()
     done: Done = []
     tasks = workers(line, 4, done, work)
     await settled()

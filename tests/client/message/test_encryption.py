@@ -22,7 +22,7 @@ from raptormq.client import (
 )
 from raptormq.client.cluster.client_instance import ClientInstance
 from raptormq.client.consumer.send_back import Redelivery
-from raptormq.client.message import encryption as sealing
+from raptormq.client.message import encryption as encryptor
 from raptormq.client.message.decoding import decode_batches, decode_messages
 from raptormq.client.message.encryption import unsealed
 from raptormq.client.security.keys import FOLDER_VARIABLE, KEYS_VARIABLE
@@ -175,7 +175,7 @@ async def test_after_a_rotation_old_messages_are_read_with_the_old_key() -> None
 
 
 async def test_a_wrong_key_under_a_right_name_is_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "_proven", set())
+    monkeypatch.setattr(encryptor, "_proven", set())
     right, wrong = (seal(b"body", 0, "k1", key, bytes(12)) for key in (b"1" * 16, b"2" * 16))
     with pytest.raises(KeyMissing, match="another key than k1; this client's has decrypted nothing yet"):
         unsealed(wrong, Keys("k1"))

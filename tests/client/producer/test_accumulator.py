@@ -9,22 +9,22 @@ import zlib
 import pytest
 
 from raptormq.client.message.send_request import MAX_KEYS_CHARS
-from raptormq.client.producer.accumulator import Accumulator, Lane
+from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import Delay, Message, MessageQueue
 from raptormq.protocol.properties import decode_properties
+from tests.client.batch_queues import LONG_TEXT, QUEUE, Broker, add, make_lane
 from tests.client.eventually import eventually
-from tests.client.lanes import LONG_TEXT, QUEUE, Broker, add, make_lane
 
 
 async def test_messages_leave_together_and_each_sender_gets_its_own_place() -> None:
     broker = Broker()
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"%d" % n, "A", (f"k{n}",), {"n": str(n)}, flag=n)) for n in range(3)]
-    lane.flush()
+    batch_queue = make_lane(broker)
+    futures = [add(batch_queue, Message("t", b"%d" % n, "A", (f"k{n}",), {"n": str(n)}, flag=n)) for n in range(3)]
+    batch_queue.flush()
     results = await asyncio.gather(*futures)
     [outgoing] = broker.sent
     assert outgoing.code == RequestCode.SEND_BATCH_MESSAGE
@@ -45,9 +45,9 @@ async def test_messages_leave_together_and_each_sender_gets_its_own_place() -> N
 async def test_a_batch_that_is_stored_whole_has_one_id_for_all() -> None:
     broker = Broker()
     broker.whole = True
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"x")) for _ in range(3)]
-    lane.flush()
+    batch_queue = make_lane(broker)
+    futures = [add(batch_queue, Message("t", b"x")) for _ in range(3)]
+    batch_queue.flush()
     results = await asyncio.gather(*futures)
     assert [result.offset_message_id for result in results] == ["offset-0"] * 3
     assert [result.queue_offset for result in results] == [100, 101, 102]
@@ -56,7 +56,7 @@ async def test_a_batch_that_is_stored_whole_has_one_id_for_all() -> None:
 
 async def test_topic_queue_tag_and_wait_flag_keep_batches_apart() -> None:
     broker = Broker()
-    lane = make_lane(broker)
+    batch_queue = make_lane(broker)
     other = MessageQueue("t", "b", 4)
     kinds: list[tuple[Message, MessageQueue | None]] = [
         (Message("t", b"x"), None),
@@ -66,8 +66,8 @@ async def test_topic_queue_tag_and_wait_flag_keep_batches_apart() -> None:
         (Message("t", b"x"), QUEUE),
         (Message("t", b"x"), other),
     ]
-    futures = [add(lane, message, queue) for message, queue in kinds * 2]
-    lane.flush()
+    futures = [add(batch_queue, message, queue) for message, queue in kinds * 2]
+    batch_queue.flush()
     await asyncio.gather(*futures)
     assert len(broker.sent) == len(kinds)
     assert all(len(decode_batch(outgoing.body)) == 2 for outgoing in broker.sent)
@@ -76,41 +76,41 @@ async def test_topic_queue_tag_and_wait_flag_keep_batches_apart() -> None:
 
 async def test_a_full_batch_leaves_at_once() -> None:
     broker = Broker()
-    lane = make_lane(broker, batch_max_bytes=1000)
-    futures = [add(lane, Message("t", b"x" * 300)) for _ in range(3)]
+    batch_queue = make_lane(broker, batch_max_bytes=1000)
+    futures = [add(batch_queue, Message("t", b"x" * 300)) for _ in range(3)]
     await asyncio.gather(*futures)
     assert len(broker.sent) == 1
 
 
 async def test_an_old_batch_leaves_and_a_message_without_company_is_sent_as_a_single_one() -> None:
     broker = Broker()
-    lane = make_lane(broker, batch_max_delay_ms=1)
-    result = await add(lane, Message("t", b"x", "A"))
+    batch_queue = make_lane(broker, batch_max_delay_ms=1)
+    result = await add(batch_queue, Message("t", b"x", "A"))
     assert [outgoing.code for outgoing in broker.sent] == [RequestCode.SEND_MESSAGE_V2]
     assert decode_properties(broker.sent[0].properties)["UNIQ_KEY"] == result.message_id
     assert result.queue_offset == 100
 
 
 async def test_what_may_not_be_merged_goes_by_itself() -> None:
-    lane = make_lane(Broker(), batch_max_bytes=1000)
-    assert lane.add(Message("%RETRY%g", b"x"), None) is None
-    assert lane.add(Message("%DLQ%g", b"x"), None) is None
-    assert lane.add(Message("t", b"x", properties={"DELAY": "3"}), None) is None
-    assert lane.add(Message("t", b"x", properties={"TIMER_DELAY_MS": "3000"}), None) is None
-    assert lane.add(Message("t", b"x", delay=Delay.by(3)), None) is None
-    assert lane.add(Message("t", b"x", properties={"__SHARDINGKEY": "k"}), None) is None
-    assert lane.add(Message("t", b"x" * 1000), None) is None
-    assert lane.add(Message("t", b"x" * 999), None) is not None
-    assert lane.add(Message("t", b"x", properties={"__SHARDINGKEY": "k"}), QUEUE) is not None
+    batch_queue = make_lane(Broker(), batch_max_bytes=1000)
+    assert batch_queue.add(Message("%RETRY%g", b"x"), None) is None
+    assert batch_queue.add(Message("%DLQ%g", b"x"), None) is None
+    assert batch_queue.add(Message("t", b"x", properties={"DELAY": "3"}), None) is None
+    assert batch_queue.add(Message("t", b"x", properties={"TIMER_DELAY_MS": "3000"}), None) is None
+    assert batch_queue.add(Message("t", b"x", delay=Delay.by(3)), None) is None
+    assert batch_queue.add(Message("t", b"x", properties={"__SHARDINGKEY": "k"}), None) is None
+    assert batch_queue.add(Message("t", b"x" * 1000), None) is None
+    assert batch_queue.add(Message("t", b"x" * 999), None) is not None
+    assert batch_queue.add(Message("t", b"x", properties={"__SHARDINGKEY": "k"}), QUEUE) is not None
 
 
 async def test_a_message_that_breaks_a_rule_is_refused_and_leaves_nothing_behind() -> None:
     accumulator = Accumulator()
-    lane = make_lane(Broker(), accumulator)
+    batch_queue = make_lane(Broker(), accumulator)
     with pytest.raises(MessageError):
-        lane.add(Message("no topic", b"x"), None)
+        batch_queue.add(Message("no topic", b"x"), None)
     with pytest.raises(MessageError):
-        lane.add(Message("t", b"x", properties={"a": "\x01"}), None)
+        batch_queue.add(Message("t", b"x", properties={"a": "\x01"}), None)
     assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)
 
 
@@ -131,9 +131,9 @@ async def test_the_limits_hold_over_all_producers_of_a_client() -> None:
 
 async def test_united_keys_stay_within_the_properties_of_a_request() -> None:
     broker = Broker()
-    lane = make_lane(broker, batch_max_bytes=2 * 1024 * 1024)
-    futures = [add(lane, Message("t", b"x", keys=(f"{n:0500d}",))) for n in range(20)]
-    lane.flush()
+    batch_queue = make_lane(broker, batch_max_bytes=2 * 1024 * 1024)
+    futures = [add(batch_queue, Message("t", b"x", keys=(f"{n:0500d}",))) for n in range(20)]
+    batch_queue.flush()
     await asyncio.gather(*futures)
     assert len(broker.sent) == 3
     for outgoing in broker.sent:
@@ -143,36 +143,36 @@ async def test_united_keys_stay_within_the_properties_of_a_request() -> None:
 async def test_callbacks_of_what_has_no_answer_are_told_when_the_producer_closes() -> None:
     broker, told = Broker(), list[SendResult | BaseException]()
     broker.silent = True
-    lane = make_lane(broker)
+    batch_queue = make_lane(broker)
     for _ in range(2):
-        lane.add(Message("t", b"x"), None, told.append)
-    await lane.leave(0.01)
+        batch_queue.add(Message("t", b"x"), None, told.append)
+    await batch_queue.leave(0.01)
     assert [type(outcome) for outcome in told] == [ClientClosed] * 2
 
 
 async def test_leaving_sends_what_waits() -> None:
     broker, accumulator = Broker(), Accumulator()
-    lane = make_lane(broker, accumulator)
-    assert make_lane(broker, accumulator) is lane  # the second producer of the same group
-    future = add(lane, Message("t", b"x"))
-    await lane.leave(5)
+    batch_queue = make_lane(broker, accumulator)
+    assert make_lane(broker, accumulator) is batch_queue  # the second producer of the same group
+    future = add(batch_queue, Message("t", b"x"))
+    await batch_queue.leave(5)
     assert future.done()
-    await lane.leave(5)
-    assert make_lane(broker, accumulator) is not lane
+    await batch_queue.leave(5)
+    assert make_lane(broker, accumulator) is not batch_queue
 
 
 async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> None:
     broker = Broker()
     broker.silent = True
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"x")) for _ in range(2)]
-    await lane.leave(0.01)
+    batch_queue = make_lane(broker)
+    futures = [add(batch_queue, Message("t", b"x")) for _ in range(2)]
+    await batch_queue.leave(0.01)
     for future in futures:
         with pytest.raises(ClientClosed):
             await future
 
 
-def shared_lane() -> tuple[Broker, Lane]:
+def shared_lane() -> tuple[Broker, BatchQueue]:
     """A silent broker, and the lane of two producers that send to it."""
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True
@@ -181,12 +181,12 @@ def shared_lane() -> tuple[Broker, Lane]:
 
 
 async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_waits() -> None:
-    broker, lane = shared_lane()
-    of_first = add(lane, Message("t", b"x"))
-    first = asyncio.create_task(lane.leave(0.05))
+    broker, batch_queue = shared_lane()
+    of_first = add(batch_queue, Message("t", b"x"))
+    first = asyncio.create_task(batch_queue.leave(0.05))
     await eventually(lambda: len(broker.sent) == 1)
-    of_second = add(lane, Message("t", b"x"))
-    second = asyncio.create_task(lane.leave(60))
+    of_second = add(batch_queue, Message("t", b"x"))
+    second = asyncio.create_task(batch_queue.leave(60))
     await first
     assert not of_second.done()
     assert not of_first.done()  # the second one may have messages in the same batch
@@ -196,12 +196,12 @@ async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_w
 
 
 async def test_who_closes_last_ends_its_own_and_nothing_that_another_one_still_waits_for() -> None:
-    broker, lane = shared_lane()
-    of_first = add(lane, Message("t", b"x"))
-    first = asyncio.create_task(lane.leave(60))
+    broker, batch_queue = shared_lane()
+    of_first = add(batch_queue, Message("t", b"x"))
+    first = asyncio.create_task(batch_queue.leave(60))
     await eventually(lambda: len(broker.sent) == 1)
-    of_second = add(lane, Message("t", b"x"))
-    await lane.leave(0.01)
+    of_second = add(batch_queue, Message("t", b"x"))
+    await batch_queue.leave(0.01)
     with pytest.raises(ClientClosed):
         await of_second
     assert not of_first.done()
@@ -211,53 +211,53 @@ async def test_who_closes_last_ends_its_own_and_nothing_that_another_one_still_w
 
 
 async def test_a_batch_that_an_open_producer_shares_outlives_the_close_of_the_other_one() -> None:
-    broker, lane = shared_lane()
-    futures = [add(lane, Message("t", b"x")) for _ in range(2)]
-    await lane.leave(0.01)
+    broker, batch_queue = shared_lane()
+    futures = [add(batch_queue, Message("t", b"x")) for _ in range(2)]
+    await batch_queue.leave(0.01)
     assert len(broker.sent) == 1
     assert not any(future.done() for future in futures)
-    await lane.leave(0.01)
+    await batch_queue.leave(0.01)
     for future in futures:
         with pytest.raises(ClientClosed):
             await future
 
 
 async def test_one_whose_close_is_given_up_waits_for_nothing_any_more() -> None:
-    broker, lane = shared_lane()
-    future = add(lane, Message("t", b"x"))
-    first = asyncio.create_task(lane.leave(60))
+    broker, batch_queue = shared_lane()
+    future = add(batch_queue, Message("t", b"x"))
+    first = asyncio.create_task(batch_queue.leave(60))
     await eventually(lambda: len(broker.sent) == 1)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
     assert not future.done()  # the second one may have messages in the same batch
-    await lane.leave(0.01)
+    await batch_queue.leave(0.01)
     assert isinstance(future.exception(), ClientClosed)
 
 
 async def test_when_the_close_of_the_last_one_is_given_up_nothing_stays_pending() -> None:
-    broker, lane = shared_lane()
-    futures = [add(lane, Message("t", b"x", tag)) for tag in "AB"]
-    both = [asyncio.create_task(lane.leave(60)) for _ in range(2)]
+    broker, batch_queue = shared_lane()
+    futures = [add(batch_queue, Message("t", b"x", tag)) for tag in "AB"]
+    both = [asyncio.create_task(batch_queue.leave(60)) for _ in range(2)]
     await eventually(lambda: len(broker.sent) == 2)
     both[1].cancel()
     with pytest.raises(asyncio.CancelledError):
         await both[1]
-    assert len(lane._tasks) == 2  # the first one still waits
+    assert len(batch_queue._tasks) == 2  # the first one still waits
     both[0].cancel()
-    await eventually(lambda: not lane._tasks)
+    await eventually(lambda: not batch_queue._tasks)
     assert all(isinstance(future.exception(), ClientClosed) for future in futures)
-    assert lane._shared.held_bytes == 0
+    assert batch_queue._shared.held_bytes == 0
 
 
 async def test_a_lane_that_its_last_producer_leaves_takes_no_other_one() -> None:
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True
-    lane = make_lane(broker, accumulator)
-    future = add(lane, Message("t", b"x"))
-    leaving = asyncio.create_task(lane.leave(60))
+    batch_queue = make_lane(broker, accumulator)
+    future = add(batch_queue, Message("t", b"x"))
+    leaving = asyncio.create_task(batch_queue.leave(60))
     await eventually(lambda: len(broker.sent) == 1)
-    assert make_lane(broker, accumulator) is not lane
+    assert make_lane(broker, accumulator) is not batch_queue
     broker.speaks.set()
     await leaving
     assert future.done()
@@ -265,7 +265,7 @@ async def test_a_lane_that_its_last_producer_leaves_takes_no_other_one() -> None
 
 async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None:
     broker = Broker()
-    lane = make_lane(broker)
+    batch_queue = make_lane(broker)
     sent = [
         Message("t", b"same"),
         Message("t", b"flagged", flag=7),
@@ -273,10 +273,10 @@ async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None
         Message("t", b"other length", keys=("k",)),
         Message("t", b"", properties={"UNIQ_KEY": "own id", "colour": "grün"}),
     ]
-    futures = [add(lane, message) for message in sent]
-    gave_up = add(lane, Message("t", b"gave up", keys=("gone",)))
+    futures = [add(batch_queue, message) for message in sent]
+    gave_up = add(batch_queue, Message("t", b"gave up", keys=("gone",)))
     gave_up.cancel()
-    await lane.leave(5)
+    await batch_queue.leave(5)
     results = [future.result() for future in futures]
     [outgoing] = broker.sent
     records = decode_batch(outgoing.body)
@@ -293,37 +293,37 @@ async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None
 
 async def test_properties_that_do_not_fit_are_refused_and_leave_nothing_behind() -> None:
     accumulator = Accumulator()
-    lane = make_lane(Broker(), accumulator)
+    batch_queue = make_lane(Broker(), accumulator)
     for length in (32_730, 32_767):  # the unique id does not fit any more, and not even the property
         with pytest.raises(MessageError, match="longer than 32767 bytes"):
-            lane.add(Message("t", b"x", properties={"a": "x" * length}), None)
+            batch_queue.add(Message("t", b"x", properties={"a": "x" * length}), None)
     assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)
 
 
 async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
-    lane = make_lane(Broker())
-    neighbour = add(lane, Message("t", b"x"))
-    assert lane.add(Message("t", b"x", keys=("k" * 32_000,)), None) is None
-    lane.flush()
+    batch_queue = make_lane(Broker())
+    neighbour = add(batch_queue, Message("t", b"x"))
+    assert batch_queue.add(Message("t", b"x", keys=("k" * 32_000,)), None) is None
+    batch_queue.flush()
     assert (await neighbour).queue_offset == 100
 
 
 async def test_a_tag_that_leaves_little_room_for_keys_makes_no_batch() -> None:
     """The batch has the tag and the keys of all its messages."""
-    lane = make_lane(Broker())
-    assert lane.add(Message("t", b"x", tags="\u4e2d" * 2049), None) is None
-    future = add(lane, Message("t", b"x", tags="\u4e2d" * 2048, keys=("\U0001f600" * 4095,)))
-    await lane.leave(5)
+    batch_queue = make_lane(Broker())
+    assert batch_queue.add(Message("t", b"x", tags="\u4e2d" * 2049), None) is None
+    future = add(batch_queue, Message("t", b"x", tags="\u4e2d" * 2048, keys=("\U0001f600" * 4095,)))
+    await batch_queue.leave(5)
     assert (await future).queue_offset == 100
 
 
 async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one() -> None:
     broker = Broker()
     broker.kinds.answered("t", "b", whole=False)
-    lane = make_lane(broker, compress_batches=True)
+    batch_queue = make_lane(broker, compress_batches=True)
     noise = os.urandom(len(LONG_TEXT))
-    futures = [add(lane, Message("t", body)) for body in (LONG_TEXT, b"short", LONG_TEXT, noise)]
-    await lane.leave(5)
+    futures = [add(batch_queue, Message("t", body)) for body in (LONG_TEXT, b"short", LONG_TEXT, noise)]
+    await batch_queue.leave(5)
     await asyncio.gather(*futures)
     found = {(outgoing.sys_flag, record.body) for outgoing in broker.sent for record in decode_batch(outgoing.body)}
     assert found == {(0x301, zlib.compress(LONG_TEXT, 5)), (0, b"short"), (0, noise)}
@@ -334,9 +334,9 @@ async def test_on_other_topics_they_are_left_to_the_compression_of_the_batch(who
     broker = Broker()
     if whole is not None:
         broker.kinds.answered("t", "b", whole=whole)
-    lane = make_lane(broker, compress_batches=True)
-    futures = [add(lane, Message("t", LONG_TEXT)) for _ in range(2)]
-    await lane.leave(5)
+    batch_queue = make_lane(broker, compress_batches=True)
+    futures = [add(batch_queue, Message("t", LONG_TEXT)) for _ in range(2)]
+    await batch_queue.leave(5)
     await asyncio.gather(*futures)
     [outgoing] = broker.sent
     assert outgoing.sys_flag == 0

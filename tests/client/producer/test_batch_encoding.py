@@ -240,9 +240,9 @@ async def test_a_compressor_that_fails_fails_the_senders_of_its_batch_and_nothin
         expected = [MemoryError if body is BAD else SendResult for _, body in places]
         assert [type(outcome) for outcome in outcomes] == expected
         assert {str(each) for each in outcomes if isinstance(each, MemoryError)} == {"no room to compress"}
-        assert producer._lane is not None
+        assert producer._batch_queue is not None
         assert producer._instance is not None
-        shared, in_flight = producer._lane._shared, producer._instance.shared(InFlight.of)
+        shared, in_flight = producer._batch_queue._shared, producer._instance.shared(InFlight.of)
         await eventually(lambda: (shared.held_bytes, shared.open_batches, in_flight.bytes) == (0, 0, 0))
         assert len(peer.received[RequestCode.SEND_QUEUE_BATCHES]) == (together and GOOD in bodies)
 

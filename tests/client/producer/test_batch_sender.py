@@ -10,26 +10,26 @@ from typing import Any, cast
 import pytest
 
 from raptormq.client.message.send_request import Outgoing, prepare_merged
-from raptormq.client.producer import batch_sender as departures
-from raptormq.client.producer.batch_sender import Parcel, Settle, Shipping
+from raptormq.client.producer import batch_sender
+from raptormq.client.producer.batch_sender import BatchPart, Settle, Shipping
 from raptormq.client.results import SendResult
 from raptormq.errors import RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.compression import Compression, compress
 from raptormq.protocol.message import Message, MessageQueue
+from tests.client.batch_queues import LONG_TEXT, QUEUE, Broker, add, make_lane
 from tests.client.eventually import eventually
-from tests.client.lanes import LONG_TEXT, QUEUE, Broker, add, make_lane
 
 
 async def test_a_failed_batch_fails_its_senders_and_no_others() -> None:
     broker = Broker()
     broker.error = lambda outgoing: RequestTimeout("silence") if outgoing.topic == "bad" else None
-    lane = make_lane(broker)
-    bad = [add(lane, Message("bad", b"x")) for _ in range(3)]
-    alone = add(lane, Message("bad", b"x", "A"))
-    good = [add(lane, Message("good", b"x")) for _ in range(3)]
-    lane.flush()
+    batch_queue = make_lane(broker)
+    bad = [add(batch_queue, Message("bad", b"x")) for _ in range(3)]
+    alone = add(batch_queue, Message("bad", b"x", "A"))
+    good = [add(batch_queue, Message("good", b"x")) for _ in range(3)]
+    batch_queue.flush()
     outcomes = await asyncio.gather(*bad, alone, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["silence"] * 4
     assert all(isinstance(outcome, RequestTimeout) for outcome in outcomes)
@@ -38,10 +38,10 @@ async def test_a_failed_batch_fails_its_senders_and_no_others() -> None:
 
 async def test_a_sender_that_gave_up_before_the_batch_left_is_not_sent() -> None:
     broker = Broker()
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"%d" % n)) for n in range(3)]
+    batch_queue = make_lane(broker)
+    futures = [add(batch_queue, Message("t", b"%d" % n)) for n in range(3)]
     futures[1].cancel()
-    lane.flush()
+    batch_queue.flush()
     results = await asyncio.gather(futures[0], futures[2])
     assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"2"]
     assert [result.queue_offset for result in results] == [100, 101]
@@ -51,16 +51,16 @@ async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
     broker = Broker()
     unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
     broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"%d" % n, "A")) for n in range(2)]
-    lane.flush()
+    batch_queue = make_lane(broker)
+    futures = [add(batch_queue, Message("t", b"%d" % n, "A")) for n in range(2)]
+    batch_queue.flush()
     results = await asyncio.gather(*futures)
     singles = broker.sent[1:]
     assert [outgoing.body for outgoing in singles] == [b"0", b"1"]
     assert [outgoing.message_id for outgoing in singles] == [result.message_id for result in results]
-    assert lane.add(Message("t", b"x"), None) is None
-    assert lane.add(Message("t", b"x"), QUEUE) is None
-    await asyncio.gather(add(lane, Message("t", b"x"), MessageQueue("t", "other", 0)), lane.leave(5))
+    assert batch_queue.add(Message("t", b"x"), None) is None
+    assert batch_queue.add(Message("t", b"x"), QUEUE) is None
+    await asyncio.gather(add(batch_queue, Message("t", b"x"), MessageQueue("t", "other", 0)), batch_queue.leave(5))
 
 
 @pytest.mark.parametrize(("seconds", "timeouts"), [(1.0, [3.0, 2.0, 1.0]), (4.0, [3.0])])
@@ -72,9 +72,9 @@ async def test_one_time_limit_covers_a_batch_and_the_messages_that_it_is_broken_
     broker.on_send = lambda: now.append(now.pop() + seconds)
     unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
     broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
-    lane = make_lane(broker)
-    futures = [add(lane, Message("t", b"%d" % n)) for n in range(2)]
-    lane.flush()
+    batch_queue = make_lane(broker)
+    futures = [add(batch_queue, Message("t", b"%d" % n)) for n in range(2)]
+    batch_queue.flush()
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {SendResult if timeouts[1:] else RequestTimeout}
     assert broker.timeouts == timeouts
@@ -94,9 +94,9 @@ async def test_the_limit_covers_a_request_for_several_queues_and_its_batches_too
             now[0] += 1.0
             raise ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
 
-    lane = make_lane(broker, shipping=cast("Shipping", Refusing()))
-    futures = [add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
-    lane.flush()
+    batch_queue = make_lane(broker, shipping=cast("Shipping", Refusing()))
+    futures = [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
+    batch_queue.flush()
     await asyncio.gather(*futures)
     assert broker.timeouts == [2.0, 2.0]
 
@@ -113,17 +113,17 @@ async def test_what_was_refused_too_late_to_be_sent_in_parts_tells_the_refusal(
         def serves(self, _: str) -> bool:
             return True
 
-        async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle, _: object) -> None:
+        async def send(self, parts: dict[int, BatchPart], timeout: float, settle: Settle, _: object) -> None:
             now[0] += timeout
             if as_a_whole:
                 raise refusal
-            for number in list(parcels):
-                del parcels[number]
+            for number in list(parts):
+                del parts[number]
                 settle(number, refusal)
 
-    lane = make_lane(broker, shipping=cast("Shipping", Late()))
-    futures = [add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
-    lane.flush()
+    batch_queue = make_lane(broker, shipping=cast("Shipping", Late()))
+    futures = [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
+    batch_queue.flush()
     assert await asyncio.gather(*futures, return_exceptions=True) == [refusal] * 3
     assert not broker.sent
 
@@ -135,7 +135,7 @@ async def test_the_time_that_encoding_takes_does_not_count(monkeypatch: pytest.M
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
 
     def slowly(*arguments: Any) -> Outgoing:
-        monkeypatch.setattr(departures, "prepare_merged", prepare_merged)
+        monkeypatch.setattr(batch_sender, "prepare_merged", prepare_merged)
         now[0] += 4.0
         return prepare_merged(*arguments)
 
@@ -146,10 +146,10 @@ async def test_the_time_that_encoding_takes_does_not_count(monkeypatch: pytest.M
         async def send(self, *_: object) -> None:
             raise ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
 
-    lane = make_lane(broker, shipping=cast("Shipping", Unknown()))
-    futures = [add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for number in queues]
-    monkeypatch.setattr(departures, "prepare_merged", slowly)
-    lane.flush()
+    batch_queue = make_lane(broker, shipping=cast("Shipping", Unknown()))
+    futures = [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for number in queues]
+    monkeypatch.setattr(batch_sender, "prepare_merged", slowly)
+    batch_queue.flush()
     await asyncio.gather(*futures)
     assert set(broker.timeouts) == {3.0}
 
@@ -179,9 +179,11 @@ async def test_what_one_batch_raises_is_no_matter_of_those_that_it_was_to_leave_
 
     broker = Unequal()
     broker.silent = True
-    lane = make_lane(broker, shipping=cast("Shipping", Refusing()))
-    bad, good = ([add(lane, Message("t", b"x"), MessageQueue("t", "b", number)) for _ in range(2)] for number in (0, 1))
-    lane.flush()
+    batch_queue = make_lane(broker, shipping=cast("Shipping", Refusing()))
+    bad, good = (
+        [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for _ in range(2)] for number in (0, 1)
+    )
+    batch_queue.flush()
     assert [type(error) for error in await asyncio.gather(*bad, return_exceptions=True)] == [MemoryError] * 2
     await eventually(lambda: len(broker.sent) == 1)
     broker.speaks.set()
@@ -203,9 +205,9 @@ async def test_a_message_that_cannot_be_compressed_alone_fails_alone(monkeypatch
     monkeypatch.setattr("raptormq.client.message.send_request.compress", failing_for_one)
     broker = Broker()
     broker.error = answer
-    lane = make_lane(broker)
-    first, bad, last = (add(lane, Message("t", head + LONG_TEXT)) for head in (b"good", b"bad", b"good"))
-    lane.flush()
+    batch_queue = make_lane(broker)
+    first, bad, last = (add(batch_queue, Message("t", head + LONG_TEXT)) for head in (b"good", b"bad", b"good"))
+    batch_queue.flush()
     with pytest.raises(MemoryError):
         await bad
     await eventually(lambda: len(broker.sent) == 3)
@@ -220,13 +222,13 @@ async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: py
         told.append(outcome)
         raise ZeroDivisionError
 
-    lane = make_lane(broker)
-    assert lane.add(Message("t", b"0"), None, told.append) == told.append
-    future, gave_up = add(lane, Message("t", b"1")), add(lane, Message("t", b"gave up"))
+    batch_queue = make_lane(broker)
+    assert batch_queue.add(Message("t", b"0"), None, told.append) == told.append
+    future, gave_up = add(batch_queue, Message("t", b"1")), add(batch_queue, Message("t", b"gave up"))
     gave_up.cancel()
-    assert lane.add(Message("t", b"2"), None, broken) is broken
-    assert lane.add(Message("t", b"3", keys=("k",)), None, told.append) == told.append
-    await lane.leave(5)
+    assert batch_queue.add(Message("t", b"2"), None, broken) is broken
+    assert batch_queue.add(Message("t", b"3", keys=("k",)), None, told.append) == told.append
+    await batch_queue.leave(5)
     assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"1", b"2", b"3"]
     results = [result for result in (told[0], future.result(), *told[1:]) if isinstance(result, SendResult)]
     assert [result.queue_offset for result in results] == [100, 101, 102, 103]
@@ -241,10 +243,10 @@ async def test_callbacks_learn_why_a_batch_failed(whole: bool) -> None:
     refused, unknown = ServerError(17, "no topic", "b"), ServerError(3, "not supported", "b")
     is_batch = RequestCode.SEND_BATCH_MESSAGE
     broker.error = lambda outgoing: unknown if outgoing.code == is_batch and not whole else refused
-    lane = make_lane(broker)
+    batch_queue = make_lane(broker)
     for _ in range(3):
-        lane.add(Message("t", b"x"), None, told.append)
-    await lane.leave(5)
+        batch_queue.add(Message("t", b"x"), None, told.append)
+    await batch_queue.leave(5)
     assert told == [refused] * 3
     assert len(broker.sent) == (1 if whole else 4)
 
@@ -263,9 +265,9 @@ async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_o
         return None
 
     broker.error = answer
-    lane = make_lane(broker, compress_batches=True)
-    futures = [add(lane, Message("t", LONG_TEXT)) for _ in range(2)]
-    await lane.leave(5)
+    batch_queue = make_lane(broker, compress_batches=True)
+    futures = [add(batch_queue, Message("t", LONG_TEXT)) for _ in range(2)]
+    await batch_queue.leave(5)
     await asyncio.gather(*futures)
     singles = broker.sent[1:]
     assert [(outgoing.code, outgoing.sys_flag) for outgoing in singles] == [(RequestCode.SEND_MESSAGE_V2, 0x301)] * 2

@@ -153,11 +153,11 @@ async def test_all_brokers_gone_is_an_error_in_time(free_port: int, monkeypatch:
     failed: list[bool] = []
 
     class InTimeForThree(Attempts):
-        def another(self, *, found_nobody: bool, elsewhere: bool = False) -> float | None:
-            failed.append(found_nobody)
+        def another(self, *, no_broker_reached: bool, elsewhere: bool = False) -> float | None:
+            failed.append(no_broker_reached)
             if len(failed) == 3:
                 self._deadline = self._clock()
-            return super().another(found_nobody=found_nobody, elsewhere=elsewhere)
+            return super().another(no_broker_reached=no_broker_reached, elsewhere=elsewhere)
 
     monkeypatch.setattr("raptormq.client.producer.sender.Attempts", InTimeForThree)
     async with ScriptedPeer() as peer:

@@ -9,7 +9,7 @@ import pytest
 
 from raptormq.storage import MessageStore, StoreConfig
 from raptormq.storage.log.commit_log import QUIET_MS
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def test_only_hot_bytes_stay_in_the_memory_of_the_process(tmp_path: Path) -> Non
     for _ in range(10):
         put(store, *(message("x" * 100_000) for _ in range(10)))
         end = store.queue_end("topic", 0)
-        result = store.get_messages("topic", 0, end - 5, Wishes(5, MIB))
+        result = store.get_messages("topic", 0, end - 5, ReadOptions(5, MIB))
         slices += [bytes(each) and each for each in result.buffers]
     before = mapped_kib(tmp_path)
     assert before > 3 * 1024

@@ -13,7 +13,7 @@ from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.fs.page_cache import Extent, fetch
 from raptormq.storage.index.index_file import ENTRY_BYTES, HEADER_BYTES
 from raptormq.storage.queue.append_batches import PendingRecord
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from raptormq.storage.recovery.checkpoint_file import decode_checkpoint
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -145,9 +145,9 @@ async def test_cold_reads_fetch_in_a_thread_and_answer(cold: str) -> None:
     store = open_store(volume)
     store.set_loop(asyncio.get_running_loop())
     volume.cold = cold
-    result = store.get_messages("topic", 0, 3, Wishes(4, 1 << 20))
+    result = store.get_messages("topic", 0, 3, ReadOptions(4, 1 << 20))
     assert (result.status, result.cold, result.next_offset, result.buffers) == (GetStatus.FOUND, True, 3, [])
-    result = await store.get_messages_cold("topic", 0, 3, Wishes(4, 1 << 20))
+    result = await store.load_messages("topic", 0, 3, ReadOptions(4, 1 << 20))
     assert (result.status, result.cold, result.message_count) == (GetStatus.FOUND, False, 4)
     assert await store.offset_by_time_cold("topic", 0, 0) == 0
     record = await store.message_at_cold(0)

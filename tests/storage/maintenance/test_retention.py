@@ -17,7 +17,7 @@ from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.maintenance.retention import parse_hours
 from raptormq.storage.queue.consume_queue import ConsumeQueue
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.batch_stores import batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -196,9 +196,9 @@ def test_queues_follow_the_log() -> None:
     run_retention(store, at_hour(12))
     assert queue_bounds(store, "topic", 0) == (3, 3)
     assert queue_bounds(store, "topic", 1) == (2, 3)
-    gone = store.get_messages("topic", 0, 1, Wishes(32, 1 << 20))
+    gone = store.get_messages("topic", 0, 1, ReadOptions(32, 1 << 20))
     assert (gone.status, gone.next_offset, gone.min_offset) == (GetStatus.OFFSET_TOO_SMALL, 3, 3)
-    assert store.get_messages("topic", 0, 3, Wishes(32, 1 << 20)).status is GetStatus.OFFSET_OVERFLOW_ONE
+    assert store.get_messages("topic", 0, 3, ReadOptions(32, 1 << 20)).status is GetStatus.OFFSET_OVERFLOW_ONE
     assert [body[0] for body in bodies(read_queue(store, queue_id=1))] == ["5"]
     assert offset_by_time(store, "topic", 1, 0) == 2
     assert message_at(store, 0) is None

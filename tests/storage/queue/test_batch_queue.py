@@ -14,7 +14,7 @@ from raptormq.protocol.tags import tag_hash
 from raptormq.storage import GetStatus
 from raptormq.storage.queue.batch_queue import BatchConsumeQueue, BatchItem
 from raptormq.storage.queue.batch_search import BatchSearch
-from raptormq.storage.read.options import Boundary, Wishes
+from raptormq.storage.read.options import Boundary, ReadOptions
 from tests.storage.batch_stores import batch, items_of, open_batch_store, read_batches
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
@@ -76,7 +76,7 @@ def test_offsets_beyond_the_end(offset: int, status: str, next_offset: int) -> N
     store = open_batch_store()
     put(store, batch(["a", "b", "c"]), batch(["d", "e"]))
 
-    result = store.get_messages("batches", 0, offset, Wishes(32, 1 << 20))
+    result = store.get_messages("batches", 0, offset, ReadOptions(32, 1 << 20))
 
     assert (result.status, result.next_offset, result.buffers) == (GetStatus[status], 5, [])
 
@@ -85,7 +85,7 @@ def test_a_read_begins_inside_a_batch_with_exactly_that_message() -> None:
     store = open_batch_store()
     put(store, batch(["a", "b", "c", "d"]), batch(["e", "f"]))
 
-    result = store.get_messages("batches", 0, 2, Wishes(32, 1 << 20, whole=True))
+    result = store.get_messages("batches", 0, 2, ReadOptions(32, 1 << 20, whole=True))
 
     first, second, wrapper = iter_records(b"".join(result.buffers))
     assert (first.queue_offset, first.body, first.sys_flag) == (2, b"c", 0)
@@ -99,7 +99,7 @@ def test_limits_count_whole_batches_and_messages_of_those_taken_apart() -> None:
     put(store, batch([*"abcde"]), batch([*"fgh"]), batch([*"ij"]))
 
     def read(offset: int, count: int, size: int = 1 << 20, *, whole: bool = True) -> tuple[int, int]:
-        result = store.get_messages("batches", 0, offset, Wishes(count, size, whole=whole))
+        result = store.get_messages("batches", 0, offset, ReadOptions(count, size, whole=whole))
         return result.message_count, result.next_offset
 
     assert read(0, 1) == (5, 5)
@@ -145,7 +145,7 @@ def test_tags_are_the_batches_or_else_the_messages_own() -> None:
     put(store, mixed, batch(["d", "e"], tag="blue"), batch(["f"], tag="red"), message("g", "batches"))
 
     def read(tag: str) -> tuple[list[tuple[int, int]], int]:
-        result = store.get_messages("batches", 0, 0, Wishes(32, 1 << 20, frozenset({tag_hash(tag)}), whole=True))
+        result = store.get_messages("batches", 0, 0, ReadOptions(32, 1 << 20, frozenset({tag_hash(tag)}), whole=True))
         found = [(each.queue_offset, each.sys_flag) for each in iter_records(b"".join(result.buffers))]
         return found, result.next_offset
 
@@ -168,10 +168,10 @@ def test_filters_by_property_judge_messages_and_keep_to_their_limit() -> None:
     store = open_batch_store()
     put(store, batch(["0", "1", "2", "3"]), batch(["4", "5"]))
 
-    result = store.get_messages("batches", 0, 0, Wishes(32, 1 << 20, None, Even(), whole=True))
+    result = store.get_messages("batches", 0, 0, ReadOptions(32, 1 << 20, None, Even(), whole=True))
     assert [each.body for each in iter_records(b"".join(result.buffers))] == [b"0", b"2"]
     assert result.next_offset == 3
-    result = store.get_messages("batches", 0, 3, Wishes(32, 1 << 20, None, Even(), whole=True))
+    result = store.get_messages("batches", 0, 3, ReadOptions(32, 1 << 20, None, Even(), whole=True))
     assert [each.body for each in iter_records(b"".join(result.buffers))] == [b"4"]
     assert result.next_offset == 6
 
@@ -180,7 +180,7 @@ def test_properties_longer_than_the_limit_are_judged_one_message_at_a_time(monke
     monkeypatch.setattr(Even, "max_scanned_bytes", 1)
     store = open_batch_store()
     put(store, batch(["0", "1"]), batch(["2"]))
-    ends = [store.get_messages("batches", 0, at, Wishes(32, 1 << 20, None, Even(), whole=True)) for at in range(3)]
+    ends = [store.get_messages("batches", 0, at, ReadOptions(32, 1 << 20, None, Even(), whole=True)) for at in range(3)]
     assert [(end.message_count, end.next_offset) for end in ends] == [(1, 1), (0, 2), (1, 3)]
 
 
@@ -206,7 +206,7 @@ async def test_a_batch_of_the_largest_number() -> None:
     put(store, batch(["x"] * 32_767), batch(["y"]))
 
     assert await store.queue_bounds("batches", 0) == (0, 32_768)
-    found = await store.get_messages_cold("batches", 0, 32_766, Wishes(32, 1 << 20))
+    found = await store.load_messages("batches", 0, 32_766, ReadOptions(32, 1 << 20))
     assert bodies(list(iter_records(b"".join(found.buffers)))) == ["x", "y"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from raptormq.errors import ConfigError, StorageError
 from raptormq.storage import MessageStore, StoreConfig
 from raptormq.storage.queue.consume_queue import ITEM_BYTES
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, message, open_store, put, queue_bounds, read_queue
 
@@ -39,9 +39,9 @@ def test_a_read_ends_with_its_file_and_the_next_goes_on() -> None:
     store = open_store(segment_size=1 << 16)
     put(store, *(message(str(number)) for number in range(30)))
     store._queues.flush(1)
-    result = store.get_messages("topic", 0, 15, Wishes(32, 1 << 20))
+    result = store.get_messages("topic", 0, 15, ReadOptions(32, 1 << 20))
     assert (result.message_count, result.next_offset) == (5, 20)
-    assert store.get_messages("topic", 0, 20, Wishes(32, 1 << 20)).message_count == 10
+    assert store.get_messages("topic", 0, 20, ReadOptions(32, 1 << 20)).message_count == 10
 
 
 def test_the_least_recently_used_file_is_closed() -> None:
@@ -63,7 +63,7 @@ def test_a_missing_queue_file_is_an_error_and_not_an_end() -> None:
     store._queues.files.close()
     volume.remove_tree("/store/consumequeue/topic/0")
     with pytest.raises(StorageError, match=r"cannot read .*/consumequeue/topic/0/0+: No such file"):
-        store.get_messages("topic", 0, 0, Wishes(32, 1 << 20))
+        store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20))
 
 
 def test_files_are_sparse_and_have_the_size_of_the_reference(tmp_path: Path) -> None:

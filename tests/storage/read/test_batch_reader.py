@@ -17,13 +17,13 @@ from raptormq.storage.queue.batch_queue import BATCH_ITEM_BYTES, BatchConsumeQue
 from raptormq.storage.read import batch_reader
 from raptormq.storage.read import item_repair as item_mending
 from raptormq.storage.read.batch_unpacker import MAX_UNPACKED_BYTES
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.batch_stores import at_once, batch, open_batch_store
 from tests.storage.test_damaged_items import Everything
 
-OURS = Wishes(32, 1 << 20, whole=True)
+OURS = ReadOptions(32, 1 << 20, whole=True)
 OFFICIAL = OURS._replace(encrypted=False)
-OLD = Wishes(32, 1 << 20)
+OLD = ReadOptions(32, 1 << 20)
 TAG = frozenset({tag_hash("A")})
 INSIDE = 5
 """The batch in question has the offsets 2 to 11."""
@@ -52,9 +52,9 @@ def store_with(record: PendingRecord) -> MessageStore:
     return store
 
 
-def read(store: MessageStore, offset: int, wishes: Wishes) -> GetResult:
-    result = store.get_messages("batches", 0, offset, wishes)
-    return at_once(store.get_messages_cold("batches", 0, offset, wishes)) if result.cold else result
+def read(store: MessageStore, offset: int, options: ReadOptions) -> GetResult:
+    result = store.get_messages("batches", 0, offset, options)
+    return at_once(store.load_messages("batches", 0, offset, options)) if result.cold else result
 
 
 def offsets(result: GetResult) -> list[int]:
@@ -90,35 +90,35 @@ def test_the_official_client_gets_it_whole_when_it_is_too_large_only(tags: froze
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "options",
     [OLD, OLD._replace(tags=TAG), OURS._replace(properties=Everything())],
     ids=["old", "old, tag", "properties"],
 )
 @pytest.mark.parametrize(("record", "end"), [(TOO_LARGE, 12), (DAMAGED, 11)], ids=["large", "damaged"])
 def test_who_wants_messages_steps_over_it_and_it_is_counted(
-    wishes: Wishes, record: PendingRecord, end: int, caplog: pytest.LogCaptureFixture
+    options: ReadOptions, record: PendingRecord, end: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_with(record)
     found, begin = list[int](), 0
     while begin <= end:
-        result = read(store, begin, wishes)
+        result = read(store, begin, options)
         found, begin = found + offsets(result), result.next_offset
     assert (found, store.stats().left_out_records) == ([0, 1, end], 1)
     assert "1 batches of batches/0 from offset " in caplog.text
     for number, inside in enumerate((2, INSIDE, end - 1), 2):
-        assert offsets(read(store, inside, wishes)) == [end]
+        assert offsets(read(store, inside, options)) == [end]
         assert store.stats().left_out_records == number
 
 
-@pytest.mark.parametrize("wishes", [OLD, OURS._replace(properties=Everything())], ids=["old", "properties"])
-def test_many_of_them_cost_no_read_much(wishes: Wishes) -> None:
+@pytest.mark.parametrize("options", [OLD, OURS._replace(properties=Everything())], ids=["old", "properties"])
+def test_many_of_them_cost_no_read_much(options: ReadOptions) -> None:
     """Each takes a thread for a tenth of a second."""
     store = open_batch_store()
     store.append([*[TOO_LARGE] * 5, batch(["behind"])])
     store.dispatch()
     begin, reads = 0, list[int]()
     while begin <= 50:
-        result = read(store, begin, wishes)
+        result = read(store, begin, options)
         reads.append((result.next_offset - begin) // 10)
         begin = result.next_offset
     assert max(reads) <= 2
@@ -148,12 +148,12 @@ def test_many_damaged_items_in_a_row_cost_nothing_behind_them(
         store._queues.files.rewrite(queue, number, damage * BATCH_ITEM_BYTES)
     lost = range(10, 10 + count)
     for begin in (0, 11, 9 + count, 10 + count, 11 + count):
-        for wishes in (OURS, OLD):
+        for options in (OURS, OLD):
             queue.seen = (-1, 0)  # the first read looks for its item, the others go on
             found: list[int] = []
             offset = begin
             while offset < 60:
-                result = read(store, offset, wishes)
+                result = read(store, offset, options)
                 assert result.next_offset > offset
                 found += offsets(result)
                 offset = result.next_offset

@@ -16,7 +16,7 @@ from raptormq.protocol.record import StoredMessage, decode_record, encode_record
 from raptormq.storage import GetResult, MessageStore, PendingRecord
 from raptormq.storage.read import batch_unpacker as batch_records
 from raptormq.storage.read.batch_unpacker import AT_ONCE_BYTES
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.batch_stores import open_batch_store
 
 LARGE = AT_ONCE_BYTES + 1
@@ -57,7 +57,7 @@ def unpacked_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
 
 
 def get(store: MessageStore, offset: int = 0) -> GetResult:
-    return store.get_messages("batches", 0, offset, Wishes(32, 1 << 18))
+    return store.get_messages("batches", 0, offset, ReadOptions(32, 1 << 18))
 
 
 def offsets(result: GetResult) -> list[int]:
@@ -67,7 +67,7 @@ def offsets(result: GetResult) -> list[int]:
 async def test_a_large_batch_is_taken_apart_by_a_thread_and_once(unpacked_by: list[tuple[int, bool]]) -> None:
     async with opened(compressed("large", 40 * 105_000, 40)) as store:
         assert get(store).cold
-        first = await store.get_messages_cold("batches", 0, 0, Wishes(32, 1 << 18))
+        first = await store.load_messages("batches", 0, 0, ReadOptions(32, 1 << 18))
         second = get(store, first.next_offset)
         assert offsets(first) == [0, 1]
         assert offsets(second) == [2, 3]
@@ -91,8 +91,8 @@ async def test_a_bomb_costs_a_thread_once_however_often_it_is_asked_for(caplog: 
     async with opened(*bombs, compressed("behind", 5)) as store:
         for offset in range(3):
             assert get(store, offset).cold
-            cold = await store.get_messages_cold("batches", 0, offset, Wishes(1, 1 << 18))
-            again = store.get_messages("batches", 0, offset, Wishes(1, 1 << 18))
+            cold = await store.load_messages("batches", 0, offset, ReadOptions(1, 1 << 18))
+            again = store.get_messages("batches", 0, offset, ReadOptions(1, 1 << 18))
             assert [(offsets(found), found.next_offset) for found in (cold, again)] == [([], offset + 1)] * 2
         assert offsets(get(store, 3)) == [3]
     assert caplog.text.count("longer than 14680064 bytes") == 3

@@ -15,7 +15,7 @@ from raptormq.storage import GetStatus, MessageStore
 from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.fs.real import RealFileSystem
 from raptormq.storage.read import item_repair as item_mending
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.batch_stores import BATCH_FILE_BYTES, at_once, batch, open_batch_store, read_batches
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, message, put, queue_bounds
@@ -123,7 +123,7 @@ def test_a_long_stretch_is_mended_with_one_walk(max_count: int, caplog: pytest.L
     store._queues.flush(100)
     volume.open("/store/batchconsumequeue/batches/0/00000000000000000000").write_at(46 * 5, [bytes(46 * 990)], 46 * 990)
     caplog.clear()
-    result = at_once(store.get_messages_cold("batches", 0, 1500, Wishes(max_count, 1 << 20)))
+    result = at_once(store.load_messages("batches", 0, 1500, ReadOptions(max_count, 1 << 20)))
     assert next(iter_records(b"".join(result.buffers))).queue_offset == 1500
     assert [record.getMessage() for record in caplog.records] == [
         "990 items of batches/0, 5 to 994, were damaged and are written again"
@@ -136,8 +136,8 @@ def test_nothing_but_damage() -> None:
     store, _ = filled(volume)
     for number in range(COUNT):
         damage(volume, number, b"\xff" * ITEM.size)
-    wanted = ("batches", 0, 0, Wishes(32, 1 << 20))
-    result = at_once(store.get_messages_cold(*wanted))
+    wanted = ("batches", 0, 0, ReadOptions(32, 1 << 20))
+    result = at_once(store.load_messages(*wanted))
     assert (result.status, result.buffers) == (GetStatus.MESSAGE_WAS_REMOVING, [])
     assert result.next_offset == result.max_offset
 
@@ -255,9 +255,9 @@ async def test_a_thread_walks_through_the_log(tmp_path: Path) -> None:
     damage(volume, 6, bytes(ITEM.size), root=root)
     store.set_loop(asyncio.get_running_loop())
     base = sum(number % 4 + 1 for number in range(6))
-    wanted = ("batches", 0, base, Wishes(3, 1 << 20))
+    wanted = ("batches", 0, base, ReadOptions(3, 1 << 20))
     assert store.get_messages(*wanted).cold
-    assert (await store.get_messages_cold(*wanted)).message_count == 3
+    assert (await store.load_messages(*wanted)).message_count == 3
     assert store.get_messages(*wanted).message_count == 3
     assert served(store) == sent
     store.close()

@@ -9,7 +9,7 @@ import pytest
 from raptormq.errors import StoreDamaged
 from raptormq.storage import GetStatus, MessageStore, RecoveryReport, StoreConfig
 from raptormq.storage.queue.consume_queue import FILLER, FILLER_SIZE, ITEM
-from raptormq.storage.read.options import Wishes
+from raptormq.storage.read.options import ReadOptions
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
     QUEUE_FILE_BYTES,
@@ -155,7 +155,7 @@ def test_a_lost_message_is_a_filler_in_its_queue() -> None:
     size = int.from_bytes(volume.open(LOG).read_at(0, 4))
     flip(volume, LOG, 2 * size + 90)
     store, _ = reopened(crash(volume))
-    result = store.get_messages("topic", 0, 2, Wishes(1, 1 << 20))
+    result = store.get_messages("topic", 0, 2, ReadOptions(1, 1 << 20))
     assert (result.status, result.message_count, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 0, 3)
     store.close()
     assert volume.open(QUEUE).read_at(40, 20) == ITEM.pack(3 * size, FILLER_SIZE, 0)
@@ -167,7 +167,7 @@ def test_a_record_that_rots_later_is_left_out_of_reads(caplog: pytest.LogCapture
     store, report = reopened(volume)
     assert report.damaged == []
     flip(volume, LOG, 2 * size + 88)
-    result = store.get_messages("topic", 0, 0, Wishes(32, 1 << 20))
+    result = store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20))
     assert (result.status, result.message_count, result.next_offset) == (GetStatus.FOUND, 5, 6)
     assert bodies(read_queue(store)) == list("01345")
     assert "1 damaged records of topic/0 from offset 0 on" in caplog.text
@@ -199,7 +199,7 @@ def test_a_queue_that_begins_late_starts_with_fillers() -> None:
     assert report.damaged == []
     first = read_queue(store)[0].queue_offset
     assert queue_bounds(store, "topic", 0) == (first, 30)
-    assert store.get_messages("topic", 0, 0, Wishes(32, 1 << 20)).status is GetStatus.OFFSET_TOO_SMALL
+    assert store.get_messages("topic", 0, 0, ReadOptions(32, 1 << 20)).status is GetStatus.OFFSET_TOO_SMALL
     store.close()
     start = first // 20 * 20
     data = volume.open(f"/store/consumequeue/topic/0/{start * 20:020d}").read_at(0, (first - start) * 20)
@@ -362,7 +362,7 @@ def test_a_damaged_item_costs_its_own_message(item: tuple[int, int]) -> None:
     store, _ = reopened(volume)
     volume.open(QUEUE).write_at(40, [ITEM.pack(*item, 0)], 20)
     assert bodies(read_queue(store)) == ["0", "1", "3", "4"]
-    alone = store.get_messages("topic", 0, 2, Wishes(1, 1 << 20))
+    alone = store.get_messages("topic", 0, 2, ReadOptions(1, 1 << 20))
     assert (alone.status, alone.next_offset, alone.buffers) == (GetStatus.MESSAGE_WAS_REMOVING, 3, [])
     assert bodies(read_queue(store, max_count=1)) == ["0", "1", "3", "4"]
     assert 0 <= offset_by_time(store, "topic", 0, 0) <= 3

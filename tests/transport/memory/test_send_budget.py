@@ -21,7 +21,7 @@ LONG = 100.0
 LEAST_PROGRESS = 65_536
 
 
-class Debtor:
+class PeerConnection:
     """A connection that takes what it is told to take."""
 
     def __init__(self, name: str = "somebody") -> None:
@@ -54,13 +54,13 @@ class Server:
         self.now = 100.0
         self.budget = AnswerBudget(BUDGET, PATIENCE, lambda: self.now)
 
-    def send(self, debtor: Debtor, size: int) -> Debtor:
-        debtor.sent_bytes += size
-        self.budget.add(debtor, size)
-        return debtor
+    def send(self, peer: PeerConnection, size: int) -> PeerConnection:
+        peer.sent_bytes += size
+        self.budget.add(peer, size)
+        return peer
 
-    def crowd(self, count: int, size: int) -> list[Debtor]:
-        return [self.send(Debtor(f"{number}"), size) for number in range(count)]
+    def crowd(self, count: int, size: int) -> list[PeerConnection]:
+        return [self.send(PeerConnection(f"{number}"), size) for number in range(count)]
 
     def is_short(self) -> bool:
         return self.budget.is_short
@@ -78,9 +78,9 @@ def server() -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def asking(budget: AnswerBudget, debtor: Debtor, size: int) -> AsyncIterator[asyncio.Future[bool]]:
+async def asking(budget: AnswerBudget, peer: PeerConnection, size: int) -> AsyncIterator[asyncio.Future[bool]]:
     """Somebody asks for room meanwhile."""
-    asked = asyncio.ensure_future(budget.room(debtor, size, LONG))
+    asked = asyncio.ensure_future(budget.room(peer, size, LONG))
     await asyncio.sleep(0)
     try:
         yield asked
@@ -103,7 +103,7 @@ async def test_up_to_three_quarters_nothing_happens(server: Server) -> None:
 
 
 async def test_what_was_taken_is_owed_no_more_when_the_last_byte_is_gone(server: Server) -> None:
-    reader = server.send(Debtor(), 8 * MIB)
+    reader = server.send(PeerConnection(), 8 * MIB)
     reader.taken_bytes = 8 * MIB - 1
     assert server.budget.held_bytes == 8 * MIB  # the kernel takes pieces, the memory is freed as a whole
     assert not reader.reads_answers
@@ -113,7 +113,7 @@ async def test_what_was_taken_is_owed_no_more_when_the_last_byte_is_gone(server:
 
 
 async def test_small_answers_are_counted_together(server: Server) -> None:
-    slow = Debtor()
+    slow = PeerConnection()
     for _ in range(1000):
         server.send(slow, 100)
     assert server.budget.held_bytes == 100_000
@@ -123,10 +123,10 @@ async def test_small_answers_are_counted_together(server: Server) -> None:
 
 async def test_who_asks_gets_room_at_once_or_waits(server: Server) -> None:
     crowd = server.crowd(3, 12 * MIB)
-    assert await server.budget.room(Debtor(), 12 * MIB, 0)
-    assert not await server.budget.room(Debtor(), SMALL_BYTES + 1, 0)
-    assert await server.budget.room(Debtor(), SMALL_BYTES, 0)  # small ones have the last quarter
-    async with asking(server.budget, Debtor(), 12 * MIB) as asked:
+    assert await server.budget.room(PeerConnection(), 12 * MIB, 0)
+    assert not await server.budget.room(PeerConnection(), SMALL_BYTES + 1, 0)
+    assert await server.budget.room(PeerConnection(), SMALL_BYTES, 0)  # small ones have the last quarter
+    async with asking(server.budget, PeerConnection(), 12 * MIB) as asked:
         assert server.budget.waiting_count == 1
         server.pass_time(0)
         assert not asked.done()
@@ -141,19 +141,19 @@ async def test_who_asks_gets_room_at_once_or_waits(server: Server) -> None:
 
 async def test_small_ones_wait_at_the_whole_budget(server: Server) -> None:
     server.budget.reserve(BUDGET - SMALL_BYTES + 1)
-    assert not await server.budget.room(Debtor(), SMALL_BYTES, 0)
+    assert not await server.budget.room(PeerConnection(), SMALL_BYTES, 0)
     server.budget.reserve(-1)
-    assert await server.budget.room(Debtor(), SMALL_BYTES, 0)
+    assert await server.budget.room(PeerConnection(), SMALL_BYTES, 0)
 
 
 async def test_small_ones_go_first_then_those_who_read(server: Server) -> None:
     server.budget.reserve(BUDGET)
-    known = Debtor("known")
+    known = PeerConnection("known")
     known.reads_answers = True
     async with (
-        asking(server.budget, Debtor(), 16 * MIB) as stranger,
+        asking(server.budget, PeerConnection(), 16 * MIB) as stranger,
         asking(server.budget, known, 16 * MIB) as friend,
-        asking(server.budget, Debtor(), SMALL_BYTES) as small,
+        asking(server.budget, PeerConnection(), SMALL_BYTES) as small,
     ):
         asked = [small, friend, stranger]
         for room, expected in ((SMALL_BYTES, 1), (32 * MIB, 2), (16 * MIB, 3)):
@@ -165,13 +165,13 @@ async def test_small_ones_go_first_then_those_who_read(server: Server) -> None:
 
 
 async def test_one_goes_on_where_nothing_is_owed(server: Server) -> None:
-    assert await server.budget.room(Debtor(), 2 * BUDGET, 0)
+    assert await server.budget.room(PeerConnection(), 2 * BUDGET, 0)
 
 
 async def test_who_gives_up_or_leaves_waits_no_more(server: Server) -> None:
     server.budget.reserve(BUDGET)
-    gone = Debtor()
-    async with asking(server.budget, Debtor(), MIB) as cancelled, asking(server.budget, gone, MIB) as left:
+    gone = PeerConnection()
+    async with asking(server.budget, PeerConnection(), MIB) as cancelled, asking(server.budget, gone, MIB) as left:
         cancelled.cancel()
         gone.abort()
         await asyncio.sleep(0)
@@ -186,14 +186,14 @@ async def test_who_gives_up_or_leaves_waits_no_more(server: Server) -> None:
 async def test_no_more_than_so_many_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_budget, "_MAX_WAITING", 1)
     server.budget.reserve(BUDGET)
-    async with asking(server.budget, Debtor(), MIB):
-        assert not await server.budget.room(Debtor(), MIB, LONG)
+    async with asking(server.budget, PeerConnection(), MIB):
+        assert not await server.budget.room(PeerConnection(), MIB, LONG)
 
 
 async def test_who_waits_makes_those_leave_who_do_not_read(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    stalled, steady = server.crowd(2, 15 * MIB), server.send(Debtor("steady"), 14 * MIB)
+    stalled, steady = server.crowd(2, 15 * MIB), server.send(PeerConnection("steady"), 14 * MIB)
     server.pass_time(100 * PATIENCE)
-    async with asking(server.budget, Debtor(), 16 * MIB) as asked:
+    async with asking(server.budget, PeerConnection(), 16 * MIB) as asked:
         server.pass_time(0)
         steady.taken_bytes += LEAST_PROGRESS
         server.pass_time(PATIENCE - 0.1)
@@ -206,7 +206,7 @@ async def test_who_waits_makes_those_leave_who_do_not_read(server: Server, caplo
 
 
 async def test_who_reads_what_the_kernel_has_is_not_closed_and_is_seldom_asked(server: Server) -> None:
-    slow = server.send(Debtor(), 50 * MIB)
+    slow = server.send(PeerConnection(), 50 * MIB)
     slow.taken_bytes = slow.kernel_bytes = 4 * MIB
     server.pass_time(0)
     for _ in range(10):
@@ -220,7 +220,7 @@ async def test_who_reads_what_the_kernel_has_is_not_closed_and_is_seldom_asked(s
 
 
 async def test_over_tls_a_little_is_encrypted_of_all_that_waits(server: Server) -> None:
-    encrypted = Debtor()
+    encrypted = PeerConnection()
     encrypted.is_encrypted = True
     for _ in range(50):
         encrypted.sent_bytes += 2 * MIB  # slices of the mapped log
@@ -235,7 +235,7 @@ async def test_over_tls_a_little_is_encrypted_of_all_that_waits(server: Server) 
 
 
 async def test_next_to_nothing_is_no_progress(server: Server) -> None:
-    drip = server.send(Debtor(), 50 * MIB)
+    drip = server.send(PeerConnection(), 50 * MIB)
     server.pass_time(0)
     drip.taken_bytes += LEAST_PROGRESS - 1
     server.pass_time(PATIENCE)
@@ -244,7 +244,7 @@ async def test_next_to_nothing_is_no_progress(server: Server) -> None:
 
 async def test_a_trickle_does_not_keep_others_waiting_for_long(server: Server) -> None:
     drips = server.crowd(4, 12 * MIB)
-    async with asking(server.budget, Debtor(), 16 * MIB) as asked:
+    async with asking(server.budget, PeerConnection(), 16 * MIB) as asked:
         for _ in range(8):
             assert not any(each.is_closed for each in drips)
             for each in drips:
@@ -255,9 +255,9 @@ async def test_a_trickle_does_not_keep_others_waiting_for_long(server: Server) -
 
 
 async def test_readers_are_not_closed_for_a_disk_that_others_wait_for(server: Server) -> None:
-    slow = server.send(Debtor(), 16 * MIB)
+    slow = server.send(PeerConnection(), 16 * MIB)
     server.budget.reserve(SHORT_FROM)
-    async with asking(server.budget, Debtor(), 16 * MIB):
+    async with asking(server.budget, PeerConnection(), 16 * MIB):
         for _ in range(3):
             slow.taken_bytes += LEAST_PROGRESS
             server.pass_time(STARVED / 2)
@@ -265,17 +265,17 @@ async def test_readers_are_not_closed_for_a_disk_that_others_wait_for(server: Se
 
 
 async def test_above_the_budget_the_largest_is_closed_at_once(server: Server) -> None:
-    reading, large = server.send(Debtor(), 30 * MIB), server.send(Debtor(), 20 * MIB)
+    reading, large = server.send(PeerConnection(), 30 * MIB), server.send(PeerConnection(), 20 * MIB)
     server.pass_time(1)
     reading.taken_bytes += LEAST_PROGRESS
     server.pass_time(1)
-    server.send(Debtor(), 15 * MIB)
+    server.send(PeerConnection(), 15 * MIB)
     server.pass_time(0)
     assert (reading.is_closed, large.is_closed) == (False, True)
 
 
 async def test_who_is_gone_is_owed_nothing(server: Server) -> None:
-    gone = server.send(Debtor(), MIB)
+    gone = server.send(PeerConnection(), MIB)
     server.budget.forget(gone)
     assert server.budget.held_bytes == 0
     server.budget.forget(gone)
@@ -296,7 +296,7 @@ async def test_memory_is_given_back_when_little_is_owed(server: Server, monkeypa
 
 
 async def test_a_reading_counts_what_it_expects_and_then_what_it_has(server: Server) -> None:
-    with Reading(server.budget, Debtor(), LONG) as reading:
+    with Reading(server.budget, PeerConnection(), LONG) as reading:
         assert reading.may_copy
         assert await reading.granted(0)
         assert server.budget.held_bytes == LARGEST_BYTES
@@ -304,11 +304,11 @@ async def test_a_reading_counts_what_it_expects_and_then_what_it_has(server: Ser
         assert server.budget.held_bytes == 1000
     assert server.budget.held_bytes == 0
     server.budget.reserve(SHORT_FROM + 1)  # as many readings do at once
-    with Reading(server.budget, Debtor(), LONG) as reading:
+    with Reading(server.budget, PeerConnection(), LONG) as reading:
         assert not reading.may_copy
         assert await reading.granted_mapped(LARGEST_BYTES)
         assert server.budget.held_bytes == SHORT_FROM + 1
-    encrypted = Debtor()
+    encrypted = PeerConnection()
     encrypted.is_encrypted = True
     with Reading(server.budget, encrypted, LONG) as reading:
         assert await reading.granted_mapped(0)

@@ -192,7 +192,7 @@ class Security(AccessControl):
 
 
 @dataclass(slots=True, kw_only=True)
-class Keeping:
+class StorageSettings:
     """Where and for how long messages are kept; handed on to :class:`raptormq.storage.config.StoreConfig`."""
 
     root_dir: str = setting(lambda: str(Path.home() / "store"), "storePathRootDir", parse=file_path)
@@ -240,7 +240,7 @@ class BrokerConfig:
     transactions: Transactions = field(default_factory=Transactions)
     timers: Timers = field(default_factory=Timers)
     security: Security = field(default_factory=Security)
-    keeping: Keeping = field(default_factory=Keeping)
+    keeping: StorageSettings = field(default_factory=StorageSettings)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The pairs that they come from."""
     path: Path | None = field(default=None, compare=False)

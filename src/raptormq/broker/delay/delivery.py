@@ -27,7 +27,7 @@ from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.queue import Arrival, PendingRecord
-from raptormq.storage.read import GetStatus, Wishes
+from raptormq.storage.read import GetStatus, ReadOptions
 from raptormq.storage.store import MessageStore
 from raptormq.transport.timing import set_within
 
@@ -145,7 +145,7 @@ class DelayedDelivery:
             self._delivered = set()
 
     async def _deliver(self, level: int, offset: int, count: int) -> None:
-        found = await self._store.get_messages_cold(SCHEDULE_TOPIC, level - 1, offset, Wishes(count, _GROUP_BYTES))
+        found = await self._store.load_messages(SCHEDULE_TOPIC, level - 1, offset, ReadOptions(count, _GROUP_BYTES))
         records: list[PendingRecord] = []
         if found.status is GetStatus.FOUND:
             records = [record for data in found.buffers for record in self._restored(data)]

@@ -40,7 +40,7 @@ def delay_level(text: str) -> int:
         raise MessageError(f"the property DELAY is {value!r:.40}, expected the number of a delay level") from None
 
 
-def postpone(record: PendingRecord, level: int, level_count: int, fit: Fit = whole) -> PendingRecord:
+def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = whole) -> PendingRecord:
     """Return ``record`` as it waits with ``level`` (from 1 on), at most the highest.
 
     Raises:

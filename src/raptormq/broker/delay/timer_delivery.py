@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 
 from raptormq.broker.delay.reading import has_topic, messages_of
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
-from raptormq.broker.delay.timing import deletion_key, ring
+from raptormq.broker.delay.timing import deletion_key, deliver_timer
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.service import ended
@@ -34,7 +34,7 @@ from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.fs import Buffer
 from raptormq.storage.queue import Arrival, PendingRecord
-from raptormq.storage.read import GetStatus, Wishes
+from raptormq.storage.read import GetStatus, ReadOptions
 from raptormq.storage.records import TimerCode, read_timer_code, timer_code
 from raptormq.storage.store import MessageStore
 from raptormq.transport.timing import set_within
@@ -165,7 +165,7 @@ class TimerDelivery:
 
     async def _read_code(self, offset: int) -> TimerCode | None:
         """Return the time of a message whose queue item does not tell it: another broker wrote the item."""
-        found = await self._store.get_messages_cold(TIMER_TOPIC, 0, offset, Wishes(1, 1))
+        found = await self._store.load_messages(TIMER_TOPIC, 0, offset, ReadOptions(1, 1))
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
             for message in messages_of(found.buffers[0], "timer"):
                 return read_timer_code(timer_code(message.properties))
@@ -200,7 +200,7 @@ class TimerDelivery:
         done = size = 0
         while done < len(keys) and size < _GROUP_BYTES:
             first, count = keys[done] & _OFFSET_MASK, _run_length(keys, done)
-            found = await self._store.get_messages_cold(TIMER_TOPIC, 0, first, Wishes(count, _GROUP_BYTES - size))
+            found = await self._store.load_messages(TIMER_TOPIC, 0, first, ReadOptions(count, _GROUP_BYTES - size))
             for data in found.buffers if found.status is GetStatus.FOUND else ():
                 size += len(data)
                 records += self._rung(data)
@@ -227,7 +227,7 @@ class TimerDelivery:
         return deletion_key(topic, unique_key) in recalled
 
     def _restored(self, message: StoredMessage) -> Iterator[PendingRecord]:
-        record = ring(message, self._clock())
+        record = deliver_timer(message, self._clock())
         if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
             logger.warning("the timer message at %d has no topic any more", message.physical_offset)
         else:

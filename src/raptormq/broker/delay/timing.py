@@ -93,7 +93,7 @@ def set_timer(record: PendingRecord, out_ms: int, fit: Fit = whole) -> PendingRe
     return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text.encode(), tag_code=timer_code(text))
 
 
-def ring(waiting: StoredMessage, now: int) -> PendingRecord | None:
+def deliver_timer(waiting: StoredMessage, now: int) -> PendingRecord | None:
     """Return the message whose time has come, None when nothing says where it belongs.
 
     Properties that have no room for the times of the timer go without them: the message was taken and has to come.

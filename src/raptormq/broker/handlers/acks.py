@@ -27,7 +27,7 @@ from raptormq.protocol.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 from raptormq.protocol.pop_handle import POP_ORDER_REVIVE_QUEUE, PopHandle, parse_handle, real_topic
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -84,7 +84,7 @@ class AckHandlers:
         if not acks:
             raise Refused(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
         await self._ready.wait()
-        async for each in in_turns(acks):
+        async for each in cooperatively(acks):
             topic = real_topic(each.topic, each.group, each.kind)
             low, high = await self._store.queue_bounds(topic, each.queue_id)
             offsets = tuple(offset for offset in each.offsets if low <= offset <= high)

@@ -18,7 +18,7 @@ from raptormq.broker.clients import (
     is_tag_type,
 )
 from raptormq.broker.config import Policies
-from raptormq.broker.cooperative import LARGE_BODY_BYTES, worked_off
+from raptormq.broker.cooperative import LARGE_BODY_BYTES, run_cooperatively
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.broker.validation import require_group
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
@@ -81,7 +81,7 @@ class ClientHandlers:
         return response_to(command, header=HeartbeatResponseHeader())
 
     async def _large_heartbeat(self, connection: Connection, command: RemotingCommand, now: int) -> RemotingCommand:
-        await worked_off(self._entering(connection, command, now))
+        await run_cooperatively(self._entering(connection, command, now))
         return response_to(command, header=HeartbeatResponseHeader())
 
     def _entering(self, connection: Connection, command: RemotingCommand, now: int) -> Steps[list[Member[Connection]]]:

@@ -28,7 +28,7 @@ from raptormq.protocol.headers.topic import (
 )
 from raptormq.protocol.language import BY_CODE
 from raptormq.protocol.message import MessageQueue
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -84,7 +84,7 @@ class ConsumerHandlers:
         group = header.consumer_group
         queues: list[tuple[MessageQueue, QueueProgress]] = []
         tps = 0.0
-        async for topic in in_turns(self._topics_of(header)):
+        async for topic in cooperatively(self._topics_of(header)):
             queues += await self._progress(group, topic)
             tps += self._statistics.group_tps(topic, group)
         return response_to(command, body=await written(lambda: encode_consume_stats(queues, tps), len(queues)))
@@ -95,7 +95,7 @@ class ConsumerHandlers:
         """317: the same of every group that has consumed anything."""
         table: dict[str, list[bytes]] = {}
         lag = inflight = 0
-        async for topic, group in in_turns(self._store.consumer_offsets.topics_and_groups()):
+        async for topic, group in cooperatively(self._store.consumer_offsets.topics_and_groups()):
             config = self._topics.get(topic)
             if config is None or (header.is_order and not config.order):
                 continue
@@ -119,7 +119,7 @@ class ConsumerHandlers:
     async def _progress(self, group: str, topic: str) -> list[tuple[MessageQueue, QueueProgress]]:
         config = self._topics.get(topic)
         found: list[tuple[MessageQueue, QueueProgress]] = []
-        async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
+        async for queue_id in cooperatively(range(config.read_queue_nums if config is not None else 0)):
             queue = MessageQueue(topic, self._broker_name, queue_id)
             found.append((queue, await self._queue_progress(group, queue)))
         return found

@@ -27,7 +27,7 @@ from raptormq.protocol.headers.topic import (
     GroupRequestHeader,
 )
 from raptormq.protocol.message import MessageQueue
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
@@ -68,7 +68,7 @@ class GroupProgressHandlers:
         count = require_topic(self._topics, header.topic).write_queue_nums
         spans = [
             await self._time_span(header.group, MessageQueue(header.topic, self._broker_name, queue_id))
-            async for queue_id in in_turns(range(count))
+            async for queue_id in cooperatively(range(count))
         ]
         body = {"consumeTimeSpanSet": spans}
         return response_to(command, body=await written(lambda: dumps(body), len(spans)))

@@ -18,7 +18,7 @@ from raptormq.protocol.headers.topic import (
     TotalGroupResponseHeader,
 )
 from raptormq.protocol.topic_names import check_group, retry_topic
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -60,8 +60,8 @@ class GroupHandlers:
     async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """225: the same with several groups, all of them or none."""
         values = _body(command).get("groupConfigList")
-        checked = [_checked(value) async for value in in_turns(values if isinstance(values, list) else [])]
-        async for config in in_turns(checked):
+        checked = [_checked(value) async for value in cooperatively(values if isinstance(values, list) else [])]
+        async for config in cooperatively(checked):
             self._groups.put(config)
         await self._settling.settled()
         return response_to(command)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from raptormq.broker.clients import ClientRegistry, QueueLocks
-from raptormq.broker.cooperative import LARGE_BODY_BYTES, worked_off, written
+from raptormq.broker.cooperative import LARGE_BODY_BYTES, run_cooperatively, written
 from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
 from raptormq.protocol.bodies.slices import Steps, at_once
 from raptormq.protocol.codes import RequestCode
@@ -41,7 +41,7 @@ class LockHandlers:
         return response_to(command, body=encode_locked_queues(at_once(self._locking(command.body))))
 
     async def _lock_many(self, command: RemotingCommand) -> RemotingCommand:
-        held = await worked_off(self._locking(command.body))
+        held = await run_cooperatively(self._locking(command.body))
         return response_to(command, body=await written(lambda: encode_locked_queues(held), len(held)))
 
     def _locking(self, body: bytes) -> Steps[list[MessageQueue]]:
@@ -65,7 +65,7 @@ class LockHandlers:
         return response_to(command)
 
     async def _unlock_many(self, command: RemotingCommand) -> RemotingCommand:
-        await worked_off(self._unlocking(command.body))
+        await run_cooperatively(self._unlocking(command.body))
         return response_to(command)
 
     def _unlocking(self, body: bytes) -> Steps[None]:

@@ -23,10 +23,10 @@ from raptormq.broker.pull import (
     LONG_MS,
     MAX_WAIT_MS,
     WAVE_MS,
-    AnswerWaves,
     HeldPull,
+    HeldPulls,
     OffsetResets,
-    PullHolds,
+    PullCoalescer,
     empty_code,
 )
 from raptormq.broker.tables import GroupTable, TopicTable
@@ -39,7 +39,7 @@ from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, P
 from raptormq.protocol.inner_batch import understands_encrypted_batches, understands_inner_batches
 from raptormq.protocol.topic_ids import ASK
 from raptormq.storage.queue import Arrival
-from raptormq.storage.read import GetResult, GetStatus, Wishes
+from raptormq.storage.read import GetResult, GetStatus, ReadOptions
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.memory import Reading, patience
@@ -66,7 +66,7 @@ class _Pull:
     header: PullMessageRequestHeader
     offset: int
     """Where it reads on: behind the header's, once it has been held and found nothing that it wants."""
-    wishes: Wishes
+    options: ReadOptions
     topic_id: str | None
     """Of the topic that the answer is about, where the client has asked for it, or named it."""
     until_ms: int = 0
@@ -99,9 +99,9 @@ class PullHandlers:
         self._resets = resets
         self._steady_clock = steady_clock
         self._subscriptions = Subscriptions(registry, config.policies)
-        self._holds: PullHolds[_Pull] = PullHolds(config.pulling.max_held)
+        self._holds: HeldPulls[_Pull] = HeldPulls(config.pulling.max_held)
         self._sweeper: asyncio.Handle | None = None
-        self._waves: AnswerWaves[_Pull] = AnswerWaves(
+        self._waves: PullCoalescer[_Pull] = PullCoalescer(
             steady_clock, _call_later, lambda: store.end_offset, self._answer_wave
         )
         self._tasks: set[asyncio.Task[None]] = set()
@@ -151,8 +151,8 @@ class PullHandlers:
             self._store.consumer_offsets.commit(*place, header.commit_offset)
         client = request.language, request.version
         batches = understands_inner_batches(*client), understands_encrypted_batches(*client)
-        wishes = Wishes(max_count, max_bytes, *wanted, *batches)
-        pull = _Pull(connection, request, header, header.queue_offset, wishes, topic_id)
+        options = ReadOptions(max_count, max_bytes, *wanted, *batches)
+        pull = _Pull(connection, request, header, header.queue_offset, options, topic_id)
         self._serve(pull, may_wait=True)
         return None
 
@@ -203,9 +203,9 @@ class PullHandlers:
             return
         answers = pull.connection.answers
         is_short = answers is not None and answers.is_short
-        wishes = pull.wishes._replace(copies=False) if is_short else pull.wishes
+        options = pull.options._replace(copies=False) if is_short else pull.options
         began = perf_counter()
-        result = self._store.get_messages(header.topic, header.queue_id, pull.offset, wishes)
+        result = self._store.get_messages(header.topic, header.queue_id, pull.offset, options)
         self._counters.read_since(began)
         if result.cold or (is_short and result.buffers and pull.connection.is_encrypted):
             self._counters.pulls_cold += result.cold
@@ -230,7 +230,7 @@ class PullHandlers:
         if wait_ms <= 0:
             return False
         pull.offset, pull.until_ms = offset, now + wait_ms
-        tags = pull.wishes.tags
+        tags = pull.options.tags
         if tags is not None and self._store.is_batch_topic(header.topic):
             tags |= _NO_TAG  # the messages of a batch without a tag have theirs
         held = HeldPull(header.topic, header.queue_id, offset, tags, pull.connection, pull)
@@ -296,14 +296,15 @@ class PullHandlers:
             await self._answer_with(pull, partial(self._nothing, pull, GetStatus.NO_MATCHED_MESSAGE, pull.offset))
 
     async def _read_cold(self, pull: _Pull) -> None:
-        header, pulling, wishes = pull.header, self._config.pulling, pull.wishes
+        header, pulling, options = pull.header, self._config.pulling, pull.options
         if header.max_msg_bytes is None:  # a client that sets no limit of its own must not make the disk read for long
-            wishes = wishes._replace(
-                max_count=min(wishes.max_count, pulling.disk_count), max_bytes=min(wishes.max_bytes, pulling.disk_bytes)
+            options = options._replace(
+                max_count=min(options.max_count, pulling.disk_count),
+                max_bytes=min(options.max_bytes, pulling.disk_bytes),
             )
         place = header.topic, header.queue_id, pull.offset
         began = perf_counter()
-        await self._answer_with(pull, partial(self._store.get_messages_cold, *place, wishes))
+        await self._answer_with(pull, partial(self._store.load_messages, *place, options))
         self._counters.read_since(began)
 
     async def _answer_with(self, pull: _Pull, read: Callable[[], Coroutine[None, None, GetResult]]) -> None:

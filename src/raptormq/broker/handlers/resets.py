@@ -20,7 +20,7 @@ from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.relay import ResetOffsetRequestHeader
 from raptormq.protocol.language import Language
 from raptormq.protocol.message import MessageQueue
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -77,7 +77,7 @@ class ResetHandlers:
         if header.queue_id < 0:
             return {
                 self._queue(header, queue_id): await self._by_time(header, queue_id)
-                async for queue_id in in_turns(range(count))
+                async for queue_id in cooperatively(range(count))
             }
         if header.queue_id >= count:
             remark = f"queue {header.queue_id} is not one of the {count} read queues of topic {header.topic}"
@@ -101,7 +101,7 @@ class ResetHandlers:
 
     async def _tell_members(self, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
         offsets: dict[MessageQueue, int] = {}
-        async for queue_id in in_turns(range(require_topic(self._topics, header.topic).write_queue_nums)):
+        async for queue_id in cooperatively(range(require_topic(self._topics, header.topic).write_queue_nums)):
             consumed = self._store.consumer_offsets.get(header.topic, header.group, queue_id)
             if consumed is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{header.group}> not exist")

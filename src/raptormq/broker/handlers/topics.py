@@ -22,7 +22,7 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.pop_handle import pop_retry_topic
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import RETRY_PREFIX, is_system_topic, topic_fault
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -82,11 +82,11 @@ class TopicHandlers:
         if not isinstance(values, list):
             raise BodyError("topicConfigList is not a list")
         checked: list[TopicConfig] = []
-        async for value in in_turns(values):
+        async for value in cooperatively(values):
             config = TopicConfig.from_dict(value)
             text = ",".join(key if key[:1] in "+-" else f"+{key}={text}" for key, text in config.attributes.items())
             checked.append(self._checked(config, text))
-        async for config in in_turns(checked):
+        async for config in cooperatively(checked):
             self._topics.put(config)
         await self._settling.settled()
         return response_to(command)
@@ -168,7 +168,7 @@ class TopicHandlers:
         """202: bounds of a topic's queues."""
         config = require_topic(self._topics, header.topic)
         offsets: dict[MessageQueue, TopicOffset] = {}
-        async for queue_id in in_turns(range(max(config.read_queue_nums, config.write_queue_nums))):
+        async for queue_id in cooperatively(range(max(config.read_queue_nums, config.write_queue_nums))):
             low, high = await self._store.queue_bounds(header.topic, queue_id)
             updated = await last_stored_at(self._store, header.topic, queue_id) if high > low else 0
             queue = MessageQueue(header.topic, self._identity.broker_name, queue_id)

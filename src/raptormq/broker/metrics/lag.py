@@ -26,7 +26,7 @@ from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
 from raptormq.protocol.bodies.group_progress import NO_LAG, GroupLag
 from raptormq.protocol.topic_names import is_system_group
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 
 NO_TIMESTAMP = -1
@@ -99,7 +99,7 @@ class LagRounds:
 
     async def look(self) -> GroupLags:
         """Return the lags of as many groups as there is time for; others have their turn meanwhile."""
-        everybody = in_turns(self._store.consumer_offsets.topics_and_groups())
+        everybody = cooperatively(self._store.consumer_offsets.topics_and_groups())
         topics = self._topics.configs
         pairs = [pair async for pair in everybody if pair[0] in topics and not is_system_group(pair[1])]
         begin = self._begin % max(len(pairs), 1)
@@ -107,7 +107,7 @@ class LagRounds:
         done = 0
         try:
             async with asyncio.timeout(MEASURING_S):
-                async for topic, group in in_turns((pairs[begin:] + pairs[:begin])[:MAX_PAIRS]):
+                async for topic, group in cooperatively((pairs[begin:] + pairs[:begin])[:MAX_PAIRS]):
                     try:
                         found.append(TopicLag(group, topic, await self._lag(topic, group)))
                     except StorageError:
@@ -122,7 +122,7 @@ class LagRounds:
         config = self._topics.get(topic)
         progress = self._store.consumer_offsets.row(topic, group)
         lag = NO_LAG
-        async for queue_id in in_turns(range(config.read_queue_nums if config is not None else 0)):
+        async for queue_id in cooperatively(range(config.read_queue_nums if config is not None else 0)):
             consumed, high = progress.get(queue_id), self._store.queue_end(topic, queue_id)
             if consumed is None or consumed < high:  # else there is none, wherever the queue begins
                 lag = lag.plus(GroupLag.between(consumed, *await self._store.queue_bounds(topic, queue_id)))

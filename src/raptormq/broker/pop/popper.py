@@ -35,7 +35,7 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
 from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.storage.fs import Buffer
-from raptormq.storage.read import GetResult, GetStatus, Wishes
+from raptormq.storage.read import GetResult, GetStatus, ReadOptions
 from raptormq.storage.records import peek
 from raptormq.storage.store import MessageStore
 from raptormq.transport.memory import Reading
@@ -295,14 +295,14 @@ class Popper:
         self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted, reading: Reading
     ) -> GetResult | None:
         """Return what there is; None when what takes memory has no room."""
-        wishes = Wishes(most, self._pulling.memory_bytes, *wanted)
-        at_once = wishes if reading.may_copy else wishes._replace(copies=False)
+        options = ReadOptions(most, self._pulling.memory_bytes, *wanted)
+        at_once = options if reading.may_copy else options._replace(copies=False)
         result = self._store.get_messages(topic, queue_id, offset, at_once)
         if not result.cold:
             return result if await reading.granted_mapped(result.total_bytes) else None
         if not await reading.granted(result.total_bytes):
             return None
-        return await self._store.get_messages_cold(topic, queue_id, offset, wishes)
+        return await self._store.load_messages(topic, queue_id, offset, options)
 
 
 def _split(buffers: list[Buffer]) -> Iterator[memoryview]:

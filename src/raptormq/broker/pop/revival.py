@@ -34,7 +34,7 @@ from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import is_system_topic
 from raptormq.storage.fs import TableSaver
 from raptormq.storage.queue import PendingRecord
-from raptormq.storage.read import GetStatus, Wishes
+from raptormq.storage.read import GetStatus, ReadOptions
 from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
@@ -138,8 +138,8 @@ class PopRevival:
             offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done := high - 1)
         offset = 0 if done is None else done + 1
         while True:
-            result = await self._store.get_messages_cold(
-                self._revive_topic, queue_id, offset, Wishes(_READ_COUNT, _READ_BYTES)
+            result = await self._store.load_messages(
+                self._revive_topic, queue_id, offset, ReadOptions(_READ_COUNT, _READ_BYTES)
             )
             if result.status not in _GO_ON:
                 return
@@ -254,7 +254,7 @@ class PopRevival:
         return origin is not None and since is not None and self._returned.get((copy.topic, origin), -1) > since
 
     async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:
-        result = await self._store.get_messages_cold(checkpoint.topic, checkpoint.queue_id, offset, Wishes(1, 1))
+        result = await self._store.load_messages(checkpoint.topic, checkpoint.queue_id, offset, ReadOptions(1, 1))
         if result.status is not GetStatus.FOUND:
             return None
         message = decode_record(result.buffers[0])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raptormq.broker.pull.answer_batching import WAVE_MS, AnswerWaves
+from raptormq.broker.pull.answer_batching import WAVE_MS, PullCoalescer
 from raptormq.broker.pull.codes import empty_code
-from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_MS, MAX_WAIT_MS, HeldPull, PullHolds
+from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_MS, MAX_WAIT_MS, HeldPull, HeldPulls
 from raptormq.broker.pull.offset_resets import OffsetResets
 
 __all__ = [
@@ -12,9 +12,9 @@ __all__ = [
     "LONG_MS",
     "MAX_WAIT_MS",
     "WAVE_MS",
-    "AnswerWaves",
     "HeldPull",
+    "HeldPulls",
     "OffsetResets",
-    "PullHolds",
+    "PullCoalescer",
     "empty_code",
 ]

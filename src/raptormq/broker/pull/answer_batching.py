@@ -28,7 +28,7 @@ class Timer(Protocol):
         """Call ``callback`` once after a while."""
 
 
-class AnswerWaves(Generic[Pull]):
+class PullCoalescer(Generic[Pull]):
     """Keeps what is answered with the next wave."""
 
     def __init__(

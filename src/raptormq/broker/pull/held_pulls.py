@@ -43,7 +43,7 @@ class HeldPull(Generic[Payload]):
     bucket: int = field(default=0, init=False)
 
 
-class PullHolds(Generic[Payload]):
+class HeldPulls(Generic[Payload]):
     """All held pulls of a broker, at most ``max_held``."""
 
     def __init__(self, max_held: int) -> None:

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from raptormq.broker.config import BrokerConfig, max_body_bytes
 from raptormq.broker.copied_texts import CopiedTexts
-from raptormq.broker.delay.postponing import Fit, delay_level, postpone
+from raptormq.broker.delay.postponing import Fit, delay_level, to_delayed
 from raptormq.broker.delay.timing import TimerRules, set_timer
 from raptormq.broker.retries import Retries
 from raptormq.broker.send.admitted import Admitted
@@ -27,7 +27,7 @@ from raptormq.broker.send.inner_batch import require_flat, wrap
 from raptormq.broker.send.usual_batches import UsualBatches
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.tag_code import tag_code, tag_codes
-from raptormq.broker.transaction.half import halve, is_half
+from raptormq.broker.transaction.half import is_half, to_half
 from raptormq.broker.validation import no_write_queue
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
@@ -208,9 +208,9 @@ class Admission:
         fields = topic, queue_id, body, properties, code, born, born_host, flag, sys_flag, times, 0
         record = _new_tuple(PendingRecord, fields)
         if half:
-            record = self._changed(halve, record, unique_key)
+            record = self._changed(to_half, record, unique_key)
         elif level > 0:
-            record = self._changed(postpone, record, level, self._level_count, self._fit_for(topic))
+            record = self._changed(to_delayed, record, level, self._level_count, self._fit_for(topic))
         elif out_ms is not None:
             record = self._changed(set_timer, record, out_ms, self._fit_for(topic))
             if topic[0] != "%":

@@ -37,7 +37,7 @@ def is_half(text: str) -> bool:
     return (names.find_property(text, names.TRANSACTION_PREPARED) or "").lower() == "true"
 
 
-def halve(record: PendingRecord, unique_key: str) -> PendingRecord:
+def to_half(record: PendingRecord, unique_key: str) -> PendingRecord:
     """Return ``record`` as it waits for the decision.
 
     Raises:

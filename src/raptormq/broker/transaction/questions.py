@@ -28,7 +28,7 @@ _MOST_TOLD = 1_000
 """Groups and topics that the log names, each once: both come from clients."""
 
 
-class ProducerQuestions:
+class CheckTransactionStateSender:
     """Asks the connected producers."""
 
     def __init__(self, registry: ClientRegistry[Connection], broker_name: str, judge: UserJudge | None = None) -> None:

@@ -39,10 +39,10 @@ from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from raptormq.storage.background import in_turns
+from raptormq.storage.background import cooperatively
 from raptormq.storage.fs import Buffer
 from raptormq.storage.queue import Arrival, PendingRecord
-from raptormq.storage.read import GetStatus, Wishes
+from raptormq.storage.read import GetStatus, ReadOptions
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 
@@ -178,7 +178,7 @@ class Transactions:
         first_half = min(max(offsets.get(HALF_TOPIC, GROUP, 0) or 0, half_low), half_end)
         first_op = min(max(offsets.get(OP_HALF_TOPIC, GROUP, 0) or 0, op_low), op_end)
         ledger = Ledger(first_half, first_op)
-        async for half in in_turns(self._halves_from(first_half)):
+        async for half in cooperatively(self._halves_from(first_half)):
             ledger.half_seen(half, 0)
         self._ledger = ledger  # in the turn in which no half is left: all others are still to arrive
         return first_op
@@ -193,7 +193,7 @@ class Transactions:
         """Settle what the ops from ``offset`` on name. A damaged one settles nothing: its producer is asked again."""
         count = _PAGE
         while offset < self._store.queue_end(OP_HALF_TOPIC, 0):
-            found = await self._store.get_messages_cold(OP_HALF_TOPIC, 0, offset, Wishes(count, _PAGE_BYTES))
+            found = await self._store.load_messages(OP_HALF_TOPIC, 0, offset, ReadOptions(count, _PAGE_BYTES))
             try:
                 ops = [op for data in found.buffers for op in iter_records(data)]
             except RecordError as error:
@@ -233,7 +233,7 @@ class Transactions:
             self._op_lacking = []
 
     async def _keep_progress(self) -> None:
-        async for _ in in_turns(self._ledger.forget_ops()):
+        async for _ in cooperatively(self._ledger.forget_ops()):
             pass
         half, op = self._ledger.progress
         if not half:
@@ -338,7 +338,7 @@ class Transactions:
 
     async def _check_all(self) -> None:
         now, self._unasked = self._clock(), 0
-        async for offset in in_turns(list(self._ledger.open)):
+        async for offset in cooperatively(list(self._ledger.open)):
             if (known := self._ledger.known(offset)) is not None and self._is_due(known, now):
                 await self._look_at(offset, known, now)
 
@@ -390,7 +390,7 @@ class Transactions:
         if (copy := self._ledger.copy(offset)) is not None:
             data = await self._store.message_at_cold(copy)
         else:
-            found = await self._store.get_messages_cold(HALF_TOPIC, 0, offset, Wishes(1, _PAGE_BYTES))
+            found = await self._store.load_messages(HALF_TOPIC, 0, offset, ReadOptions(1, _PAGE_BYTES))
             data = found.buffers[0] if found.status is GetStatus.FOUND else None
         try:
             half = decode_record(data) if data is not None else None

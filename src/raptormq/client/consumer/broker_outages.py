@@ -30,7 +30,7 @@ class Failure(NamedTuple):
     """Why a queue was not read."""
 
     text: str
-    is_of_the_way: bool
+    is_transport_error: bool
     """The broker was not reached, for whatever queue."""
 
     @classmethod
@@ -69,7 +69,7 @@ class Outages:
         """Wait so long after a failure, or until somebody else has reached the broker that was not reached."""
         self._tell(queue, failure.text)
         try:
-            if failure.is_of_the_way:
+            if failure.is_transport_error:
                 outage = self._outages.setdefault(queue.broker_name, _Outage(queue))
                 await set_within(outage.is_over, min(seconds, _SCOUT_S) if queue == outage.scout else seconds)
             else:  # the broker may serve all queues but this one

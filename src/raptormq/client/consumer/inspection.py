@@ -1,7 +1,7 @@
 """What administrators ask a consumer through its broker: reset (220), progress (221), running info (307), consuming one
 message (309).
 
-`Questions` answers for the consumers of one client. `describe_stacks` says where the threads and tasks of this process
+`Questions` answers for the consumers of one client. `dump_stacks` says where the threads and tasks of this process
 stand, which `mqadmin consumerStatus -s` shows of a consumer: a text as RocketMQ's `UtilAll.jstack` makes it of threads,
 with a line for each, then one for each call, innermost first.
 
@@ -21,7 +21,7 @@ from types import CoroutineType, FrameType
 from typing import Any, Protocol, runtime_checkable
 
 from raptormq.client.cluster import ClientInstance
-from raptormq.client.consumer.listener_pool import FirstStep
+from raptormq.client.consumer.listener_pool import EagerCoroutine
 from raptormq.client.message import decode_messages
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.queue_offsets import decode_offsets, encode_progress
@@ -44,7 +44,7 @@ MAX_TASKS = 500
 _MAX_CALLS = 50
 
 
-def describe_stacks() -> str:
+def dump_stacks() -> str:
     """Describe all threads, and the tasks of the running loop."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     lines: list[str] = []
@@ -73,7 +73,7 @@ def _awaiting(task: asyncio.Task[object]) -> Iterable[FrameType]:
     while isinstance(awaited, CoroutineType) and awaited.cr_frame is not None and len(frames) < _MAX_CALLS:
         frames.append(awaited.cr_frame)
         awaited = awaited.cr_await
-        if isinstance(awaited, FirstStep):  # a listener's
+        if isinstance(awaited, EagerCoroutine):  # a listener's
             awaited = awaited.coroutine
     return reversed(frames)
 
@@ -159,7 +159,7 @@ class Questions:
         self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
         """307: queues, subscriptions and settings of the consumer; on demand what its threads and tasks do."""
-        stacks = describe_stacks() if header.jstack_enable else None
+        stacks = dump_stacks() if header.jstack_enable else None
         return response_to(command, body=self._consumer(header.consumer_group).running_info().to_json(stacks))
 
     async def consume_directly(

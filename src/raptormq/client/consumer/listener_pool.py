@@ -9,17 +9,17 @@
 that is not their fault, and another consumer of the group, or the next program, may do better. A batch listener gets a
 whole batch per call and may name the messages of it that failed; only those are given back.
 
-`FirstStep` begins a coroutine at once; it is awaited later, if it has to wait for something. Most listeners count,
+`EagerCoroutine` begins a coroutine at once; it is awaited later, if it has to wait for something. Most listeners count,
 compute or write to memory, and are done without waiting. For those neither a time-out has to be set nor another worker
 to be woken.
 
-`WorkLine` holds what waits for one of several workers, who are woken one by one. A worker that is woken takes as much
+`WorkQueue` holds what waits for one of several workers, who are woken one by one. A worker that is woken takes as much
 as it can. Only a worker that has to wait for something wakes the next, so that a hundred batches whose listener waits
 for nothing cost one turn of the event loop and not a hundred. After `TURN_S` everything else has its turn: heartbeats,
 commits and answers must not wait for a thousand calls.
 
 Neighbours: `consumer.queue_reader` hands messages in and learns what is finished, `consumer.send_back` gives them back.
-Source: RocketMQ `ConsumeMessageConcurrentlyService`; none for `FirstStep` (Python 3.12 has eager tasks) and `WorkLine`.
+Source: RocketMQ `ConsumeMessageConcurrentlyService`. `EagerCoroutine` does what eager tasks do in Python 3.12.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 
-class FirstStep(Generator[Any, Any, T]):
+class EagerCoroutine(Generator[Any, Any, T]):
     """Runs a coroutine up to where it waits for the first time; awaited once, it goes on from there.
 
     What the coroutine raises before it waits is raised by the constructor.
@@ -94,7 +94,7 @@ TURN_S = 0.005
 """How long workers that never wait keep the event loop, but for the call that is running."""
 
 
-class WorkLine(Generic[T]):
+class WorkQueue(Generic[T]):
     """A line of waiting work, without bounds; first come, first served."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class Listening:
         self._redelivery = redelivery
         self._plain: dict[str, Listener | WholeBatches] = {}
         """By topic, listeners whose answer could not be awaited: they are not called again."""
-        self._waiting: WorkLine[Waiting] = WorkLine()  # bounded by the flow limits of the readers
+        self._waiting: WorkQueue[Waiting] = WorkQueue()  # bounded by the flow limits of the readers
         self._pauses: set[asyncio.TimerHandle] = set()
         self._calls: dict[asyncio.Task[Any], Waiting] = {}
         """What the workers have that call a listener now."""
@@ -388,7 +388,7 @@ class Listening:
     async def _in_time(self, call: Awaitable[T]) -> T:
         """Return what a listener returns; raises what it raises, and `TimeoutError` when it takes too long."""
         if type(call) is CoroutineType:
-            begun: FirstStep[T] = FirstStep(call)
+            begun: EagerCoroutine[T] = EagerCoroutine(call)
             call = begun
             if begun.is_done:
                 return begun.result

@@ -22,7 +22,7 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.consumer.offset_commits import commit_in_order
 from raptormq.client.consumer.pull import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.consumer.queue_bounds import QueueQuestions
-from raptormq.client.consumer.queue_reader import CrcDoubt, start_offset
+from raptormq.client.consumer.queue_reader import CrcRetry, start_offset
 from raptormq.client.consumer.subscription import Sql, subscription_to
 from raptormq.client.lifecycle import Ending, require_loop
 from raptormq.client.message import as_queues, decode_batches, message_count
@@ -96,7 +96,7 @@ class PullConsumer(QueueQuestions):
         """Of which topics the positions are, where that is known."""
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
-        self._doubts: defaultdict[MessageQueue, CrcDoubt] = defaultdict(CrcDoubt)
+        self._doubts: defaultdict[MessageQueue, CrcRetry] = defaultdict(CrcRetry)
 
     async def start(self) -> None:
         """Make the consumer usable; does nothing when it is."""
@@ -316,7 +316,7 @@ class PullConsumer(QueueQuestions):
             return found, offset
         if isinstance(error, KeyMissing):
             raise error
-        if self._doubts[queue].arises(offset, error):
+        if self._doubts[queue].should_retry_crc(offset, error):
             if may_fail:
                 self._doubts[queue].remember(offset)
             raise RecordError(f"what is at offset {offset} of {queue} is damaged: {error}") from error

@@ -9,7 +9,7 @@ offset 0, so that a group on a young topic misses nothing; else it is "not found
 reader that was told where to start asks for stored progress alone. Brokers know no progress of a broadcasting member,
 so there the settings alone count, on young topics too.
 
-`CrcDoubt` says what to make of a record whose body does not have its CRC: the record is fetched once more, and left out
+`CrcRetry` says what to make of a record whose body does not have its CRC: the record is fetched once more, and left out
 when it comes like that again. The first time it may have been damaged on the way, or in a cache of the broker's. The
 second time it is damaged where it is stored, and waiting for it would stop the queue for good. Anything else that
 cannot be read was sent like that.
@@ -31,7 +31,7 @@ keep a consumer and its broker busy, so their pulls are held longer::
 
 Neighbours: `consumer.rebalance` starts and drops readers, `consumer.listener_pool` finishes messages,
 `consumer.process_queue` keeps count, `message.decoding` finds wrong CRCs; `consumer.pull_consumer` uses `start_offset`
-and `CrcDoubt`, too. Source: RocketMQ `PullMessageService`, `DefaultMQPushConsumerImpl.pullMessage`,
+and `CrcRetry`, too. Source: RocketMQ `PullMessageService`, `DefaultMQPushConsumerImpl.pullMessage`,
 `RebalancePushImpl.computePullFromWhereWithException`; none for the pace, RocketMQ pulls at once (pullInterval).
 """
 
@@ -91,7 +91,7 @@ async def start_offset(
     return await offsets.min_offset(address, queue)
 
 
-class CrcDoubt:
+class CrcRetry:
     """The last record of one queue whose body did not have its CRC."""
 
     __slots__ = ("_offset",)
@@ -99,7 +99,7 @@ class CrcDoubt:
     def __init__(self) -> None:
         self._offset = -1
 
-    def arises(self, offset: int, error: Exception) -> bool:
+    def should_retry_crc(self, offset: int, error: Exception) -> bool:
         """True when what cannot be read at ``offset`` because of ``error`` has to be fetched once more."""
         return isinstance(error, ChecksumError) and offset != self._offset
 
@@ -208,7 +208,7 @@ class QueueReader:
         self._outages = outages or Outages(group)
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
         self._room = asyncio.Event()
-        self._doubt = CrcDoubt()
+        self._doubt = CrcRetry()
         self._broker_id = MASTER_ID
         self._task = background(self._run(), f"reader of {queue}")
 
@@ -375,7 +375,7 @@ class QueueReader:
         def goes_on(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
             nonlocal next_offset, missing
             offset = record.queue_offset
-            is_doubtful = self._doubt.arises(offset, error)
+            is_doubtful = self._doubt.should_retry_crc(offset, error)
             if is_doubtful or isinstance(error, KeyMissing):
                 next_offset, missing = offset, error
                 if is_doubtful:

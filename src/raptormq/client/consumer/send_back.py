@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
-from raptormq.client.message import Outgoing, Sealing, compressed
+from raptormq.client.message import Encryptor, Outgoing, compressed
 from raptormq.client.producer import Delivery
 from raptormq.errors import MessageError, NoRoute, RaptorMQError, ServerError
 from raptormq.logs import get_logger
@@ -57,7 +57,7 @@ class Redelivery:
         self._config = config
         self._delivery = Delivery(instance, group, ProducerConfig(retries=1))
         keys = instance.config.keys
-        self._sealing = Sealing(keys, _COPIES) if keys is not None else None
+        self._encryptor = Encryptor(keys, _COPIES) if keys is not None else None
 
     async def give_back(self, message: MessageExt) -> bool:
         """Return true when nothing is left to do here, false when the client has to hand the message out again."""
@@ -140,8 +140,8 @@ class Redelivery:
             reconsume_times=message.reconsume_times + 1,
             max_reconsume_times=self._config.max_reconsume_times,
         )
-        if was_encrypted and self._sealing is not None:
-            outgoing = self._sealing.sealed(outgoing)
+        if was_encrypted and self._encryptor is not None:
+            outgoing = self._encryptor.sealed(outgoing)
         await self._delivery.deliver(outgoing, None, None, _SEND_TIMEOUT_S)
 
 

@@ -6,7 +6,7 @@ No network: everything here is a function of values.
 from __future__ import annotations
 
 from raptormq.client.message.decoding import decode_batches, decode_messages, message_count
-from raptormq.client.message.encryption import Sealing, unsealed
+from raptormq.client.message.encryption import Encryptor, unsealed
 from raptormq.client.message.message_batch import MessageBatch, StoredMessages
 from raptormq.client.message.send_request import (
     MAX_KEYS_CHARS,
@@ -28,9 +28,9 @@ from raptormq.client.message.validation import as_bytes, as_messages, as_queues,
 
 __all__ = [
     "MAX_KEYS_CHARS",
+    "Encryptor",
     "MessageBatch",
     "Outgoing",
-    "Sealing",
     "StoredMessages",
     "as_bytes",
     "as_messages",

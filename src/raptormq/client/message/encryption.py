@@ -22,7 +22,7 @@ from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import Bytes
 
 
-class Sealing:
+class Encryptor:
     """Encrypts with the current key."""
 
     def __init__(self, keys: EncryptionKeys, config: ProducerConfig) -> None:

@@ -1,10 +1,12 @@
 """AutoBatch: messages that are sent one by one leave together (RIP-27).
 
-One :class:`Accumulator` per client keeps count of what waits; a :class:`Lane` holds the open batches of the producers
-with one group and one configuration. A batch is for one topic, queue (or any), tag and wait flag. It leaves when it is
+One :class:`Accumulator` per client keeps count of what waits; a :class:`BatchQueue` holds the open
+batches of the producers with one group and one configuration. A batch is for
+one topic, queue (or any), tag and wait flag. It leaves when it is
 full (bytes or count), when its first message is as old as allowed - a timer per batch, no thread and no polling - or
 when a producer closes. A batch without a queue goes to one queue as a whole, so the choice sticks while it fills.
-Batches that belong to queues of one broker leave together when the oldest is due (`Shipment`), or alone when full.
+Batches that belong to queues of one broker leave together when the oldest is due
+(`BrokerBatchGroup`), or alone when full.
 
 What is not merged is sent by itself at once: delayed messages, messages to retry topics, ordered ones without a queue,
 bodies as large as a whole batch, properties that hardly fit, and everything while too much waits already.
@@ -32,7 +34,7 @@ from raptormq.client.message import (
     message_properties,
     misfit,
 )
-from raptormq.client.producer.batch_sender import Departures, Send, Ships
+from raptormq.client.producer.batch_sender import BatchSender, Send, Ships
 from raptormq.client.producer.broker_features import QueueKinds
 from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, fail
 from raptormq.client.producer.open_batch import (
@@ -40,8 +42,8 @@ from raptormq.client.producer.open_batch import (
     MAX_BATCHES,
     MAX_SHIPMENT_BYTES,
     BatchKey,
+    BrokerBatchGroup,
     OpenBatch,
-    Shipment,
     ShipmentKey,
     Special,
     chars_of,
@@ -71,7 +73,7 @@ class Accumulator:
         self.held_bytes = 0
         """Bytes of the messages that wait for their batch to fill or to be answered."""
         self.open_batches = 0
-        self._lanes: dict[tuple[str, ProducerConfig], Lane] = {}
+        self._batch_queues: dict[tuple[str, ProducerConfig], BatchQueue] = {}
 
     @classmethod
     def of(cls, _: ClientInstance) -> Accumulator:
@@ -86,23 +88,23 @@ class Accumulator:
         send: Send,
         kinds: QueueKinds,
         shipping: Ships | None = None,
-    ) -> Lane:
-        """Return the lane of the producers with this group and configuration; give it back with `Lane.leave`.
+    ) -> BatchQueue:
+        """Return the lane of the producers with this group and configuration; give it back with `BatchQueue.leave`.
 
         Without `shipping` every batch is a request of its own.
         """
-        lane = self._lanes.get((group, config))
-        if lane is None:
-            lane = self._lanes[group, config] = Lane(self, config, ids, send, kinds, shipping)
-        lane.users += 1
-        return lane
+        batch_queue = self._batch_queues.get((group, config))
+        if batch_queue is None:
+            batch_queue = self._batch_queues[group, config] = BatchQueue(self, config, ids, send, kinds, shipping)
+        batch_queue.users += 1
+        return batch_queue
 
-    def drop(self, lane: Lane) -> None:
+    def drop(self, batch_queue: BatchQueue) -> None:
         """Forget a lane that nobody uses."""
-        self._lanes = {key: known for key, known in self._lanes.items() if known is not lane}
+        self._batch_queues = {key: known for key, known in self._batch_queues.items() if known is not batch_queue}
 
 
-class Lane:
+class BatchQueue:
     """The open batches of the producers that have one group and one configuration."""
 
     def __init__(
@@ -123,8 +125,8 @@ class Lane:
         self._ids = ids
         self._kinds = kinds
         self._shipping = shipping
-        self._departures = Departures(config, ids, send, shipping, self._release)
-        self._shipments: dict[ShipmentKey, Shipment] = {}
+        self._batch_sender = BatchSender(config, ids, send, shipping, self._release)
+        self._batch_groups: dict[ShipmentKey, BrokerBatchGroup] = {}
         # What is encrypted is compressed on the way there.
         compresses = config.compress_batches and config.compress_over_bytes > 0 and not config.encrypt
         self._compress_over_bytes = config.compress_over_bytes if compresses else config.batch_max_bytes
@@ -181,7 +183,7 @@ class Lane:
             batch.futures += 1
         size = batch.add(body, waiter)
         shared.held_bytes += size
-        if batch.shipment is not None:
+        if batch.batch_group is not None:
             self._loaded(batch, size)
         elif batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close(batch)
@@ -220,7 +222,7 @@ class Lane:
             batch.futures += 1
         batch.add_special(body, waiter, special, message.keys, size)
         self._shared.held_bytes += size
-        if batch.shipment is not None:
+        if batch.batch_group is not None:
             self._loaded(batch, size)
         elif batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close(batch)
@@ -236,7 +238,7 @@ class Lane:
         if self._shared.open_batches < self._config.max_open_batches:
             return True
         queue = key[1]
-        return queue is not None and (queue.broker_name, key[3]) in self._shipments
+        return queue is not None and (queue.broker_name, key[3]) in self._batch_groups
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Begin a batch, in place of one that has no room."""
@@ -256,27 +258,27 @@ class Lane:
         return batch
 
     def _join_shipment(self, batch: OpenBatch, key: ShipmentKey) -> None:
-        shipment = self._shipments.get(key)
-        if shipment is None:
+        batch_group = self._batch_groups.get(key)
+        if batch_group is None:
             timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._leave_together, key)
-            shipment = self._shipments[key] = Shipment(key, timer)
+            batch_group = self._batch_groups[key] = BrokerBatchGroup(key, timer)
             self._shared.open_batches += 1
-        shipment.batches[batch] = None
-        batch.shipment = shipment
+        batch_group.batches[batch] = None
+        batch.batch_group = batch_group
 
     def _loaded(self, batch: OpenBatch, size: int) -> None:
         """See who is full now that a message was added to one of the batches of a shipment."""
-        shipment = batch.shipment
-        assert shipment is not None
-        shipment.size += size
+        batch_group = batch.batch_group
+        assert batch_group is not None
+        batch_group.size += size
         if batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close(batch)
-        elif shipment.size >= self._shipment_max_bytes or len(shipment.batches) >= MAX_BATCHES:
-            self._leave_together(shipment.key)
+        elif batch_group.size >= self._shipment_max_bytes or len(batch_group.batches) >= MAX_BATCHES:
+            self._leave_together(batch_group.key)
 
     def flush(self) -> None:
         """Let all open batches leave now."""
-        for key in list(self._shipments):
+        for key in list(self._batch_groups):
             self._leave_together(key)
         for batch in list(self._open.values()):
             self._close(batch)
@@ -312,31 +314,31 @@ class Lane:
     def _close(self, batch: OpenBatch) -> None:
         """Take a batch out of the open ones and send it by itself."""
         del self._open[batch.key]
-        shipment = batch.shipment
-        if shipment is None:
+        batch_group = batch.batch_group
+        if batch_group is None:
             assert batch.timer is not None
             batch.timer.cancel()
             self._shared.open_batches -= 1
         else:
-            del shipment.batches[batch]
-            shipment.size -= batch.size
-            if not shipment.batches:
-                self._forget(shipment)
-        self._start(self._departures.alone(batch), (batch,))
+            del batch_group.batches[batch]
+            batch_group.size -= batch.size
+            if not batch_group.batches:
+                self._forget(batch_group)
+        self._start(self._batch_sender.alone(batch), (batch,))
 
     def _leave_together(self, key: ShipmentKey) -> None:
         """Send the batches of a shipment."""
-        shipment = self._shipments[key]
-        self._forget(shipment)
-        batches = tuple(shipment.batches)
+        batch_group = self._batch_groups[key]
+        self._forget(batch_group)
+        batches = tuple(batch_group.batches)
         for batch in batches:
             del self._open[batch.key]
         one = len(batches) == 1
-        self._start(self._departures.alone(batches[0]) if one else self._departures.together(batches), batches)
+        self._start(self._batch_sender.alone(batches[0]) if one else self._batch_sender.together(batches), batches)
 
-    def _forget(self, shipment: Shipment) -> None:
-        shipment.timer.cancel()
-        del self._shipments[shipment.key]
+    def _forget(self, batch_group: BrokerBatchGroup) -> None:
+        batch_group.timer.cancel()
+        del self._batch_groups[batch_group.key]
         self._shared.open_batches -= 1
 
     def _start(self, work: Coroutine[Any, Any, None], batches: Sequence[OpenBatch]) -> None:

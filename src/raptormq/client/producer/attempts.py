@@ -41,14 +41,14 @@ class Attempts:
         left = self._deadline - self._clock()
         return left / 2 if self._retries_left else left
 
-    def another(self, *, found_nobody: bool, elsewhere: bool = False) -> float | None:
+    def another(self, *, no_broker_reached: bool, elsewhere: bool = False) -> float | None:
         """Count one that has failed and return the seconds to pause before the next, or None when there is no next.
 
         One that goes `elsewhere` needs no pause.
         """
-        if not (self._waits if found_nobody else self._retries_left):
+        if not (self._waits if no_broker_reached else self._retries_left):
             return None
-        if not found_nobody:
+        if not no_broker_reached:
             self._retries_left -= 1
         pause = 0.0
         if not elsewhere:

@@ -77,7 +77,7 @@ class BatchSending:
         """Return a list with its messages compressed, when each is long and shrinks, and that is known to be taken."""
         if outgoing.merged or outgoing.count < 2:  # nobody could tell whether a single one was stored as a batch
             return None
-        if self._delivery.sealing is not None or self._kinds.stores_whole(outgoing.topic, queue) is not False:
+        if self._delivery.encryptor is not None or self._kinds.stores_whole(outgoing.topic, queue) is not False:
             return None
         over = self._config.compress_over_bytes
         if not 0 < over * outgoing.count < len(outgoing.body):  # most lists are of short messages
@@ -99,8 +99,8 @@ class BatchSending:
             return None
         if outgoing.sys_flag:  # made for single messages, each compressed: the flag of a whole batch is for all of it
             return None
-        if self._delivery.sealing is not None:
-            outgoing, sys_flag = check_sealed_size(self._delivery.sealing.sealed_whole(outgoing), self._config), 0
+        if self._delivery.encryptor is not None:
+            outgoing, sys_flag = check_sealed_size(self._delivery.encryptor.sealed_whole(outgoing), self._config), 0
         else:
             body, sys_flag = compressed(outgoing.body, self._config)
             if not sys_flag:

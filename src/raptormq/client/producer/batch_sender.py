@@ -1,6 +1,6 @@
 """How batches of AutoBatch leave, and how their senders learn what became of them.
 
-`Departures` chooses the form. A batch leaves alone (320, or 310 when nobody joined its only message), or with the
+`BatchSender` chooses the form. A batch leaves alone (320, or 310 when nobody joined its only message), or with the
 batches for other queues of its broker as one request. What that request does not settle (the broker does not know it,
 the topic is not what it was known as) goes batch by batch; what no batch can carry goes message by message. One
 send_timeout covers all of this.
@@ -82,7 +82,7 @@ class Shipping:
         """Whether the broker is worth a try."""
         return broker_name not in self._refusals
 
-    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle, is_wanted: IsWanted) -> None:
+    async def send(self, parts: dict[int, BatchPart], timeout: float, settle: Settle, is_wanted: IsWanted) -> None:
         """Send parcels for one broker. Each is taken out and settled as soon as no further attempt would change what
         became of it, or nobody wants one: nobody waits for another topic, which may be read-only.
 
@@ -90,37 +90,37 @@ class Shipping:
             ServerError: the broker does not take the request, it answered nothing of what is left; `serves` tells why.
         """
         clock = asyncio.get_running_loop().time
-        for number, (outgoing, queue) in list(parcels.items()):
+        for number, (outgoing, queue) in list(parts.items()):
             try:
-                parcels[number] = self._form(outgoing, queue), queue
+                parts[number] = self._form(outgoing, queue), queue
             except Exception as error:  # noqa: BLE001 - no memory to compress it, no key: no matter of the others
-                del parcels[number]
+                del parts[number]
                 settle(number, error)
         deadline = clock() + timeout  # not before: compressing is no fault of the broker's
         attempts = Attempts(self._config.retries, deadline, clock)
-        while parcels:
-            outcomes = await self._attempt(tuple(parcels.values()), attempts.seconds(), deadline)
+        while parts:
+            outcomes = await self._attempt(tuple(parts.values()), attempts.seconds(), deadline)
             failed: dict[int, RaptorMQError] = {}
-            for number, outcome in zip(tuple(parcels), outcomes, strict=True):
+            for number, outcome in zip(tuple(parts), outcomes, strict=True):
                 if isinstance(outcome, RaptorMQError) and may_succeed_later(outcome):
                     failed[number] = outcome
                 else:
-                    del parcels[number]
+                    del parts[number]
                     settle(number, outcome)
-            goes_on = bool(failed) and await self._another(parcels, failed, attempts, deadline)
+            goes_on = bool(failed) and await self._another(parts, failed, attempts, deadline)
             for number, cause in failed.items():
                 if not (goes_on and is_wanted(number)):
-                    del parcels[number]
+                    del parts[number]
                     settle(number, cause)
 
     async def _another(
-        self, parcels: Mapping[int, Parcel], failed: Mapping[int, RaptorMQError], attempts: Attempts, deadline: float
+        self, parts: Mapping[int, BatchPart], failed: Mapping[int, RaptorMQError], attempts: Attempts, deadline: float
     ) -> bool:
         """Whether there is another attempt for what has failed; its time has come then."""
         # A topic that the client knows decides: what is wrong with another one may be wrong with that alone.
-        chosen_by = next((each for each in failed if self._routes.known(parcels[each][0].topic)), next(iter(failed)))
-        topic = parcels[chosen_by][0].topic
-        pause = attempts.another(found_nobody=self._delivery.found_nobody(topic, failed[chosen_by]))
+        chosen_by = next((each for each in failed if self._routes.known(parts[each][0].topic)), next(iter(failed)))
+        topic = parts[chosen_by][0].topic
+        pause = attempts.another(no_broker_reached=self._delivery.no_broker_reached(topic, failed[chosen_by]))
         if pause is None:
             return False
         await asyncio.sleep(pause)
@@ -128,18 +128,18 @@ class Shipping:
             await self._delivery.refresh(topic, (deadline - asyncio.get_running_loop().time()) / 2)
         return True
 
-    async def _attempt(self, parcels: Sequence[Parcel], left: float, deadline: float) -> Sequence[Outcome]:
+    async def _attempt(self, parts: Sequence[BatchPart], left: float, deadline: float) -> Sequence[Outcome]:
         """Send once; an error of the way there is the outcome of all, but that no broker was found has a cause for each
         topic.
         """
-        size = sum(len(outgoing.body) for outgoing, _ in parcels)
+        size = sum(len(outgoing.body) for outgoing, _ in parts)
         clock = asyncio.get_running_loop().time
         end = clock() + left
-        address = await self._address(parcels, end)
+        address = await self._address(parts, end)
         if not isinstance(address, str):
-            return self._failed(parcels, [address[outgoing.topic] for outgoing, _ in parcels])
+            return self._failed(parts, [address[outgoing.topic] for outgoing, _ in parts])
         try:
-            command = self._request(parcels)
+            command = self._request(parts)
             if not self._in_flight.try_take(size):
                 await self._delivery.take_room(size, deadline)
             try:
@@ -148,38 +148,38 @@ class Shipping:
                 self._in_flight.give_back(size)
             if answer.code != ResponseCode.SUCCESS:
                 raise ServerError(answer.code, answer.remark, address)
-            answers = decode_answers(answer.body, len(parcels))
+            answers = decode_answers(answer.body, len(parts))
         except ServerError as error:
             if error.code == ResponseCode.SYSTEM_BUSY:  # a request per part would make it more so
-                return [error] * len(parcels)
+                return [error] * len(parts)
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self._refusals.note(parcels[0][1].broker_name)
+                self._refusals.note(parts[0][1].broker_name)
             raise
         except RaptorMQError as error:
-            return self._failed(parcels, [error] * len(parcels))
+            return self._failed(parts, [error] * len(parts))
         return [
             self._outcome(outgoing, queue, part, address)
-            for (outgoing, queue), part in zip(parcels, answers, strict=True)
+            for (outgoing, queue), part in zip(parts, answers, strict=True)
         ]
 
-    def _failed(self, parcels: Sequence[Parcel], causes: Sequence[RaptorMQError]) -> Sequence[Outcome]:
+    def _failed(self, parts: Sequence[BatchPart], causes: Sequence[RaptorMQError]) -> Sequence[Outcome]:
         """Note, once for each topic, what parcels have failed with, and return it."""
         now = asyncio.get_running_loop().time()
-        by_topic = {outgoing.topic: (queue, cause) for (outgoing, queue), cause in zip(parcels, causes, strict=True)}
+        by_topic = {outgoing.topic: (queue, cause) for (outgoing, queue), cause in zip(parts, causes, strict=True)}
         for topic, (queue, cause) in by_topic.items():
             self._delivery.note_failure(topic, queue, cause, now)
         return causes
 
-    async def _address(self, parcels: Sequence[Parcel], end: float) -> str | dict[str, RaptorMQError]:
+    async def _address(self, parts: Sequence[BatchPart], end: float) -> str | dict[str, RaptorMQError]:
         """Return where the broker of the parcels is, or why it was not found, by topic.
 
         All topics have the same broker, so one that is known will do: nobody waits for a name server, or fails, because
         of another topic, which may not exist.
         """
-        where, known, clock = parcels[0][1].broker_name, self._routes.known, asyncio.get_running_loop().time
+        where, known, clock = parts[0][1].broker_name, self._routes.known, asyncio.get_running_loop().time
         causes: dict[str, RaptorMQError] = {}
         unknown: list[str] = []
-        for topic in dict.fromkeys(outgoing.topic for outgoing, _ in parcels):
+        for topic in dict.fromkeys(outgoing.topic for outgoing, _ in parts):
             topic_queues = known(topic)
             if topic_queues is None or not topic_queues.write_queues:
                 unknown.append(topic)
@@ -195,11 +195,11 @@ class Shipping:
                 causes[topic] = error
         return causes
 
-    def _request(self, parcels: Sequence[Parcel]) -> RemotingCommand:
+    def _request(self, batch_parts: Sequence[BatchPart]) -> RemotingCommand:
         topics: dict[str, int] = {}
         new, number_of, the_list = tuple.__new__, topics.setdefault, RequestCode.SEND_BATCH_MESSAGE
         parts = []
-        for outgoing, queue in parcels:
+        for outgoing, queue in batch_parts:
             kind = PartKind.LIST if outgoing.code == the_list else PartKind.MESSAGE
             place = kind, number_of(outgoing.topic, len(topics)), queue.queue_id
             parts.append(new(Part, (*place, outgoing.sys_flag, outgoing.flag, outgoing.properties, outgoing.body)))
@@ -208,8 +208,8 @@ class Shipping:
             TOPIC_SEPARATOR.join(topics),
             AUTO_CREATE_TOPIC,
             self._config.default_topic_queues,
-            parcels[0][0].born_ms,
-            parcels[0][1].broker_name,
+            batch_parts[0][0].born_ms,
+            batch_parts[0][1].broker_name,
         )
         return request(RequestCode.SEND_QUEUE_BATCHES, header, encode_parts(parts))
 
@@ -230,7 +230,7 @@ class Shipping:
 _ALONE_MAY_HELP = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 """The topic, or the broker between two attempts, is not what it was known as."""
 
-Parcel = tuple[Outgoing, MessageQueue]
+BatchPart = tuple[Outgoing, MessageQueue]
 """What goes to one queue."""
 Outcome = SendResult | Exception
 Settle = Callable[[int, Outcome], None]
@@ -247,11 +247,11 @@ class Ships(Protocol):
     def serves(self, broker_name: str) -> bool:
         """Whether the broker is worth a try."""
 
-    async def send(self, parcels: dict[int, Parcel], timeout: float, settle: Settle, is_wanted: IsWanted) -> None:
+    async def send(self, parts: dict[int, BatchPart], timeout: float, settle: Settle, is_wanted: IsWanted) -> None:
         """Take out and settle one after the other; raises `ServerError` when the broker takes no such request."""
 
 
-class Departures:
+class BatchSender:
     """Sends the batches of the producers that have one group and one configuration.
 
     Args:
@@ -282,7 +282,7 @@ class Departures:
         sealed = sorted((batch for batch in batches if batch.bodies), key=_has_company)
         if not sealed:
             return
-        parcels = self._parcels(sealed)
+        parts = self._parts(sealed)
         deadline = self._deadline()
 
         async with asyncio.TaskGroup() as lone:
@@ -300,30 +300,30 @@ class Departures:
 
             refused: RaptorMQError | None = None
             try:
-                await self._shipping.send(parcels, self._config.send_timeout, settle, is_wanted)
+                await self._shipping.send(parts, self._config.send_timeout, settle, is_wanted)
             except RaptorMQError as error:
                 refused = error  # what is left, sent alone, says why to its senders
             except Exception:
                 log.exception("a request for several queues has failed, its batches are sent one by one")
-            for number in parcels:
+            for number in parts:
                 lone.create_task(self._alone_or_failed(sealed[number], deadline, refused))
 
-    def _parcels(self, sealed: Sequence[OpenBatch]) -> dict[int, Parcel]:
+    def _parts(self, sealed: Sequence[OpenBatch]) -> dict[int, BatchPart]:
         """Give the messages their ids and return what is ready to send, by the number of its batch."""
         now_ms = time.time_ns() // 1_000_000
         fresh_ids = self._ids.next_ids(now_ms, sum(map(len, sealed)))
-        parcels: dict[int, Parcel] = {}
+        parts: dict[int, BatchPart] = {}
         first = 0
         for number, batch in enumerate(sealed):
             after = first + len(batch)
             batch.name(fresh_ids[first:after])
             first = after
-            parcel = self._parcel(batch, now_ms)
-            if parcel is not None:
-                parcels[number] = parcel
-        return parcels
+            part = self._part(batch, now_ms)
+            if part is not None:
+                parts[number] = part
+        return parts
 
-    def _parcel(self, batch: OpenBatch, now_ms: int) -> Parcel | None:
+    def _part(self, batch: OpenBatch, now_ms: int) -> BatchPart | None:
         """Return a sealed batch for a queue ready to send; None when it cannot be made so, and its senders are told."""
         queue = batch.key[1]
         assert queue is not None

@@ -1,4 +1,4 @@
-"""Batches of AutoBatch while they fill: one batch (`OpenBatch`), and several that leave together (`Shipment`).
+"""Batches of AutoBatch while they fill: one batch (`OpenBatch`), and several that leave together (`BrokerBatchGroup`).
 
 An open batch keeps what waits while it fills, and makes the bytes of its messages once it leaves. There is an entry per
 message sent, so as little as can be is done while the batch fills: unique ids and records are made for all messages
@@ -44,7 +44,7 @@ ShipmentKey = tuple[str, bool]
 """Broker and wait flag: who does not wait for the disk is not held up by those who do."""
 
 
-class Shipment:
+class BrokerBatchGroup:
     """Batches for one broker, at most one of each key, in the order of their first messages."""
 
     __slots__ = ("batches", "key", "size", "timer")
@@ -93,6 +93,7 @@ class OpenBatch:
     __slots__ = (
         "_plain_properties",
         "_specials",
+        "batch_group",
         "bodies",
         "futures",
         "key",
@@ -100,7 +101,6 @@ class OpenBatch:
         "keys_chars",
         "message_ids",
         "plain_overhead",
-        "shipment",
         "size",
         "timer",
         "waiters",
@@ -121,8 +121,8 @@ class OpenBatch:
         self.size = 0
         """Bytes of all that was added, as it travels; 0 once it is released."""
         self.timer: asyncio.TimerHandle | None = None
-        """When it leaves; None in a shipment, which has one for all."""
-        self.shipment: Shipment | None = None
+        """When it leaves; None in a `BrokerBatchGroup`, which has one for all."""
+        self.batch_group: BrokerBatchGroup | None = None
         self._specials: dict[int, Special] = {}
         self._plain_properties = plain_properties(key[2], key[3])
         self.plain_overhead = OVERHEAD_BYTES + len(self._plain_properties) + id_length + len(PAIR_SEPARATOR)

@@ -22,7 +22,7 @@ from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.lifecycle import Ending, Startable, require_loop
 from raptormq.client.message import Outgoing, as_messages, prepare_batch, prepare_message
-from raptormq.client.producer.accumulator import Accumulator, Lane
+from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import BatchSending
 from raptormq.client.producer.batch_sender import Send, Shipping
 from raptormq.client.producer.callbacks import CLOSED, Callback, require_callback, tell
@@ -73,7 +73,7 @@ class Producer(Startable):
             require_keys(self._client_config.keys)
         self._instance: ClientInstance | None = None
         self._delivery: Delivery | None = None
-        self._lane: Lane | None = None
+        self._batch_queue: BatchQueue | None = None
         self._alone: set[asyncio.Task[SendResult]] = set()
         self._announced: set[str] = set()
         """Topics whose brokers know this client."""
@@ -106,7 +106,7 @@ class Producer(Startable):
             if self._config.auto_batch:
                 kinds = self._delivery.queue_kinds
                 shipping = Shipping(instance, self._delivery, self._group, self._config, form)
-                self._lane = instance.shared(Accumulator.of).join(
+                self._batch_queue = instance.shared(Accumulator.of).join(
                     self._group, self._config, self._ids, self._send_batch, kinds, shipping
                 )
 
@@ -118,20 +118,20 @@ class Producer(Startable):
         Raises:
             ClientClosed: this is another event loop.
         """
-        instance, lane = self._instance, self._lane
+        instance, batch_queue = self._instance, self._batch_queue
         if instance is None:
             await self._ending.wait()
         else:
             require_loop(instance.loop)
-            self._instance = self._delivery = self._lane = None
-            await self._ending.run(self._end(instance, lane))
+            self._instance = self._delivery = self._batch_queue = None
+            await self._ending.run(self._end(instance, batch_queue))
 
-    async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
+    async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         waits: list[Awaitable[object]] = []
         if self._alone:
             waits.append(asyncio.wait(tuple(self._alone), timeout=self._client_config.close_timeout))
-        if lane is not None:
-            waits.append(lane.leave(self._client_config.close_timeout))
+        if batch_queue is not None:
+            waits.append(batch_queue.leave(self._client_config.close_timeout))
         await finish_all(waits)
         self._announced.clear()
         await instance.leave_producers(self._group)
@@ -163,8 +163,8 @@ class Producer(Startable):
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         delivery = self._running()
-        if self._lane is not None and key is None and timeout is None:
-            merged = self._lane.add(message, queue)
+        if self._batch_queue is not None and key is None and timeout is None:
+            merged = self._batch_queue.add(message, queue)
             if merged is not None:
                 return await merged
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
@@ -182,7 +182,7 @@ class Producer(Startable):
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         delivery = self._running()
-        merged = self._lane.add(message, queue) if self._lane is not None else None
+        merged = self._batch_queue.add(message, queue) if self._batch_queue is not None else None
         if merged is not None:
             return merged
         return self._send_alone(delivery, message, queue)
@@ -202,8 +202,8 @@ class Producer(Startable):
         if callback is not self._last_callback:
             require_callback(callback)
             self._last_callback = callback
-        lane = self._lane  # which nobody has who is not running
-        if lane is None or lane.add(message, queue, callback) is None:
+        batch_queue = self._batch_queue  # which nobody has who is not running
+        if batch_queue is None or batch_queue.add(message, queue, callback) is None:
             alone = self._send_alone(self._running(), message, queue)
             alone.add_done_callback(lambda done: tell(callback, _outcome(done)))
 

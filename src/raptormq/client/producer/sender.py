@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection
 from raptormq.client.cluster import ROUTE_ERRORS, ClientInstance, TopicQueues, require_success
 from raptormq.client.config import ProducerConfig
 from raptormq.client.lifecycle import require_loop
-from raptormq.client.message import Outgoing, Sealing, check_place, check_sealed_size
+from raptormq.client.message import Encryptor, Outgoing, check_place, check_sealed_size
 from raptormq.client.producer.attempts import Attempts
 from raptormq.client.producer.broker_features import QueueKinds
 from raptormq.client.producer.in_flight import InFlight
@@ -80,7 +80,7 @@ class Delivery:
         self._oneways = 0
         self.queue_kinds = QueueKinds(brokers=self._brokers_of)
         keys = instance.config.keys
-        self.sealing = Sealing(keys, config) if config.encrypt and keys is not None else None
+        self.encryptor = Encryptor(keys, config) if config.encrypt and keys is not None else None
         self._common_fields: dict[MessageQueue, dict[str, str]] = {}
 
     async def deliver(
@@ -133,7 +133,9 @@ class Delivery:
                 pause = None
                 if may_succeed_later(error) or (queue is None and await self._is_no_more(target, error, deadline)):
                     is_free = target is not None and target.broker_name not in tried and queue is None and key is None
-                    pause = attempts.another(found_nobody=self.found_nobody(outgoing.topic, error), elsewhere=is_free)
+                    pause = attempts.another(
+                        no_broker_reached=self.no_broker_reached(outgoing.topic, error), elsewhere=is_free
+                    )
                 if pause is None:
                     raise
                 if target is not None:
@@ -150,9 +152,9 @@ class Delivery:
             ConfigError: there is no key to encrypt with.
             MessageError: it is larger now than brokers take.
         """
-        if self.sealing is None:
+        if self.encryptor is None:
             return outgoing
-        return check_sealed_size(self.sealing.sealed(outgoing), self._config)
+        return check_sealed_size(self.encryptor.sealed(outgoing), self._config)
 
     async def deliver_oneway(
         self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
@@ -312,7 +314,7 @@ class Delivery:
                 avoided = frozenset()  # and no list; they may be back
         return turns.pick(topic_queues.write_queues, avoided | unfit)
 
-    def found_nobody(self, topic: str, error: RaptorMQError) -> bool:
+    def no_broker_reached(self, topic: str, error: RaptorMQError) -> bool:
         """Whether an attempt reached no broker of a topic that has some: one restarts, or another one takes over.
 
         Who never got as far may have the wrong name servers, and learns that soon.

@@ -36,7 +36,7 @@ from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.listener_checks import awaitable, require_async, warn_of_plain
 from raptormq.client.message import decode_messages, prepare_message
-from raptormq.client.producer.accumulator import Lane
+from raptormq.client.producer.accumulator import BatchQueue
 from raptormq.client.producer.producer import Producer
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import ClientError, ConfigError, MessageError, NoRoute, RaptorMQError
@@ -227,10 +227,10 @@ class TransactionProducer(Producer):
             instance.shared(TransactionChecks).join(self._group, self._check)
             self._looking = [background(self._look_up(instance, topic), f"route of {topic}") for topic in self._topics]
 
-    async def _end(self, instance: ClientInstance, lane: Lane | None) -> None:
+    async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         await cancel_all(self._looking)
         await instance.shared(TransactionChecks).leave(self._group, self._check)
-        await super()._end(instance, lane)
+        await super()._end(instance, batch_queue)
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout: float | None = None

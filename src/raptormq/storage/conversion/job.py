@@ -19,7 +19,7 @@ from typing import Protocol
 
 from raptormq.errors import ConversionRefused, StorageError
 from raptormq.logs import get_logger
-from raptormq.storage.background import Runner, in_turns
+from raptormq.storage.background import Runner, cooperatively
 from raptormq.storage.conversion.rebuild import QueueConversion
 from raptormq.storage.conversion.verify import Checksums, QueueComparison
 from raptormq.storage.fs import COLD_ATTEMPTS, FileSystem, PagesMissing, fetch
@@ -95,7 +95,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class ConversionRunner:
     """What conversions are done with."""
 
     filesystem: FileSystem
@@ -184,7 +184,7 @@ class Workshop:
             OSError: something could not be removed.
         """
         files = self.table.files
-        async for queue in in_turns(job.replaced):
+        async for queue in cooperatively(job.replaced):
             if job.is_forgotten:  # others may have their names
                 return
             files.release(queue)

@@ -11,7 +11,7 @@ import asyncio
 from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
 from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
-from raptormq.storage.conversion.job import Job, Progress, QueueTypes, StopRequested, Workshop
+from raptormq.storage.conversion.job import ConversionRunner, Job, Progress, QueueTypes, StopRequested
 from raptormq.storage.conversion.rebuild import QueueConversion
 from raptormq.storage.fs import FileSystem, StorePaths
 from raptormq.storage.log import CommitLog
@@ -38,7 +38,7 @@ class QueueConverter:
         """One for each entry of the ledger."""
         self._ended: dict[str, Progress] = {}
         self._ordering = asyncio.Lock()
-        self._workshop: Workshop | None = None
+        self._workshop: ConversionRunner | None = None
 
     # --- life ---
 
@@ -65,7 +65,7 @@ class QueueConverter:
         its successor had been saved, that one may have queues of BatchCQ: the topic table never says so of a topic
         whose other queues count, and queues of SimpleCQ, which the entry asks for, cannot hold all messages.
         """
-        dead_end = self._table.dead_ends.get(entry.topic, 0)
+        dead_end = self._table.topic_tombstones.get(entry.topic, 0)
         was_deleted = entry.dead_end is not None and dead_end > entry.dead_end
         return was_deleted or (entry.topic in self._table.batch_topics and not entry.is_batch)
 
@@ -90,7 +90,7 @@ class QueueConverter:
 
     def start(self, background: Runner, checkpointing: Checkpointing) -> None:
         """Tell who waits for disks; the methods that are awaited come after this."""
-        self._workshop = Workshop(
+        self._workshop = ConversionRunner(
             self._filesystem, self._log, self._table, self._dispatcher, self._ledger, background, checkpointing
         )
 
@@ -123,7 +123,7 @@ class QueueConverter:
         if entry is None:
             if (topic in self._table.batch_topics) is to_batch:
                 return
-            dead_end = self._table.dead_ends.get(topic, 0)
+            dead_end = self._table.topic_tombstones.get(topic, 0)
             entry = self._ledger.entries[topic] = Entry(topic, to_batch, dead_end=dead_end)
             self._jobs[topic] = self._job(entry)
         elif entry.to_batch is to_batch:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from raptormq.errors import OutOfResources, StorageError
 from raptormq.files import replace_file
-from raptormq.storage.background import Runner, in_turns
+from raptormq.storage.background import Runner, cooperatively
 from raptormq.storage.fs import FileSystem, StorePaths
 from raptormq.storage.index import Header, KeyIndex
 from raptormq.storage.log import FlushService, WriteGate
@@ -132,9 +132,9 @@ class Slices(NamedTuple):
     work: Callable[[int], bool]
     size: int
 
-    async def in_turns(self) -> None:
+    async def cooperatively(self) -> None:
         """Do it; others have their turns."""
-        async for _ in in_turns(iter(partial(self.work, self.size), True)):
+        async for _ in cooperatively(iter(partial(self.work, self.size), True)):
             pass
 
     def at_once(self) -> None:
@@ -176,7 +176,7 @@ class Checkpointing:
             step = next(steps, None)
             while step is not None:
                 try:
-                    await (step.in_turns() if isinstance(step, Slices) else background.run(step))
+                    await (step.cooperatively() if isinstance(step, Slices) else background.run(step))
                 except StorageError as error:
                     step = steps.throw(error)
                 else:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from raptormq.errors import StorageError, StoreReadOnly
-from raptormq.storage.background import Background, Runner, in_turns
+from raptormq.storage.background import Background, Runner, cooperatively
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.fs import FileSystem, TopicLedger, with_pages
 from raptormq.storage.index import KeyIndex, remove_aside
@@ -76,7 +76,7 @@ class Housekeeping:
         background.every(config.upkeep_interval_ms, log)
         background.every(config.upkeep_interval_ms, partial(self.checkpointing.write_entries, background))
         background.every(config.upkeep_interval_ms, deleted)
-        background.every(config.queue_flush_interval_ms, self.checkpointing.tails().in_turns)
+        background.every(config.queue_flush_interval_ms, self.checkpointing.tails().cooperatively)
         background.every(_PAGES_INTERVAL_MS, pages)
         background.every(config.checkpoint_interval_ms, partial(self.checkpointing.make, background))
         background.every(config.offsets_interval_ms, partial(self.save_offsets, background))
@@ -113,7 +113,7 @@ class Housekeeping:
                 log_min = self.log.min_offset
                 await background.run(self._remove, self.index.take_before(log_min))
                 await background.run(remove_aside, self.filesystem, self.config.paths.key_index, log_min)
-        async for queue in in_turns(self.retention.unvisited):
+        async for queue in cooperatively(self.retention.unvisited):
             await with_pages(partial(self._look_for_dead_files, queue), background, self.filesystem)
         if self.retention.dead_files:
             await self._remove_dead_files(background)
@@ -133,7 +133,7 @@ class Housekeeping:
         try:
             with contextlib.suppress(StorageError):  # the gate tells of it; for want of room these files must not stay
                 await self.checkpointing.make(background, always=True)
-            async for each in in_turns(list(dead)):
+            async for each in cooperatively(list(dead)):
                 self.retention.remove_dead_files(each)
                 dead.popleft()
         finally:

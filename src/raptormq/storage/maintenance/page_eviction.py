@@ -25,7 +25,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from raptormq.protocol.topic_names import is_system_topic
-from raptormq.storage.background import Runner, in_turns
+from raptormq.storage.background import Runner, cooperatively
 from raptormq.storage.fs import FileSystem, release
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import ConsumerOffsets, QueueTable
@@ -125,7 +125,7 @@ class PageReleaser:
         topics = self._queues.topics()
         for gone in self._ends.keys() - topics:
             self._end_life(gone)
-        async for topic in in_turns(topics):
+        async for topic in cooperatively(topics):
             if is_system_topic(topic):
                 continue
             ends = self._ends_of(topic)
@@ -161,14 +161,14 @@ class PageReleaser:
     async def _groups(self) -> dict[str, set[str]]:
         """Return the groups of each topic."""
         groups = defaultdict(set)
-        async for topic, group in in_turns(self._offsets.topics_and_groups()):
+        async for topic, group in cooperatively(self._offsets.topics_and_groups()):
             groups[topic].add(group)
         return groups
 
     async def _forget(self, groups: dict[str, set[str]]) -> None:
         """Forget the waiting of groups and queues that are gone, and of groups that have come further."""
         waiting: dict[_Place, _Waiting] = {}
-        async for place, each in in_turns(self._waiting.items()):
+        async for place, each in cooperatively(self._waiting.items()):
             topic, group, queue_id = place
             is_here = group in groups.get(topic, _NEWCOMERS) and self._queues.get(topic, queue_id) is not None
             if is_here and self._offsets.row(topic, group).get(queue_id, 0) == each.offset:
@@ -180,7 +180,7 @@ class PageReleaser:
         long_ago = self._clock() - PATIENCE_S
         newcomers = _NEWCOMERS if self._log.end_offset < self._newcomers_end(mark) else frozenset()
         is_awaited = False
-        async for topic, group, ends in in_turns(_rows(mark, groups, newcomers)):
+        async for topic, group, ends in cooperatively(_rows(mark, groups, newcomers)):
             row = self._offsets.row(topic, group)
             behind = {queue_id for queue_id, end in ends.items() if row.get(queue_id, end if row else 0) < end}
             for queue_id in behind:

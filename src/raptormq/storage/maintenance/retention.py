@@ -165,13 +165,13 @@ class Retention:
             and time.localtime(now_ms / 1000).tm_hour not in parse_hours(config.delete_when)
         ):
             return []
-        doomed: list[Segment] = []
-        while len(doomed) < config.delete_batch_max and len(log.segments) > 1:
+        segments_to_delete: list[Segment] = []
+        while len(segments_to_delete) < config.delete_batch_max and len(log.segments) > 1:
             first = log.segments[0]
             if first.end > min(log.flushed_offset, self.queued_end) or not (forced or self._is_expired(first, now_ms)):
                 break
-            doomed.append(log.remove_first())
-        return doomed
+            segments_to_delete.append(log.remove_first())
+        return segments_to_delete
 
     def _tell(self, taken: list[Segment], now_ms: int, ratio: float) -> None:
         """Log what is deleted; a warning where it is younger than it was to become, and maybe not consumed."""

@@ -41,7 +41,7 @@ class QueueTable:
         """Topics whose queues, when they are made, are those of BatchCQ."""
         self.conversions: dict[str, Entry] = {}
         """Topics that have, or may have, files of both types (:mod:`~raptormq.storage.queue.topic_state`)."""
-        self.dead_ends: dict[str, int] = {}
+        self.topic_tombstones: dict[str, int] = {}
         """Where records of topics that were deleted end in the log (:mod:`~raptormq.storage.queue.topic_state`)."""
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -6,7 +6,7 @@ Changes nothing but damaged items of queues, which it writes again from the log.
 from __future__ import annotations
 
 from raptormq.storage.read.message_lookup import KeyQuery, MessageFinder
-from raptormq.storage.read.options import Boundary, GetResult, GetStatus, StoreStats, Wishes
+from raptormq.storage.read.options import Boundary, GetResult, GetStatus, ReadOptions, StoreStats
 from raptormq.storage.read.queue_reader import MessageReader
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "KeyQuery",
     "MessageFinder",
     "MessageReader",
+    "ReadOptions",
     "StoreStats",
-    "Wishes",
 ]

@@ -48,7 +48,7 @@ from raptormq.storage.read.batch_unpacker import (
 )
 from raptormq.storage.read.item_repair import MAX_ITEMS, ItemMender
 from raptormq.storage.read.left_out import LeftOut
-from raptormq.storage.read.options import SCAN_BYTES, GetResult, GetStatus, PropertyFilter, Wishes
+from raptormq.storage.read.options import SCAN_BYTES, GetResult, GetStatus, PropertyFilter, ReadOptions
 from raptormq.storage.records import are_intact, is_of, peek_properties
 
 
@@ -87,11 +87,11 @@ class Found:
         self.is_apart = False
         """What is left out may be a batch to be taken apart, of unknown size."""
 
-    def has_room(self, wishes: Wishes, size: int) -> bool:
+    def has_room(self, options: ReadOptions, size: int) -> bool:
         """True when one more message, or whole batch, of so many bytes fits; the first one always does."""
         if not self.messages:
             return True
-        return len(self.buffers) < wishes.max_count and self.bytes + size <= wishes.max_bytes
+        return len(self.buffers) < options.max_count and self.bytes + size <= options.max_bytes
 
     def is_enough(self, wanted: PropertyFilter, size: int) -> bool:
         """True when properties of so many bytes are for the next read to look at; else they are counted."""
@@ -132,7 +132,7 @@ class BatchReader:
         self._mender = ItemMender(log, files, search)
 
     def get(
-        self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], wishes: Wishes, *, wait: bool
+        self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], options: ReadOptions, *, wait: bool
     ) -> GetResult:
         """Return messages from ``offset`` on, which lies within ``bounds``.
 
@@ -142,11 +142,11 @@ class BatchReader:
             StorageError: the disk cannot read the records.
         """
         number = self._search.with_offset(queue, offset, wait=wait)
-        if wishes.whole and wishes.tags is None and wishes.properties is None:
-            hot = self._hot(queue, number, offset, bounds, wishes, wait)
+        if options.whole and options.tags is None and options.properties is None:
+            hot = self._hot(queue, number, offset, bounds, options, wait)
             if hot is not None:
                 return hot
-        found = self._found(queue, number, offset, wishes, wait)
+        found = self._found(queue, number, offset, options, wait)
         if found.missing or found.is_uncopied:
             raise PagesMissing(found.missing, size=0 if found.is_apart else found.bytes)
         where = queue.topic, queue.queue_id, offset
@@ -158,10 +158,10 @@ class BatchReader:
             found.number, found.next_offset = self._next_sound(queue, found.number, offset, wait)
         queue.seen = found.next_offset, found.number
         if found.next_offset == offset:  # they were those before it, from which the search had to begin
-            return self.get(queue, offset, bounds, wishes, wait=wait)
+            return self.get(queue, offset, bounds, options, wait=wait)
         status = GetStatus.FOUND
         if not found.buffers:
-            filtered = wishes.tags is not None or wishes.properties is not None
+            filtered = options.tags is not None or options.properties is not None
             status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
         return GetResult(
             status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes, copied_bytes=found.copied
@@ -173,14 +173,14 @@ class BatchReader:
         number: int,
         offset: int,
         bounds: tuple[int, int],
-        wishes: Wishes,
+        options: ReadOptions,
         wait: bool,
     ) -> GetResult | None:
         """Return whole records from item ``number`` on, up to the first one that is not hot, not the next one, or
         encrypted and not for this reader; None when that is the first: the way of :meth:`get` for nearly all readers,
         at a third of its cost.
         """
-        max_count, max_bytes, _, _, _, takes_encrypted, _ = wishes
+        max_count, max_bytes, _, _, _, takes_encrypted, _ = options
         items = self._files.read(queue, number, max_count, wait=wait)
         whole = len(items) - len(items) % BATCH_ITEM_BYTES
         buffers: list[Buffer] = []
@@ -201,14 +201,14 @@ class BatchReader:
         queue.seen = next_offset, number + len(buffers)
         return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
 
-    def _found(self, queue: BatchConsumeQueue, number: int, offset: int, wishes: Wishes, wait: bool) -> Found:
+    def _found(self, queue: BatchConsumeQueue, number: int, offset: int, options: ReadOptions, wait: bool) -> Found:
         """Return what there is from item ``number`` on. Where that is nothing because damaged items led there, it is
         searched again: they are mended by then.
         """
         for _ in range(_MAX_SEARCHES):
             found = Found(queue, offset, number)
             try:
-                self._take_all(queue, offset, wishes, found, wait)
+                self._take_all(queue, offset, options, found, wait)
             except PagesMissing:
                 if found.next_offset == offset:  # else there is something to hand out; the next read does the rest
                     raise
@@ -217,10 +217,10 @@ class BatchReader:
             number = self._search.with_offset(queue, offset, wait=wait)
         return found
 
-    def _take_all(self, queue: BatchConsumeQueue, offset: int, wishes: Wishes, found: Found, wait: bool) -> None:
+    def _take_all(self, queue: BatchConsumeQueue, offset: int, options: ReadOptions, found: Found, wait: bool) -> None:
         """Add what is wanted from item ``found.number`` on; the log is asked about what does not fit its neighbours."""
-        filtered = wishes.tags is not None or wishes.properties is not None
-        count = max(wishes.max_count, SCAN_ITEMS) if filtered else wishes.max_count
+        filtered = options.tags is not None or options.properties is not None
+        count = max(options.max_count, SCAN_ITEMS) if filtered else options.max_count
         for each, fits in self._with_neighbours(queue, found.number, count, wait):
             number, item = found.number, each if self._is_sound(each) else None
             if item is None or not fits:
@@ -230,7 +230,7 @@ class BatchReader:
                     if item.base > found.next_offset == offset:
                         return
             if item is not None and item.end > offset and item.physical >= self._log.min_offset:
-                if not self._take(item, offset, wishes, found, wait):
+                if not self._take(item, offset, options, found, wait):
                     return
                 if found.is_damaged:
                     found.is_damaged = False
@@ -282,32 +282,32 @@ class BatchReader:
             yield item, (before is None or before.end == item.base) and item.end == next_base
             before, item = item, behind
 
-    def _take(self, item: BatchItem, offset: int, wishes: Wishes, found: Found, wait: bool) -> bool:
+    def _take(self, item: BatchItem, offset: int, options: ReadOptions, found: Found, wait: bool) -> bool:
         """Add what is wanted of ``item``; False when the read ends before the end of the item."""
-        tags = wishes.tags
+        tags = options.tags
         is_wanted = tags is None or item.tag_code in tags
         if not is_wanted and item.tag_code != _NO_TAG:
             return True
-        if is_wanted and wishes.whole and wishes.properties is None and item.base >= offset:
-            return self._take_whole(item, wishes, found, wait)
+        if is_wanted and options.whole and options.properties is None and item.base >= offset:
+            return self._take_whole(item, options, found, wait)
         scanned = max(found.scanned + item.size, found.unpacked, found.closed * MAX_UNPACKED_BYTES)
-        if not found.has_room(wishes, 1) or (found.scanned and scanned > SCAN_BYTES):
+        if not found.has_room(options, 1) or (found.scanned and scanned > SCAN_BYTES):
             return False
         found.scanned += item.size
-        record = self._read(item, wishes, found, wait)
+        record = self._read(item, options, found, wait)
         if record is None:
             found.is_apart = True
             return True
         if not is_wrapper(record):
-            if is_wanted and (wishes.properties is None or wishes.properties.wants(bytes(peek_properties(record)))):
-                if not found.has_room(wishes, len(record)):
+            if is_wanted and (options.properties is None or options.properties.wants(bytes(peek_properties(record)))):
+                if not found.has_room(options, len(record)):
                     return False
                 self._hand_out(item, record, found)
                 found.count(1, len(record), item.end)
             return True
         if is_encrypted(record):
-            return self._take_encrypted(item, record, wishes, found)
-        if not wishes.copies:
+            return self._take_encrypted(item, record, options, found)
+        if not options.copies:
             found.is_uncopied = found.is_apart = True
             found.count(item.messages, item.size, item.end)
             return True
@@ -315,17 +315,17 @@ class BatchReader:
         if apart is None:
             return False
         if not apart.messages:
-            return self._take_closed(item, record, wishes, found, is_too_large=apart.is_too_large)
-        return self._take_apart(apart.messages, offset, wishes, found)
+            return self._take_closed(item, record, options, found, is_too_large=apart.is_too_large)
+        return self._take_apart(apart.messages, offset, options, found)
 
-    def _take_whole(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> bool:
-        if not found.has_room(wishes, item.size):
+    def _take_whole(self, item: BatchItem, options: ReadOptions, found: Found, wait: bool) -> bool:
+        if not found.has_room(options, item.size):
             return False
-        record = self._read(item, wishes, found, wait)
+        record = self._read(item, options, found, wait)
         if record is None:
             return True
-        if not wishes.encrypted and is_encrypted(record):
-            return self._take_encrypted(item, record, wishes, found)
+        if not options.encrypted and is_encrypted(record):
+            return self._take_encrypted(item, record, options, found)
         self._hand_out(item, record, found)
         found.count(item.messages, item.size, item.end)
         return True
@@ -336,43 +336,43 @@ class BatchReader:
         if not self._log.is_hot(item.physical):
             found.copied += len(record)
 
-    def _take_encrypted(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
+    def _take_encrypted(self, item: BatchItem, record: Buffer, options: ReadOptions, found: Found) -> bool:
         """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
-        if wishes.whole and wishes.encrypted and wishes.properties is None:
-            return self._take_as_it_is(item, record, wishes, found)
+        if options.whole and options.encrypted and options.properties is None:
+            return self._take_as_it_is(item, record, options, found)
         if found.messages:
             return False
         raise refusal(decode_record(record, check_crc=False).body, item.base, item.messages)
 
     def _take_closed(
-        self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found, *, is_too_large: bool
+        self, item: BatchItem, record: Buffer, options: ReadOptions, found: Found, *, is_too_large: bool
     ) -> bool:
         """Hand out whole, from its first message on, what cannot be taken apart here, to who may do better; leave it
         out for all others, whom it would stop for good.
         """
-        if wishes.whole and wishes.properties is None and (is_too_large or wishes.encrypted):
-            return self._take_as_it_is(item, record, wishes, found)
+        if options.whole and options.properties is None and (is_too_large or options.encrypted):
+            return self._take_as_it_is(item, record, options, found)
         found.closed += 1
         return True
 
-    def _take_as_it_is(self, item: BatchItem, record: Buffer, wishes: Wishes, found: Found) -> bool:
-        if not found.has_room(wishes, item.size):
+    def _take_as_it_is(self, item: BatchItem, record: Buffer, options: ReadOptions, found: Found) -> bool:
+        if not found.has_room(options, item.size):
             return False
         self._hand_out(item, record, found)
         found.count(item.messages, item.size, item.end)
         return True
 
-    def _take_apart(self, messages: list[StoredMessage], offset: int, wishes: Wishes, found: Found) -> bool:
+    def _take_apart(self, messages: list[StoredMessage], offset: int, options: ReadOptions, found: Found) -> bool:
         for message in messages:
             if message.queue_offset < offset:
                 continue
-            if wishes.properties is not None and found.is_enough(wishes.properties, len(message.properties)):
+            if options.properties is not None and found.is_enough(options.properties, len(message.properties)):
                 found.next_offset = message.queue_offset
                 return False
-            if not _wants(wishes, message.properties):
+            if not _wants(options, message.properties):
                 continue
             record = encode_record(message)
-            if not found.has_room(wishes, len(record)):
+            if not found.has_room(options, len(record)):
                 found.next_offset = message.queue_offset
                 return False
             found.buffers.append(record)
@@ -392,10 +392,10 @@ class BatchReader:
         found.unpacked += apart.unpacked
         return apart
 
-    def _read(self, item: BatchItem, wishes: Wishes, found: Found, wait: bool) -> Buffer | None:
+    def _read(self, item: BatchItem, options: ReadOptions, found: Found, wait: bool) -> Buffer | None:
         """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""
         log = self._log
-        if not wishes.copies and not log.is_hot(item.physical):
+        if not options.copies and not log.is_hot(item.physical):
             found.is_uncopied = True
             found.count(item.messages, item.size, item.end)
             return None
@@ -412,7 +412,7 @@ class BatchReader:
         return None
 
 
-def _wants(wishes: Wishes, properties: str) -> bool:
-    if wishes.properties is not None:
-        return wishes.properties.wants(properties.encode())
-    return wishes.tags is None or tag_hash(find_property(properties, TAGS)) in wishes.tags
+def _wants(options: ReadOptions, properties: str) -> bool:
+    if options.properties is not None:
+        return options.properties.wants(properties.encode())
+    return options.tags is None or tag_hash(find_property(properties, TAGS)) in options.tags

@@ -128,10 +128,10 @@ class MessageFinder:
 
     def _is_dead(self, record: Buffer, place: int) -> bool:
         """Whether a record is of a topic that was deleted when the log was longer than ``place``."""
-        dead_ends = self._queues.dead_ends
-        if any(place < end for end in dead_ends.values()):  # hardly ever
+        topic_tombstones = self._queues.topic_tombstones
+        if any(place < end for end in topic_tombstones.values()):  # hardly ever
             with suppress(RecordError):  # damaged, which who decodes it learns
-                return place < dead_ends.get(decode_record(record, check_crc=False).topic, 0)
+                return place < topic_tombstones.get(decode_record(record, check_crc=False).topic, 0)
         return False
 
     def _inside(
@@ -174,7 +174,7 @@ class MessageFinder:
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
-        key, dead_end = query.key, self._queues.dead_ends.get(query.topic, 0)
+        key, dead_end = query.key, self._queues.topic_tombstones.get(query.topic, 0)
         room = AT_ONCE_BYTES
         for offset in offsets:
             if len(found) >= limit:

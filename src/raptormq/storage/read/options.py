@@ -1,6 +1,6 @@
-"""What readers of the store ask for and what they get: the wishes of a read, its filter, and the answers.
+"""What readers of the store ask for and what they get: the options of a read, its filter, and the answers.
 
-:class:`Wishes` is what a reader of a queue wants; :meth:`raptormq.storage.store.MessageStore.get_messages` takes it.
+:class:`ReadOptions` is an argument of :meth:`raptormq.storage.store.MessageStore.get_messages`.
 :class:`GetStatus` and :class:`GetResult` are the answer to it, :class:`Boundary` belongs to searches by time, and
 :class:`StoreStats` is what the store says of itself.
 
@@ -51,7 +51,7 @@ class GetResult(NamedTuple):
 
     ``buffers`` together are the records back to back; neighbours in the log share one buffer. At most ``copied_bytes``
     of them are copies in memory, the rest slices of the mapped log. With ``cold`` nothing was read because pages are
-    not in memory, or because copies are not wanted: call ``get_messages_cold``, which copies ``total_bytes`` (0: nobody
+    not in memory, or because copies are not wanted: call ``load_messages``, which copies ``total_bytes`` (0: nobody
     knows yet).
     """
 
@@ -106,7 +106,7 @@ class StoreStats:
         return self.disk_usage.used_ratio if self.disk_usage is not None else 0.0
 
 
-class Wishes(NamedTuple):
+class ReadOptions(NamedTuple):
     """Limits and filters of one read; the first message that fits always comes whole."""
 
     max_count: int

@@ -16,7 +16,7 @@ from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import FILLER_SIZE, ITEM, ITEM_BYTES, BatchConsumeQueue, ConsumeQueue, QueueTable
 from raptormq.storage.read.batch_reader import BatchReader
 from raptormq.storage.read.left_out import LeftOut
-from raptormq.storage.read.options import GetResult, GetStatus, PropertyFilter, Wishes, scan
+from raptormq.storage.read.options import GetResult, GetStatus, PropertyFilter, ReadOptions, scan
 from raptormq.storage.records import are_intact, peek_store_timestamp
 
 _MAX_IN_ROW = 64
@@ -34,14 +34,14 @@ class MessageReader:
         self.left_out = LeftOut()
         self._batches = BatchReader(log, queues.files, queues.batch_search, self.left_out)
 
-    def get(self, topic: str, queue_id: int, offset: int, wishes: Wishes, *, wait: bool) -> GetResult:
+    def get(self, topic: str, queue_id: int, offset: int, options: ReadOptions, *, wait: bool) -> GetResult:
         """Return what is wanted from ``offset`` on.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
             StorageError: the disk cannot read the records.
         """
-        max_count, max_bytes, tag_filter, property_filter, _, _, copies = wishes
+        max_count, max_bytes, tag_filter, property_filter, _, _, copies = options
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)
@@ -55,9 +55,9 @@ class MessageReader:
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, [], high, low, high)
         if isinstance(queue, BatchConsumeQueue):
-            return self._batches.get(queue, offset, (low, high), wishes, wait=wait)
+            return self._batches.get(queue, offset, (low, high), options, wait=wait)
         if property_filter is not None:
-            return self._scanned(queue, offset, (low, high), wishes, property_filter, wait)
+            return self._scanned(queue, offset, (low, high), options, property_filter, wait)
         count = max_count if tag_filter is None else max(max_count, SCAN_ITEMS)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)
@@ -84,16 +84,16 @@ class MessageReader:
         queue: ConsumeQueue,
         offset: int,
         bounds: tuple[int, int],
-        wishes: Wishes,
+        options: ReadOptions,
         wanted: PropertyFilter,
         wait: bool,
     ) -> GetResult:
         """As :meth:`get`, for a reader that wants messages with certain properties."""
         items = self._queues.files.read(queue, offset, min(SCAN_ITEMS, wanted.max_scanned), wait=wait)
         are_copies = not self._log.is_hot(ITEM.unpack_from(items)[0])
-        if are_copies and not wishes.copies:
+        if are_copies and not options.copies:
             raise PagesMissing([])
-        found, done, size = scan(self._log, items, wishes.max_count, wishes.max_bytes, wanted, wait=wait)
+        found, done, size = scan(self._log, items, options.max_count, options.max_bytes, wanted, wait=wait)
         status = GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE
         copied_bytes = size if are_copies else 0
         return GetResult(status, found, offset + done, *bounds, len(found), size, copied_bytes=copied_bytes)

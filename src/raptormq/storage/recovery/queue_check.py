@@ -146,7 +146,7 @@ class QueueCheck:
         Raises:
             QueueFilesMissing: one is not as long as it was.
         """
-        dead = self._table.dead_ends
+        dead = self._table.topic_tombstones
         for end in self._ends.queues:
             if end.max_physical < dead.get(end.topic, 0):
                 continue  # of a topic that was deleted; another one may have its name
@@ -161,7 +161,7 @@ class QueueCheck:
         Raises:
             QueueFilesMissing: one has.
         """
-        for topic, dead in self._table.dead_ends.items():
+        for topic, dead in self._table.topic_tombstones.items():
             for queue in self._table.queues_of(topic):
                 is_alive = self._table.min_offset(queue, self._log_min, wait=True) < queue.max_offset
                 if is_alive and self._first_place(queue) < dead:

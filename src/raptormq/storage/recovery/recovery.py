@@ -241,7 +241,7 @@ class Recovery:
         return last + record.size
 
     def _is_alive(self, end: QueueEnd) -> bool:
-        return end.max_physical >= max(self.queues.dead_ends.get(end.topic, 0), self.log.min_offset)
+        return end.max_physical >= max(self.queues.topic_tombstones.get(end.topic, 0), self.log.min_offset)
 
     def _replay_start(self, checkpoint: Checkpoint) -> int:
         """Return the offset of the first record that is younger than the checkpoint, or of what is no record.
@@ -327,7 +327,7 @@ class Recovery:
         return ConcurrentScanner(self.log, start)
 
     def _find_queues(self, batch: AppendResult) -> None:
-        find, dead = self.queues.find_or_make, self.queues.dead_ends
+        find, dead = self.queues.find_or_make, self.queues.topic_tombstones
         for record, place in zip(batch.records, batch.physical_offsets, strict=True):
             if record.sys_flag & _INNER_BATCH and place >= dead.get(record.topic, 0):
                 self._judge(record.topic)

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from raptormq.logs import get_logger
 from raptormq.protocol.frame import FrameDecoder
-from raptormq.transport.timing import NextLook
+from raptormq.transport.timing import OneShotTimer
 
 logger = get_logger(__name__)
 
@@ -83,7 +83,7 @@ class FrameBudget:
         self._allowance = self._short_from
         self._watched: dict[Holder, tuple[int, float]] = {}  # bytes held when it last got on, and when that was
         self._was_short = False  # and what was freed since is still the allocator's
-        self._next_look = NextLook(self.look)
+        self._next_look = OneShotTimer(self.look)
 
     @property
     def kept_bytes(self) -> int:

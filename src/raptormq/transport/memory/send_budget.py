@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol, Self
 
 from raptormq.logs import get_logger
 from raptormq.transport.memory.receive_budget import give_back_memory
-from raptormq.transport.timing import NextLook
+from raptormq.transport.timing import OneShotTimer
 from raptormq.transport.tls import AHEAD_BYTES
 
 logger = get_logger(__name__)
@@ -53,7 +53,7 @@ _MAX_WAITING = 16_384
 _CLOSED_AT_A_TIME = 256
 
 
-class Debtor(Protocol):
+class PeerConnection(Protocol):
     """What the budget has to know about a connection. It counts bytes in the order in which they are sent."""
 
     reads_answers: bool
@@ -130,7 +130,7 @@ class _Waiter(NamedTuple):
     """Its connection has not read an answer yet."""
     number: int
     size: int
-    debtor: Debtor
+    peer: PeerConnection
     future: asyncio.Future[bool]
 
 
@@ -148,7 +148,7 @@ class AnswerBudget:
         self._look_above = self._short_from
         self._patience_seconds = patience_seconds
         self._clock = clock
-        self._debts: dict[Debtor, _Debt] = {}
+        self._debts: dict[PeerConnection, _Debt] = {}
         self._owed = 0  # at the last look, and what was sent since
         self._reserved = 0
         self._waiting: list[_Waiter] = []  # a heap
@@ -156,7 +156,7 @@ class AnswerBudget:
         self._granted_at = 0.0
         self._is_watching = False
         self._was_short = False  # and what was freed since is still the allocator's
-        self._next_look = NextLook(self.look)
+        self._next_look = OneShotTimer(self.look)
 
     @property
     def held_bytes(self) -> int:
@@ -169,23 +169,23 @@ class AnswerBudget:
         """Reads that wait for memory."""
         return sum(not each.future.done() for each in self._waiting)
 
-    def add(self, debtor: Debtor, size: int) -> None:
+    def add(self, peer: PeerConnection, size: int) -> None:
         """Count ``size`` bytes in memory of what ``debtor`` was sent just now, and what is encrypted of all of it."""
-        debt = self._debts.get(debtor)
+        debt = self._debts.get(peer)
         if debt is None:
-            debt = self._debts[debtor] = _Debt(self._clock())
+            debt = self._debts[peer] = _Debt(self._clock())
         before = debt.size
         if size:
-            debt.add(debtor.sent_bytes, size)
-        if debtor.is_encrypted:
-            debt.encrypted(debtor.sent_bytes - debtor.taken_bytes)
+            debt.add(peer.sent_bytes, size)
+        if peer.is_encrypted:
+            debt.encrypted(peer.sent_bytes - peer.taken_bytes)
         self._owed += debt.size - before
         if self._owed + self._reserved > self._look_above:
             self.look()
 
-    def forget(self, debtor: Debtor) -> None:
+    def forget(self, peer: PeerConnection) -> None:
         """Count nothing for a connection that is gone."""
-        debt = self._debts.pop(debtor, None)
+        debt = self._debts.pop(peer, None)
         if debt is not None:
             self._owed -= debt.size
 
@@ -195,7 +195,7 @@ class AnswerBudget:
         if size > 0 and self._owed + self._reserved > self._look_above:
             self.look()
 
-    async def room(self, debtor: Debtor, size: int, seconds: float) -> bool:
+    async def room(self, peer: PeerConnection, size: int, seconds: float) -> bool:
         """Reserve ``size`` bytes once there is room; False when there was none within ``seconds``, or too many wait."""
         if not self.is_short and self._owed + self._reserved + size > self._most(size):
             self.look()
@@ -208,8 +208,8 @@ class AnswerBudget:
         if not self._waiting:
             self._granted_at = self._clock()
         self._asked_count += 1
-        is_large, is_stranger = size > SMALL_BYTES, not debtor.reads_answers
-        heapq.heappush(self._waiting, _Waiter(is_large, is_stranger, self._asked_count, size, debtor, future))
+        is_large, is_stranger = size > SMALL_BYTES, not peer.reads_answers
+        heapq.heappush(self._waiting, _Waiter(is_large, is_stranger, self._asked_count, size, peer, future))
         self.is_short = True
         self._next_look.within(LOOK_S)
         try:
@@ -248,23 +248,23 @@ class AnswerBudget:
             self._next_look.within(LOOK_S)
 
     def _recount(self) -> None:
-        paid: list[Debtor] = []
+        paid: list[PeerConnection] = []
         owed = 0
-        for debtor, debt in self._debts.items():
-            taken = debtor.taken_bytes
+        for peer, debt in self._debts.items():
+            taken = peer.taken_bytes
             debt.forget_taken(taken)
-            if debtor.is_encrypted:
-                debt.encrypted(debtor.sent_bytes - taken)
+            if peer.is_encrypted:
+                debt.encrypted(peer.sent_bytes - taken)
             if debt.size:
                 owed += debt.size
             else:
-                paid.append(debtor)
-        for debtor in paid:
-            debtor.reads_answers = True
-            del self._debts[debtor]
+                paid.append(peer)
+        for peer in paid:
+            peer.reads_answers = True
+            del self._debts[peer]
         self._owed = owed
         for each in self._waiting:
-            if each.debtor.is_closed and not each.future.done():
+            if each.peer.is_closed and not each.future.done():
                 each.future.set_result(False)
         if any(each.future.done() for each in self._waiting):
             self._waiting = [each for each in self._waiting if not each.future.done()]
@@ -275,21 +275,21 @@ class AnswerBudget:
         who is to be closed, and for all above the whole budget.
         """
         now, is_over = self._clock(), self._owed + self._reserved > self._most_bytes
-        for debtor, debt in self._debts.items():
-            taken = debtor.taken_bytes
+        for peer, debt in self._debts.items():
+            taken = peer.taken_bytes
             if not self._is_watching:
                 debt.read = None
             if debt.read is None or is_over:
-                self._has_read(debtor, debt, now)
+                self._has_read(peer, debt, now)
             elif taken - debt.taken >= _LEAST_PROGRESS_BYTES:
                 debt.taken, debt.at = taken, now
         self._is_watching = True
 
-    def _has_read(self, debtor: Debtor, debt: _Debt, now: float) -> bool:
-        read = debtor.read_bytes
+    def _has_read(self, peer: PeerConnection, debt: _Debt, now: float) -> bool:
+        read = peer.read_bytes
         if debt.read is not None and read - debt.read < _LEAST_PROGRESS_BYTES:
             return False
-        debt.read, debt.taken, debt.at = read, debtor.taken_bytes, now
+        debt.read, debt.taken, debt.at = read, peer.taken_bytes, now
         return True
 
     def _close_some(self) -> None:
@@ -299,25 +299,25 @@ class AnswerBudget:
         is_starved = is_starved and self._owed > self._most_bytes // 2  # else it is a disk that they wait for
         enough = self._most_bytes * 7 // 8 if is_over else self._most_bytes // 2
         late = [
-            (now - debt.at < patience and debt.at == now, -debt.size, number, debtor)
-            for number, (debtor, debt) in enumerate(self._debts.items())
+            (now - debt.at < patience and debt.at == now, -debt.size, number, peer)
+            for number, (peer, debt) in enumerate(self._debts.items())
             if is_over or is_starved or now - debt.at >= patience
         ]
         late.sort()
-        for _, minus_size, _, debtor in late[:_CLOSED_AT_A_TIME]:
+        for _, minus_size, _, peer in late[:_CLOSED_AT_A_TIME]:
             if total <= enough:
                 break
-            if not (is_over or is_starved) and self._has_read(debtor, self._debts[debtor], now):
+            if not (is_over or is_starved) and self._has_read(peer, self._debts[peer], now):
                 continue
             logger.warning(
                 "closing the connection from %s: it does not read the %d bytes of answers it is owed, and all unread"
                 " answers take %d bytes",
-                *(debtor.peer_name, -minus_size, total),
+                *(peer.peer_name, -minus_size, total),
             )
             total += minus_size
             self.closed_count += 1
-            self.forget(debtor)
-            debtor.abort()
+            self.forget(peer)
+            peer.abort()
 
     def _grant(self) -> None:
         waiting = self._waiting
@@ -347,10 +347,10 @@ def patience(seconds: float) -> float:
 class Reading:
     """What is read for one answer, from before the first byte until the answer is sent; to be used with ``with``."""
 
-    def __init__(self, budget: AnswerBudget | None, debtor: Debtor, seconds: float | None = None) -> None:
+    def __init__(self, budget: AnswerBudget | None, peer: PeerConnection, seconds: float | None = None) -> None:
         """``seconds`` is how long the peer waits, if it says so. Without a budget there is always room."""
         self._budget = budget
-        self._debtor = debtor
+        self._peer = peer
         self._until = asyncio.get_running_loop().time() + (PATIENCE_S if seconds is None else seconds)
         self._size = 0
 
@@ -367,16 +367,16 @@ class Reading:
             return True
         size = min(size, LARGEST_BYTES) or LARGEST_BYTES
         seconds = self._until - asyncio.get_running_loop().time()
-        if self._debtor.is_closed or not await self._budget.room(self._debtor, size, seconds):
+        if self._peer.is_closed or not await self._budget.room(self._peer, size, seconds):
             return False
         self._size += size
-        return not self._debtor.is_closed
+        return not self._peer.is_closed
 
     async def granted_mapped(self, size: int) -> bool:
         """The same for ``size`` bytes that are slices of the mapped log, of which only what TLS encrypts before the
         peer takes it needs room.
         """
-        if self.may_copy or not size or not self._debtor.is_encrypted:
+        if self.may_copy or not size or not self._peer.is_encrypted:
             return True
         return await self.granted(min(size, AHEAD_BYTES))
 

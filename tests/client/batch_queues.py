@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.message.send_request import Outgoing
-from raptormq.client.producer.accumulator import Accumulator, Lane
+from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_sender import Shipping
 from raptormq.client.producer.broker_features import QueueKinds
 from raptormq.client.results import SendResult, SendStatus
@@ -64,14 +64,14 @@ class Broker:
 
 def make_lane(
     broker: Broker, accumulator: Accumulator | None = None, shipping: Shipping | None = None, **settings: float
-) -> Lane:
+) -> BatchQueue:
     values = {"batch_max_delay_ms": LONG_MS, **settings}
     config = ProducerConfig(auto_batch=True, **values)  # type: ignore[arg-type]
     ids = UniqueIdFactory(encode_host("127.0.0.1", 0)[:-4], 1, 2)
     return (accumulator or Accumulator()).join("g", config, ids, broker.send, broker.kinds, shipping)
 
 
-def add(lane: Lane, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-    future = lane.add(message, queue)
+def add(batch_queue: BatchQueue, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
+    future = batch_queue.add(message, queue)
     assert future is not None
     return future
