@@ -1,8 +1,8 @@
 """What each request to a server needs with access control on, as a table, and how a server is tried by it.
 
 The tables of brokers and of name servers are :mod:`tests.broker.security.rights` and :mod:`tests.namesrv.rights`; both
-are written by hand, and never from the servers' own rules, which are tested by them. ``docs/access-control.md`` shows
-them.
+are written by hand, and never from the servers' own rules, which are tested by them.
+``docs/reference/access-control.md`` shows them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raptormq.security.resources import ACTIONS
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "access-control.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "access-control.md"
 SAME = "the same"
 TIMEOUT_S = 10.0
 EVERY_ACTION = set(ACTIONS) - {"Unknown", "All", "Any"}

@@ -1,4 +1,4 @@
-"""docs/broker.md names exactly the request codes that are served, and settings that exist."""
+"""The pages about brokers name exactly the request codes that are served, and settings that exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from raptormq.namesrv.config import NameServerConfig
 from raptormq.transport.tls.settings import TLS_KEYS
 from tests.broker.harness import assembly_of, running
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+REQUESTS, SETTINGS, *OTHERS = (
+    (DOCS / page).read_text(encoding="utf-8")
+    for page in (
+        "reference/requests.md",
+        "reference/settings.md",
+        "explanation/broker.md",
+        "guides/security.md",
+        "guides/monitoring.md",
+        "guides/convert-queues.md",
+    )
+)
+PAGES = "".join((REQUESTS, SETTINGS, *OTHERS))
 
 FIELDS = {"attemptId", "maxMsgBytes", "maxMsgNums", "topicId"}
 """Fields of requests."""
@@ -20,11 +32,13 @@ FIGURES = {
     "commitLogDiskRatio", "putMessageDistributeTime", "dledgerLastAppendTimeMs", "consumerProgress",
     "remainHowManyDataToFlush",
 }  # fmt: skip
-"""Figures of Apache RocketMQ, and a command of mqadmin, that the page names beside settings."""
+"""Figures of Apache RocketMQ, and a command of mqadmin, that the pages name beside settings."""
 
 
 async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> None:
-    documented = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", PAGE, re.MULTILINE) for code in row.split(",")}
+    documented = {
+        int(code) for row in re.findall(r"^\| ([\d, ]+) \|", REQUESTS, re.MULTILINE) for code in row.split(",")
+    }
     async with running(tmp_path) as broker:
         assembly = assembly_of(broker)
         served = {int(code) for code in (*assembly.router._handlers, *assembly.router._groups)}
@@ -32,18 +46,18 @@ async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> 
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    named = set(re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]*)+)(?:=[^`]*)?`", PAGE)) - FIELDS - FIGURES
+    named = set(re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]*)+)(?:=[^`]*)?`", PAGES)) - FIELDS - FIGURES
     assert named
-    named |= set(re.findall(r"`(tls\.[A-Za-z.]+)(?:=[^`]*)?`", PAGE)) - {"tls.properties"}
+    named |= set(re.findall(r"`(tls\.[A-Za-z.]+)(?:=[^`]*)?`", PAGES)) - {"tls.properties"}
     assert named <= known_keys(BrokerConfig) | known_keys(NameServerConfig) | FOREIGN_KEYS | TLS_KEYS
     assert named >= TLS_KEYS
 
 
 def test_the_settings_without_effect_are_listed() -> None:
-    listed = PAGE.split("### Settings without effect")[1].split("\n## ")[0]
+    listed = SETTINGS.split("## Settings without effect")[1].split("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", listed.split("\n\n", 2)[2])) == FOREIGN_KEYS
 
 
 def test_the_settings_that_change_at_once_are_listed() -> None:
-    listed = PAGE.split("In force at once:")[1].split("All others")[0]
+    listed = SETTINGS.split("In force at once:")[1].split("All others")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == live_keys(BrokerConfig)

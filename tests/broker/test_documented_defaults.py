@@ -1,4 +1,4 @@
-"""docs/choices.md names the defaults of settings whose defaults are others elsewhere."""
+"""docs/explanation/choices.md names the defaults of settings whose defaults are others elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from raptormq.broker.config.config import BrokerConfig
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "choices.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "choices.md"
 ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 

@@ -1,6 +1,4 @@
-"""What README and docs/client.md show works as it is written: README's shell session, and all Python programs, against
-`raptormq dev`.
-"""
+"""What README and the guide to the Python client show runs as it is written, against `raptormq dev`."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from demo.broker_process import running_broker
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-CLIENT_PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+CLIENT_PAGE = (ROOT / "docs" / "guides" / "python-client.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?```python\n(.*?)```", CLIENT_PAGE, re.DOTALL | re.MULTILINE))
 README_ADDRESS = "127.0.0.1:9876"
 

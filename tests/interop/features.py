@@ -1,4 +1,4 @@
-"""Which scenarios prove which feature: the rows of docs/conformance.md, in its order."""
+"""Which scenarios prove which feature: the rows of docs/reference/conformance.md, in its order."""
 
 from __future__ import annotations
 

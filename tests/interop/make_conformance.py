@@ -1,4 +1,4 @@
-"""Writes docs/conformance.md from a run of all scenarios against ours: `python -m tests.interop.make_conformance`."""
+"""Writes docs/reference/conformance.md from a run of all scenarios: `python -m tests.interop.make_conformance`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import build
 from tests.interop.scenarios import SETTINGS, Outcomes, play
 
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "conformance.md"
 CLIENTS = {
     "json": "Java 5.3.3",
     "binary": "Java 5.3.3, binary headers",

@@ -1,7 +1,7 @@
 """The official clients for Java, Node.js and Go against `raptormq dev`: scenarios end as on Apache RocketMQ 5.3.3.
 
 `reference_outcomes.json` holds the outcomes on the reference (`make_reference.py`), `allowed_differences.json` what
-differs on purpose, with the reason; docs/conformance.md says so to people.
+differs on purpose, with the reason; docs/reference/conformance.md says so to people.
 """
 
 from __future__ import annotations

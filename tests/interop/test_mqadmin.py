@@ -18,7 +18,7 @@ from tests.interop.rocketmq_java import build
 REFERENCE: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("reference_mqadmin.json").read_text(encoding="utf-8")
 )
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "mqadmin.md"
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "mqadmin.md"
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

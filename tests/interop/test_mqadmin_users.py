@@ -21,7 +21,7 @@ from tests.interop.rocketmq_java import RocketMQServers, build
 from tests.interop.test_access_control import SECURED
 
 REFERENCE = Path(__file__).with_name("reference_mqadmin_users.json")
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "mqadmin.md"
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "mqadmin.md"
 EXPECTED: dict[str, list[str]] = json.loads(REFERENCE.read_text(encoding="utf-8")) if REFERENCE.exists() else {}
 ROOT = {"user": "root", "secret": "root-secret"}
 

@@ -1,4 +1,4 @@
-"""docs/name-server.md names exactly the request codes that are served, and settings that exist."""
+"""docs/reference/name-server.md names exactly the request codes that are served, and settings that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raptormq.namesrv.service import NameServer
 from tests.namesrv.test_access_control import secured
 from tests.namesrv.test_service import config_for
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "name-server.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "name-server.md").read_text(encoding="utf-8")
 
 
 async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> None:

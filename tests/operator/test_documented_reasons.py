@@ -1,4 +1,4 @@
-"""docs/operator.md explains every reason, and no other."""
+"""docs/guides/operator.md explains every reason, and no other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raptormq_operator.conditions import Reason
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "operator.md"
 
 
 def test_the_table_of_reasons_is_complete() -> None:

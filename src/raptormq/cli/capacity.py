@@ -2,7 +2,7 @@
 
 The figures are those of ``bench/results``: 1 KiB messages, one broker, on a machine of 2 cores that the load shares
 with it. A broker is planned for half of what it was measured with. The published rule (one core for 10,000 messages a
-second, 8 GB of memory and more, rate x size x retention of disk) is put beside the outcome: docs/capacity.md.
+second, 8 GB of memory and more, rate x size x retention of disk) is put beside the outcome: docs/guides/capacity.md.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def plan_capacity(
 ) -> None:
     """Say what brokers a load needs: groups, cores, memory and volumes, by what was measured on a machine of 2 cores.
 
-    A broker is planned for half of what it was measured with. docs/capacity.md has the formulas.
+    A broker is planned for half of what it was measured with. docs/guides/capacity.md has the formulas.
     """
     if size > LARGEST_BODY_BYTES:
         raise click.BadParameter(

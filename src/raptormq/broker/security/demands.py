@@ -1,5 +1,5 @@
 """What each request needs: which actions on which resources (RocketMQ ``DefaultAuthorizationContextBuilder`` and the
-``RocketMQAction`` of its headers). ``docs/access-control.md`` has it as a table, with the differences.
+``RocketMQAction`` of its headers). ``docs/reference/access-control.md`` has it as a table, with the differences.
 
 RocketMQ lets everyone who is authenticated pass where it has no rule, the broker's configuration, group administration
 and lite pulls among them. Here such a request is an administrator's: it needs its action on the cluster.
